@@ -1,0 +1,161 @@
+"""The attempt's folder: the contract between agent, launcher and engine, so that any of them can die.
+
+Each assignment of an attempt has one folder on its node. The three programs share nothing else: no pipe, no socket, no
+parenthood. Every file is JSON, written to a temporary name in the same folder and renamed, so that a reader sees it
+whole or not at all; the spools and logs are appended line by line, and a reader takes whole lines only.
+
+========================  ============  ====================================================================
+file                      written by    says
+========================  ============  ====================================================================
+``assignment.json``       agent         what to run (``AssignmentFile``); complete before the launcher starts
+``launcher.json``         launcher      which process it is (``LauncherFile``), so that a new agent can adopt it
+``fence``                 agent         a deadline (``FenceFile``) after which the launcher kills its ranks by itself
+``stop``                  agent         a graceful stop is asked for (``StopFile``)
+``result.json``           launcher      the outcome (``ResultFile``); its presence means that no rank is left
+``spool/metrics.jsonl``   rank 0        one ``metrics.Record`` per line
+``spool/events.jsonl``    rank 0        one ``EngineEvent`` per line
+``logs/NNNNNN.jsonl``     launcher      one ``LogRecord`` per line, in segments numbered from 0
+``logs/shipped``          agent         ``ShippedFile``: what of the logs is in the database, so that the launcher can
+                                        hold its ranks back when shipping lags
+``checkpoints/``          rank 0        one folder per checkpoint, complete when it has its ``manifest.json``
+``resume/``               agent         the checkpoint to go on from, if any
+``code/``                 agent         the job's code, unpacked; the ranks' working directory
+``launcher.log``          agent         the launcher's own output
+========================  ============  ====================================================================
+
+Not here: what the launcher does with it (``engine.launcher``), and how it is shipped (``worker.shipping``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from domain.outcomes import Outcome
+from domain.plan import BatchPlan
+from domain.spec import JobSpec
+
+ASSIGNMENT: Final = "assignment.json"
+LAUNCHER: Final = "launcher.json"
+FENCE: Final = "fence"
+STOP: Final = "stop"
+RESULT: Final = "result.json"
+METRICS: Final = "spool/metrics.jsonl"
+EVENTS: Final = "spool/events.jsonl"
+LOGS: Final = "logs"
+SHIPPED: Final = "logs/shipped"
+CHECKPOINTS: Final = "checkpoints"
+RESUME: Final = "resume"
+CODE: Final = "code"
+LAUNCHER_LOG: Final = "launcher.log"
+MANIFEST: Final = "manifest.json"
+
+
+def segment_name(number: int) -> str:
+    """File name of a log segment inside ``logs/``."""
+    return f"{number:06d}.jsonl"
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class AssignmentFile(_File):
+    """What one node is to run for one attempt. Holds no credential of the service."""
+
+    job_id: str
+    attempt_number: int
+    """Counted from 1."""
+    assignment_id: str
+    spec: JobSpec
+    plan: BatchPlan | None
+    """None for a script."""
+    node_name: str
+    node_rank: int = 0
+    node_count: int = 1
+    ranks_here: int
+    """Ranks to start on this node."""
+    world_size: int
+    devices: list[int]
+    """Indices of the node's devices that the attempt holds, one per rank in rank order."""
+    device_kind: Literal["cuda", "cpu"]
+    rendezvous_host: str = "127.0.0.1"
+    rendezvous_port: int
+    stop_grace_seconds: float
+    exit_stall_seconds: float
+
+
+class LauncherFile(_File):
+    """Which process the launcher is. A pid alone may have been given to another process since."""
+
+    pid: int
+    start_ticks: int
+    """Field 22 of ``/proc/PID/stat``: clock ticks from boot to the process's start."""
+    boot_id: str
+    """``/proc/sys/kernel/random/boot_id``."""
+
+
+class FenceFile(_File):
+    """When the launcher must have killed its ranks unless the agent renews."""
+
+    deadline_boottime: float
+    """Seconds on ``CLOCK_BOOTTIME``, counted from *before* the renewing statement was sent."""
+
+
+class StopFile(_File):
+    """A graceful stop: ranks save a checkpoint at a step boundary and end. After the grace they are killed."""
+
+    reason: Literal["cancelled", "timed_out", "shutdown", "preempted"]
+    grace_seconds: float
+
+
+class ResultFile(_File):
+    """How the attempt ended on this node. Written after the last process of it is gone."""
+
+    outcome: Outcome
+    ended_at: float
+    """Seconds since the epoch."""
+
+
+class LogRecord(_File):
+    """One line that a rank wrote, stamped when the launcher read it."""
+
+    time: float
+    """Seconds since the epoch."""
+    rank: int
+    """Global rank; -1 for the launcher itself."""
+    stream: Literal["stdout", "stderr", "launcher"]
+    text: str
+    """Without its newline. Bytes that are not UTF-8 are replaced by U+FFFD."""
+
+
+class ShippedFile(_File):
+    """What of the logs is safely in the database: everything before this place."""
+
+    segment: int
+    offset: int
+    """Bytes into that segment."""
+
+
+class EngineEvent(_File):
+    """Something that rank 0, or the launcher, wants known beyond a number.
+
+    ======================  ==================================================================================
+    kind                    data
+    ======================  ==================================================================================
+    ``running``             ``{}``: all ranks have met
+    ``plan``                ``BatchPlan`` as settled, plus ``parameters`` (count), ``samples`` (of the dataset),
+                            ``steps`` (of the run): what the engine actually does
+    ``resumed``             ``{"step": int, "from": str}``
+    ``checkpoint``          ``{"step": int, "folder": str, "bytes": int, "sha256": str, "final": bool}``; ``folder`` is
+                            relative to ``checkpoints/``; ``sha256`` is of its manifest
+    ``checkpoint_skipped``  ``{"folder": str, "why": str}``: torn or damaged, not used
+    ``warning``             ``{"message": str}``
+    ======================  ==================================================================================
+    """
+
+    kind: Literal["running", "plan", "resumed", "checkpoint", "checkpoint_skipped", "warning"]
+    time: float
+    """Seconds since the epoch."""
+    data: dict[str, Any] = {}

@@ -1,0 +1,71 @@
+"""The errors a person can meet, as one small set of codes.
+
+Any part raises ``LockstepError`` with what was wrong, with which value, what was expected and what to do next;
+``api.problems`` alone maps the codes to HTTP, ``client`` alone maps them to exit codes.
+
+Not here: outcomes of jobs (``domain.outcomes``). A failed job is a value, not an exception.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class ErrorCode(StrEnum):
+    """What kind of refusal it was. The value travels in the problem document's ``code``."""
+
+    INVALID = "invalid"
+    """The request is well-formed but a value in it cannot be accepted."""
+    MALFORMED = "malformed"
+    """The body is not JSON, or not of the media type it claims."""
+    NOT_YET = "not_yet"
+    """A documented field whose function this version does not have."""
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    """The request contradicts something that already happened (an idempotency key reused, a job that has ended)."""
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    TOO_LARGE = "too_large"
+    UNAVAILABLE = "unavailable"
+    """The database does not answer. Nothing was written; try again."""
+    STORAGE_FULL = "storage_full"
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One wrong value in a request.
+
+    Attributes
+    ----------
+    pointer : str
+        JSON pointer (RFC 6901) to the value in the request body, such as ``/train/batch/size``.
+    message : str
+        What is wrong with it and what was expected, as a sentence without the field's name.
+    value : object
+        The value as sent, or None where it was missing.
+    next_step : str
+        What the person can do about it; empty where the message says it all.
+    """
+
+    pointer: str
+    message: str
+    value: Any = None
+    next_step: str = ""
+
+
+class LockstepError(Exception):
+    """A refusal meant to be read by the person who caused it."""
+
+    def __init__(self, code: ErrorCode, message: str, *, next_step: str = "", fields: tuple[FieldError, ...] = ()):
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.next_step = next_step
+        self.fields = fields
+
+
+def pointer_of(location: tuple[int | str, ...]) -> str:
+    """JSON pointer (RFC 6901) of a pydantic error location."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in location)

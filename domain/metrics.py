@@ -1,0 +1,131 @@
+"""What the numbers of a job are called, what they mean, and the line in which they travel.
+
+Ranks append one JSON object per line to the attempt's spool: ``{"step": 12, "time": 1700000000.5, "values":
+{"train/loss": 2.5}}``. ``step`` counts optimizer steps from 1, ``time`` is seconds since the epoch. A script's
+``$LOCKSTEP_METRICS`` is such a file too, in which a flat line (``{"step": 12, "loss": 2.5}``) is understood as well.
+Non-finite values are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, in files and in the API: JSON has no
+numbers for them, and a NaN loss is the most important point of a chart.
+
+Not here: how points are stored and read back (``storage.series``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from domain import limits
+
+
+class Metric(NamedTuple):
+    """One series that the engine writes."""
+
+    name: str
+    unit: str
+    reduction: str
+    """How it is reduced over micro-batches and ranks."""
+
+
+METRICS: Final = (
+    Metric("train/loss", "loss", "weighted mean over the whole batch, all ranks"),
+    Metric("train/lr", "per step", "same on all ranks"),
+    Metric("train/grad_norm", "2-norm", "of the whole batch's gradient, before clipping"),
+    Metric("train/weight", "samples or tokens", "sum over the whole batch"),
+    Metric("eval/loss", "loss", "weighted mean over the eval split"),
+    Metric("throughput/samples_per_second", "samples/s", "all ranks together"),
+    Metric("throughput/tokens_per_second", "tokens/s", "all ranks together; language models only"),
+    Metric("time/step_seconds", "s", "rank 0, wall clock of the whole step"),
+    Metric("time/data_seconds", "s", "rank 0, waiting for samples"),
+    Metric("time/forward_seconds", "s", "rank 0"),
+    Metric("time/backward_seconds", "s", "rank 0, without exposed communication"),
+    Metric("time/communication_seconds", "s", "rank 0, exposed: not hidden behind backward"),
+    Metric("time/optimizer_seconds", "s", "rank 0, clipping included"),
+    Metric("time/checkpoint_seconds", "s", "rank 0"),
+    Metric("time/eval_seconds", "s", "rank 0"),
+    Metric("time/other_seconds", "s", "rank 0, the rest: the parts add up to the step"),
+    Metric("memory/peak_bytes", "bytes", "largest over ranks"),
+)
+UNITS: Final[dict[str, str]] = {metric.name: metric.unit for metric in METRICS}
+
+NAME: Final = re.compile(rf"^[A-Za-z0-9_][A-Za-z0-9_./ -]{{0,{limits.METRIC_NAME_CHARS_MAX - 1}}}$")
+_NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class Record(NamedTuple):
+    """All values measured at one step."""
+
+    step: int
+    time: float
+    values: dict[str, float]
+
+
+def jsonable(value: float) -> float | str:
+    """A value as JSON carries it: non-finite ones as strings."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def from_json(value: object) -> float:
+    """The inverse of :func:`jsonable`.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is neither a number nor the name of a non-finite one.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"a metric is a number, or one of {', '.join(_NON_FINITE)}; got {value!r}")
+    if isinstance(value, str):
+        if value not in _NON_FINITE:
+            raise ValueError(f"a metric is a number, or one of {', '.join(_NON_FINITE)}; got {value!r}")
+        return _NON_FINITE[value]
+    return float(value)
+
+
+def encode(record: Record) -> str:
+    """One spool line, without its newline."""
+    values = {name: jsonable(value) for name, value in record.values.items()}
+    return json.dumps(
+        {"step": record.step, "time": record.time, "values": values}, separators=(",", ":"), allow_nan=False
+    )
+
+
+def decode(line: str | bytes, *, now: float, default_step: int) -> Record:
+    """Read one spool line, or a script's flat line.
+
+    Parameters
+    ----------
+    line : str or bytes
+        One JSON object. Python's bare ``NaN`` and ``Infinity`` are understood, because ``json.dumps`` writes them.
+    now : float
+        Seconds since the epoch, taken where the line has no ``time``.
+    default_step : int
+        Step taken where the line has none.
+
+    Raises
+    ------
+    ValueError
+        If the line is not such an object; the message says what is wrong with it.
+    """
+    document = json.loads(line)
+    if not isinstance(document, dict):
+        raise ValueError('a metrics line is a JSON object such as {"step": 1, "loss": 2.5}')
+    step = document.pop("step", default_step)
+    time = document.pop("time", now)
+    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**62:
+        raise ValueError(f"step is a whole number from 0 up, got {step!r}")
+    if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
+        raise ValueError(f"time is seconds since the epoch, got {time!r}")
+    values = document.pop("values", None)
+    if not isinstance(values, Mapping):
+        values = document
+    bad = next((name for name in values if not NAME.fullmatch(str(name))), None)
+    if bad is not None:
+        raise ValueError(
+            f"{bad!r} is no metric name: letters, digits, '_', '.', '/', ' ' and '-', at most {limits.METRIC_NAME_CHARS_MAX}"
+        )
+    return Record(step, float(time), {str(name): from_json(value) for name, value in values.items()})

@@ -1,0 +1,115 @@
+"""What the interface names and this version does not do yet, as one table.
+
+Nothing that a person asks for is ever ignored: a value listed here is refused with its name and what to write
+instead. When a function arrives, its line goes.
+
+Not here: values that are wrong in any version (``domain.spec``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from domain.errors import FieldError
+from domain.spec import GitCode, GpuRange, JobSpec, Train
+
+
+class _Later(NamedTuple):
+    pointer: str
+    value: Callable[[JobSpec], object]
+    """The value as asked for, or None if this function was not asked for."""
+    what: str
+    instead: str
+
+
+def _train(ask: Callable[[Train], object]) -> Callable[[JobSpec], object]:
+    return lambda spec: ask(spec.train) if spec.train is not None else None
+
+
+_LATER: Final = (
+    _Later(
+        "/resources/gpus",
+        lambda spec: spec.resources.gpus.model_dump() if isinstance(spec.resources.gpus, GpuRange) else None,
+        "elastic jobs",
+        "write one number, such as gpus: 2",
+    ),
+    _Later(
+        "/resources/nodes",
+        lambda spec: spec.resources.nodes if (spec.resources.nodes or 1) > 1 else None,
+        "jobs over several nodes",
+        "leave nodes out and ask for at most one node's devices",
+    ),
+    _Later(
+        "/train/batch/micro_size",
+        _train(lambda train: "auto" if train.batch.micro_size == "auto" else None),
+        "finding the micro-batch (auto, the default)",
+        "name how many samples one device takes at a time, such as micro_size: 8",
+    ),
+    _Later(
+        "/train/precision",
+        _train(lambda train: train.precision if train.precision != "fp32" else None),
+        "reduced precision",
+        "write precision: fp32",
+    ),
+    _Later(
+        "/train/strategy/name",
+        _train(lambda train: train.strategy.name if train.strategy.name != "ddp" else None),
+        "strategies other than ddp",
+        "write strategy: {name: ddp}",
+    ),
+    _Later(
+        "/train/strategy/compression",
+        _train(lambda train: train.strategy.compression if train.strategy.compression != "none" else None),
+        "gradient compression",
+        "write compression: none",
+    ),
+    _Later(
+        "/train/checkpoint/keep_best",
+        _train(lambda train: train.checkpoint.keep_best),
+        "keep_best",
+        "use keep_last, and leave keep_best out",
+    ),
+    _Later(
+        "/train/init_from",
+        _train(lambda train: train.init_from),
+        "init_from",
+        "leave it out; load weights in your task's model()",
+    ),
+    _Later("/train/compile", _train(lambda train: train.compile or None), "compile", "write compile: false"),
+    _Later(
+        "/train/activation_checkpointing",
+        _train(lambda train: train.activation_checkpointing or None),
+        "activation checkpointing",
+        "write activation_checkpointing: false, and a smaller batch.micro_size",
+    ),
+    _Later(
+        "/train/memory_headroom",
+        _train(
+            lambda train: (
+                train.memory_headroom
+                if train.memory_headroom != Train.model_fields["memory_headroom"].default
+                else None
+            )
+        ),
+        "memory_headroom, a setting of micro_size: auto,",
+        "leave it out",
+    ),
+    _Later(
+        "/code",
+        lambda spec: spec.code.git if isinstance(spec.code, GitCode) else None,
+        "code from git",
+        "send a folder: lockstep submit --code DIR",
+    ),
+    _Later("/secrets", lambda spec: list(spec.secrets) or None, "secrets", "use env for what is not secret"),
+)
+
+
+def not_yet(spec: JobSpec) -> Iterator[FieldError]:
+    """One error per thing that ``spec`` asks for and this version cannot do."""
+    for later in _LATER:
+        value = later.value(spec)
+        if value is not None:
+            yield FieldError(
+                later.pointer, f"this version of Lockstep does not have {later.what} yet", value, later.instead
+            )

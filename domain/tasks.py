@@ -1,0 +1,71 @@
+"""Names and argument schemas of the built-in tasks, so that the api can check them without torch.
+
+The engine has a class of the same name for each (``engine.tasks``); ``tests/engine`` checks that the two lists agree.
+A person's own task is named ``path/to/file.py:ClassName``; its arguments are checked by its constructor, on the node.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+OWN_TASK: Final = re.compile(r"^(?!/)(?!.*\.\.)[\w./-]+\.py:[A-Za-z_]\w*$")
+"""``file.py:Class``, relative to the job's code folder."""
+
+
+class _Args(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CausalLMArgs(_Args):
+    """A compact GPT on the bytes of text files.
+
+    By default the text is the Python standard library's own sources: real text that is on every machine.
+    """
+
+    path: str | None = None
+    """A text file, or a folder read recursively, on the node or relative to the job's code. None: the standard library."""
+    glob: str = "*.py"
+    """Which files of a folder are read."""
+    max_bytes: Annotated[int, Field(ge=1_000)] = 4_000_000
+    """Bytes of text used, in file-name order."""
+    context: Annotated[int, Field(ge=8, le=8_192)] = 128
+    """T, tokens in one sequence. A sample is T + 1 consecutive bytes."""
+    layers: Annotated[int, Field(ge=1, le=96)] = 4
+    heads: Annotated[int, Field(ge=1, le=128)] = 4
+    width: Annotated[int, Field(ge=8, le=16_384)] = 128
+    """Features of the residual stream; a multiple of ``heads``."""
+
+
+class ImageClassificationArgs(_Args):
+    """A small convolutional net with GroupNorm on scikit-learn's bundled handwritten digits (1,797 images, 8 × 8)."""
+
+    width: Annotated[int, Field(ge=4, le=1_024)] = 32
+    """Channels of the first convolution; the second has twice as many."""
+    eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+
+
+BUILT_IN: Final[dict[str, type[_Args]]] = {
+    "causal_lm": CausalLMArgs,
+    "image_classification": ImageClassificationArgs,
+}
+
+
+def is_own_task(name: str) -> bool:
+    """Whether ``name`` is a person's own ``file.py:Class`` rather than a built-in task."""
+    return OWN_TASK.fullmatch(name) is not None
+
+
+def parse_args(task: str, args: dict[str, Any]) -> _Args:
+    """Arguments of a built-in task, checked and filled with defaults.
+
+    Raises
+    ------
+    KeyError
+        If there is no built-in task of that name.
+    pydantic.ValidationError
+        If an argument is unknown or out of range.
+    """
+    return BUILT_IN[task].model_validate(args)

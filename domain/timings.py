@@ -1,0 +1,60 @@
+"""Every wait of the job's life, in one place, with its unit and its reason.
+
+The order of the numbers is a proof obligation, checked at construction: a node stops its own ranks (fence) before
+the control plane may give the work away (lease), and the control plane waits a little longer than the lease before
+it places again, so that two attempts never train at once.
+
+Not here: limits of sizes (``domain.limits``), and reading these from the environment (each program's ``settings``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Waits in seconds. Tests scale them with :meth:`scaled`."""
+
+    heartbeat_seconds: float = 5.0
+    """An agent renews the leases of all its assignments this often."""
+    lease_seconds: float = 60.0
+    """An assignment not renewed for this long is lost."""
+    fence_seconds: float = 50.0
+    """A launcher kills its ranks this long after the last renewal was *sent*."""
+    replace_after_seconds: float = 70.0
+    """A lost attempt's job is placed again this long after its last renewal."""
+    pass_seconds: float = 2.0
+    """The scheduler looks at the database this often even if no bell rings."""
+    outage_seconds: float = 30.0
+    """A longer gap between passes means that the control plane itself was away; nobody is declared lost for a lease."""
+    watch_seconds: float = 0.25
+    """An agent looks at its launchers, spools and stop requests this often."""
+    stop_grace_seconds: float = 5.0
+    """From the graceful stop to SIGKILL."""
+    backoff_seconds: float = 1.0
+    """Wait before the first retry of a job; doubles with each, up to ``backoff_max_seconds``."""
+    backoff_max_seconds: float = 120.0
+    exit_stall_seconds: float = 30.0
+    """Once one rank has exited 0, the others have this long."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) <= 0:
+                raise ValueError(f"{field.name} must be positive, got {getattr(self, field.name)}")
+        if not 2 * self.heartbeat_seconds < self.fence_seconds < self.lease_seconds < self.replace_after_seconds:
+            raise ValueError(
+                "timings must satisfy 2 × heartbeat < fence < lease < replace_after, got "
+                f"2 × {self.heartbeat_seconds}, {self.fence_seconds}, {self.lease_seconds}, "
+                f"{self.replace_after_seconds}: otherwise two attempts of one job could run at once"
+            )
+
+    def scaled(self, factor: float) -> Timings:
+        """All waits multiplied by ``factor`` (tests use factors below 1)."""
+        return replace(self, **{field.name: getattr(self, field.name) * factor for field in fields(self)})
+
+    def backoff(self, failures: int) -> float:
+        """Seconds to wait before attempt ``failures + 1``; 0 when nothing failed yet."""
+        if failures <= 0:
+            return 0.0
+        return min(self.backoff_max_seconds, self.backoff_seconds * 2.0 ** min(failures - 1, 30))

@@ -1,0 +1,221 @@
+"""What the HTTP API answers: the types that ``api`` fills and ``client`` reads.
+
+Times are seconds since the epoch in the database and RFC 3339 UTC here. A null means "not yet" or "does not apply",
+never zero.
+
+Not here: what a request may contain (``domain.spec``), and how rows become views (``api``).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from domain.lifecycle import AttemptState, Intent, JobState
+from domain.outcomes import Outcome
+from domain.plan import BatchPlan
+
+T = TypeVar("T")
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Page(_View, Generic[T]):
+    """One page of a list. ``next_cursor`` is null on the last page."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class Progress(_View):
+    step: int
+    """Optimizer steps completed."""
+    steps: int | None
+    samples: int | None
+    fraction: float | None
+    """0 to 1."""
+    eta_seconds: float | None
+    latest: dict[str, float | Literal["NaN", "Infinity", "-Infinity"]] = {}
+    """The newest value of each series."""
+
+
+class QueuePlace(_View):
+    position: int
+    """1 is next."""
+    reason: str
+    """Why the job waits, in one sentence."""
+    estimated_start: datetime | None = None
+
+
+class AttemptView(_View):
+    number: int
+    """Counted from 1."""
+    state: AttemptState
+    nodes: list[str]
+    world_size: int
+    outcome: Outcome | None
+    created_at: datetime
+    running_at: datetime | None
+    ended_at: datetime | None
+
+
+class JobView(_View):
+    id: str
+    name: str
+    project: str
+    kind: Literal["train", "script"]
+    state: JobState
+    reason: str | None
+    """The newest outcome's reason, or why the job waits."""
+    spec: dict[str, Any]
+    """The submitted document, as it was sent."""
+    plan: BatchPlan | None
+    plan_sentence: str | None
+    progress: Progress | None
+    attempt: AttemptView | None
+    """The newest attempt."""
+    queue: QueuePlace | None
+    """Only while queued."""
+    intent: Intent | None
+    outcome: Outcome | None
+    priority: int
+    labels: dict[str, str]
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    version: int
+
+
+class PlanView(_View):
+    """Answer of ``POST /v1/jobs/plan``. Nothing was written."""
+
+    plan: BatchPlan | None
+    sentence: str | None
+    spec: dict[str, Any]
+    """The document with every default filled in."""
+    placement: list[str]
+    """Nodes the job would get now; empty while it would wait."""
+    queue: QueuePlace | None
+    warnings: list[str] = []
+
+
+class EventView(_View):
+    id: int
+    at: datetime
+    kind: str
+    attempt: int | None
+    actor: str
+    message: str
+    data: dict[str, Any] = {}
+
+
+class SeriesView(_View):
+    """Points of one series of one attempt, or buckets of them when there are more than ``max_points``.
+
+    ``step``, ``time`` and ``value`` hold the last point of each bucket; ``min`` and ``max`` its extremes. Without
+    reduction a bucket is one point.
+    """
+
+    name: str
+    unit: str
+    attempt: int
+    count: int
+    """Points stored, before reduction."""
+    step: list[int]
+    time: list[float]
+    """Seconds since the epoch."""
+    value: list[float | str]
+    min: list[float | str]
+    max: list[float | str]
+
+
+class MetricsView(_View):
+    job_id: str
+    series: list[SeriesView]
+
+
+class LogLine(_View):
+    line: int
+    """Counted from 0 over all ranks of one attempt."""
+    attempt: int
+    time: datetime
+    rank: int
+    """-1 for the launcher itself."""
+    stream: Literal["stdout", "stderr", "launcher"]
+    text: str
+
+
+class LogPage(_View):
+    lines: list[LogLine]
+    next_cursor: str
+    """Where to go on; ask again with it for lines written later."""
+    complete: bool
+    """True when the job has ended and every line up to here has been read."""
+
+
+class DeviceView(_View):
+    index: int
+    kind: Literal["cuda", "cpu"]
+    type: str
+    memory_bytes: int | None
+    job_id: str | None
+    """The job that holds it."""
+
+
+class NodeView(_View):
+    name: str
+    state: Literal["ready", "draining", "lost"]
+    seen_at: datetime
+    """When its agent was last heard."""
+    devices: list[DeviceView]
+    devices_free: int
+    version: str
+
+
+class CheckpointView(_View):
+    step: int
+    attempt: int
+    bytes: int
+    sha256: str
+    """Of its manifest."""
+    final: bool
+    created_at: datetime
+    location: str
+
+
+class UploadView(_View):
+    sha256: str
+    bytes: int
+    files: int
+    created: bool
+    """False when the same archive was already there."""
+
+
+class Health(_View):
+    status: Literal["ok", "degraded", "unavailable"]
+    checks: dict[str, str] = {}
+
+
+class FieldProblem(_View):
+    pointer: str
+    message: str
+    value: Any = None
+    next_step: str = ""
+
+
+class Problem(_View):
+    """RFC 9457 problem document, media type ``application/problem+json``."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    """A value of ``domain.errors.ErrorCode``."""
+    next_step: str = ""
+    errors: list[FieldProblem] = []
+    instance: str | None = None
