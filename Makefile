@@ -1,0 +1,60 @@
+# Everything a person or CI runs. `make` alone lists the targets.
+#
+# Needs Python 3.11 or newer, git and make; everything else is installed into .venv from the Python registry.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+# Where `make demo` and `make up` keep their database, token and checkpoints.
+export LOCKSTEP_HOME ?= $(CURDIR)/var/lockstep
+# Two workers: engine tests start up to four processes each, and a laptop has at least two cores.
+PYTEST_WORKERS ?= 2
+
+.PHONY: help
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (the first time takes a minute or two) …"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+.PHONY: install
+install: $(INSTALLED)  ## Set up .venv
+
+.PHONY: demo
+demo: $(INSTALLED)  ## Start the service, train a small GPT on two ranks over HTTP, show the result, stop
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
+
+.PHONY: up
+up: $(INSTALLED)  ## Start the service on this machine and stay (Ctrl-C stops it)
+	@$(BIN)/lockstep up
+
+.PHONY: test
+test: $(INSTALLED)  ## Run all tests: real broker, both databases, real processes
+	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup
+
+.PHONY: check
+check: $(INSTALLED)  ## Format, lint, types, import rules, generated files fresh
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+.PHONY: format
+format: $(INSTALLED)  ## Format the code and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: docs
+docs: $(INSTALLED)  ## Write the generated pages of docs/ anew
+	$(BIN)/python docs/generate.py
+
+.PHONY: clean
+clean:  ## Remove the environment, caches and what the demo left
+	rm -rf $(VENV) var build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# The main job, end to end: start the service on its embedded defaults, submit examples/gpt.yaml over HTTP, watch it
+# train on two ranks, and stop. Run it with `make demo`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+stop() { lockstep down >/dev/null 2>&1 || true; }
+trap stop EXIT
+
+say "1. Start Lockstep: broker, api, scheduler and one node agent"
+lockstep up --detach --cpu-slots 2 "$@"
+
+say "2. What the promised batch becomes on two ranks"
+lockstep plan examples/gpt.yaml
+
+say "3. Submit over HTTP and follow"
+lockstep submit examples/gpt.yaml -y
+
+say "4. The same, read back from the job database"
+lockstep ps -a
+lockstep metrics last --names train/loss,throughput/samples_per_second
+
+say "Done."
+cat <<'TEXT'
+Start the service again with `make up`: the job above is still there, and the page it prints names every command.
+Run your own:   .venv/bin/lockstep submit examples/own_task/job.yaml --code examples/own_task
+More examples:  examples/README.md
+TEXT

@@ -1,0 +1,15 @@
+"""One running service per test module: starting it costs seconds, and jobs do not disturb each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.service import Service, service
+
+
+@pytest.fixture(scope="module")
+def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The service on its embedded defaults: SQLite, bundled broker, four CPU slots."""
+    yield from service(tmp_path_factory.mktemp("lockstep"))
