@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from pydantic_core import PydanticCustomError
+
 
 class ErrorCode(StrEnum):
     """What kind of refusal it was. The value travels in the problem document's ``code``."""
@@ -19,7 +21,11 @@ class ErrorCode(StrEnum):
     INVALID = "invalid"
     """The request is well-formed but a value in it cannot be accepted."""
     MALFORMED = "malformed"
-    """The body is not JSON, or not of the media type it claims."""
+    """The body is not JSON."""
+    MEDIA_TYPE = "media_type"
+    """The body is of a media type that this address does not read."""
+    METHOD = "method"
+    """The address exists and does not know this method."""
     NOT_YET = "not_yet"
     """A documented field whose function this version does not have."""
     NOT_FOUND = "not_found"
@@ -31,6 +37,8 @@ class ErrorCode(StrEnum):
     UNAVAILABLE = "unavailable"
     """The database does not answer. Nothing was written; try again."""
     STORAGE_FULL = "storage_full"
+    INTERNAL = "internal"
+    """A defect of Lockstep. The problem document says which lines of the log to read, and no more."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,16 @@ class LockstepError(Exception):
         self.message = message
         self.next_step = next_step
         self.fields = fields
+
+
+def at_field(location: tuple[str | int, ...], message: str, next_step: str = "", **more: object) -> PydanticCustomError:
+    """An error about one field, from a validator that saw more than this field.
+
+    ``domain.reading`` adds ``location`` to where the validator stands, and the value found there to ``message``, which
+    is written without the field's name.
+    """
+    context = {"message": message, "location": location, "next_step": next_step, **more}
+    return PydanticCustomError("at_field", "{message}", context)
 
 
 def pointer_of(location: tuple[int | str, ...]) -> str:
