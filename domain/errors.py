@@ -78,7 +78,7 @@ def at_field(location: tuple[str | int, ...], message: str, next_step: str = "",
     """An error about one field, from a validator that saw more than this field.
 
     ``domain.reading`` adds ``location`` to where the validator stands, and the value found there to ``message``, which
-    is written without the field's name.
+    is written without the field's name (``show=False`` leaves the value out, where it would say nothing).
     """
     context = {"message": message, "location": location, "next_step": next_step, **more}
     return PydanticCustomError("at_field", "{message}", context)

@@ -8,70 +8,90 @@ Not here: what is derived from the spec (``domain.plan``), and where it may run 
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from domain import limits, tasks
-
-NAME = r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"
-ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
-
-Name = Annotated[
-    str, Field(pattern=NAME, description="Lower-case letters, digits, '.', '_' and '-'; 1 to 63 characters.")
-]
-EnvName = Annotated[str, Field(pattern=ENV_NAME)]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-RESERVED_ENV = frozenset(
-    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME "
-    "MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES".split()
+from domain.errors import at_field
+from domain.fields import (
+    FOLDER,
+    NO_BOOL,
+    EnvName,
+    FreeEnvName,
+    Name,
+    Sha256,
+    choice,
+    kind_of_code,
+    kind_of_gpus,
+    kind_of_micro_size,
+    no_nul,
 )
-"""Set by the launcher for every rank; a job that sets them itself would break its own gang."""
 
 
 class _Spec(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class GpuRange(_Spec):
     """An elastic job's bounds: it may be shrunk to ``min`` and grown to ``max`` while it lives."""
 
-    min: Annotated[int, Field(ge=1, le=limits.WORLD_SIZE_MAX)]
-    max: Annotated[int, Field(ge=1, le=limits.WORLD_SIZE_MAX)]
+    min: Annotated[int, Field(ge=1, le=limits.WORLD_SIZE_MAX), NO_BOOL]
+    """Devices the job is never shrunk below."""
+    max: Annotated[int, Field(ge=1, le=limits.WORLD_SIZE_MAX), NO_BOOL]
+    """Devices the job is never grown beyond."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min > self.max:
-            raise ValueError(f"min ({self.min}) is larger than max ({self.max})")
+            raise at_field(("max",), f"expected at least min ({self.min})", "exchange min and max, or raise max")
         return self
 
 
 class Resources(_Spec):
     """Devices the job asks for. One rank runs on each."""
 
-    gpus: Annotated[int, Field(ge=1, le=limits.WORLD_SIZE_MAX)] | GpuRange = 1
+    gpus: Annotated[
+        Annotated[int, Field(ge=1, le=limits.WORLD_SIZE_MAX), NO_BOOL, Tag("count")]
+        | Annotated[GpuRange, Tag("GpuRange")],
+        choice(kind_of_gpus, "a number of devices, or {min: 1, max: 8}"),
+    ] = 1
     """Devices over all nodes (GPUs; CPU slots on nodes without GPUs), or bounds for an elastic job."""
     gpu_type: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """Device type as ``lockstep nodes`` prints it (``NVIDIA H200``, ``cpu``); null takes any, but never two types."""
-    nodes: Annotated[int, Field(ge=1, le=1_024)] | None = None
+    nodes: Annotated[int, Field(ge=1, le=1_024), NO_BOOL] | None = None
     """Exactly this many nodes, with equally many devices each; null uses the fewest."""
 
     @model_validator(mode="after")
     def _nodes_divide(self) -> Self:
         if self.nodes is not None and isinstance(self.gpus, int) and self.gpus % self.nodes:
-            raise ValueError(f"gpus ({self.gpus}) must be a multiple of nodes ({self.nodes})")
+            raise at_field(
+                ("gpus",),
+                f"expected a multiple of nodes ({self.nodes}), so that each node gives equally many",
+                "change gpus, or leave nodes out",
+            )
         return self
 
 
 class Batch(_Spec):
     """The promise, and how much of it fits on one device at a time."""
 
-    size: Annotated[int, Field(ge=1, le=limits.BATCH_SIZE_MAX)]
+    size: Annotated[int, Field(ge=1, le=limits.BATCH_SIZE_MAX), NO_BOOL]
     """Samples in one optimizer step, over all ranks. This never changes while the job lives."""
-    micro_size: Annotated[int, Field(ge=1, le=limits.BATCH_SIZE_MAX)] | Literal["auto"] = "auto"
+    micro_size: Annotated[
+        Annotated[int, Field(ge=1, le=limits.BATCH_SIZE_MAX), NO_BOOL, Tag("samples")]
+        | Annotated[Literal["auto"], Tag("auto")],
+        choice(kind_of_micro_size, "a number of samples, or auto"),
+    ] = "auto"
     """Samples in one forward and backward on one device, at most."""
 
 
@@ -79,25 +99,35 @@ class AdamW(_Spec):
     """AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101)."""
 
     name: Literal["adamw"] = "adamw"
-    lr: Annotated[float, Field(gt=0, le=100)] = 3e-4
-    weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.1
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
-    eps: Annotated[float, Field(gt=0, le=1)] = 1e-8
+    lr: Annotated[float, Field(gt=0, le=100), NO_BOOL] = 3e-4
+    """Learning rate after the warm-up, per optimizer step."""
+    weight_decay: Annotated[float, Field(ge=0, le=10), NO_BOOL] = 0.1
+    """Decoupled decay, multiplied by the learning rate; not applied to parameters with fewer than two dimensions."""
+    betas: tuple[Annotated[float, Field(ge=0, lt=1), NO_BOOL], Annotated[float, Field(ge=0, lt=1), NO_BOOL]] = (
+        0.9,
+        0.95,
+    )
+    """Decay rates of the running averages of the gradient and of its square."""
+    eps: Annotated[float, Field(gt=0, le=1), NO_BOOL] = 1e-8
+    """Added to the denominator, so that it is never zero."""
 
 
 class SGD(_Spec):
     """Stochastic gradient descent, with momentum as PyTorch defines it."""
 
     name: Literal["sgd"]
-    lr: Annotated[float, Field(gt=0, le=1000)] = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    lr: Annotated[float, Field(gt=0, le=1000), NO_BOOL] = 0.1
+    """Learning rate after the warm-up, per optimizer step."""
+    momentum: Annotated[float, Field(ge=0, lt=1), NO_BOOL] = 0.0
     nesterov: bool = False
-    weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Nesterov's momentum; needs a ``momentum`` above 0."""
+    weight_decay: Annotated[float, Field(ge=0, le=10), NO_BOOL] = 0.0
+    """Added to the gradient; not applied to parameters with fewer than two dimensions."""
 
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Self:
         if self.nesterov and self.momentum == 0:
-            raise ValueError("nesterov needs a momentum above 0")
+            raise at_field(("nesterov",), "expected a momentum above 0 with it", "set momentum, such as 0.9")
         return self
 
 
@@ -109,26 +139,30 @@ class Schedule(_Spec):
 
     name: Literal["constant", "cosine", "linear"] = "constant"
     """After the warm-up: stay at ``lr``, or fall to ``min_lr`` at the last step along a cosine or a line."""
-    warmup_steps: Annotated[int, Field(ge=0, le=limits.STEPS_MAX)] = 0
+    warmup_steps: Annotated[int, Field(ge=0, le=limits.STEPS_MAX), NO_BOOL] = 0
     """Optimizer steps over which the rate rises linearly to ``lr``."""
-    min_lr: Annotated[float, Field(ge=0)] = 0.0
+    min_lr: Annotated[float, Field(ge=0), NO_BOOL] = 0.0
+    """Learning rate at the last step of ``cosine`` and ``linear``; at most ``optimizer.lr``."""
 
 
 class Strategy(_Spec):
     """How gradients are shared between ranks."""
 
     name: Literal["ddp", "manual", "data_parallel", "zero1", "fsdp", "local_sgd", "diloco"] = "ddp"
-    bucket_cap_mb: Annotated[float, Field(gt=0, le=4_096)] | None = None
+    """``ddp`` is torch's DistributedDataParallel: every rank holds the whole model."""
+    bucket_cap_mb: Annotated[float, Field(gt=0, le=4_096), NO_BOOL] | None = None
     """MiB per gradient bucket of DDP; null keeps torch's own sizes (a small first bucket, then 25)."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
+    """What gradients are squeezed into on their way between ranks."""
 
 
 class Checkpoint(_Spec):
     """When training state is saved, and how much of it is kept. The last step is always saved."""
 
-    every_steps: Annotated[int, Field(ge=1, le=limits.STEPS_MAX)] | None = None
+    every_steps: Annotated[int, Field(ge=1, le=limits.STEPS_MAX), NO_BOOL] | None = None
     """Null saves only the end of the run."""
-    keep_last: Annotated[int, Field(ge=1, le=1_000)] = 3
+    keep_last: Annotated[int, Field(ge=1, le=1_000), NO_BOOL] = 3
+    """Checkpoints kept; older ones are deleted once a newer one is safe."""
     keep_best: Annotated[str, Field(min_length=1, max_length=limits.METRIC_NAME_CHARS_MAX)] | None = None
     """Also keep the checkpoint with the lowest value of this metric."""
 
@@ -136,14 +170,14 @@ class Checkpoint(_Spec):
 class Eval(_Spec):
     """Evaluation on the task's ``eval`` split."""
 
-    every_steps: Annotated[int, Field(ge=1, le=limits.STEPS_MAX)] | None = None
+    every_steps: Annotated[int, Field(ge=1, le=limits.STEPS_MAX), NO_BOOL] | None = None
     """Null never evaluates. Otherwise also after the last step."""
 
 
 class Loader(_Spec):
     """How samples reach a rank."""
 
-    workers: Annotated[int, Field(ge=0, le=64)] = 0
+    workers: Annotated[int, Field(ge=0, le=64), NO_BOOL] = 0
     """Processes per rank that fetch and collate samples; 0 does it in a thread of the rank."""
 
 
@@ -153,34 +187,51 @@ class Train(_Spec):
     task: Annotated[str, Field(min_length=1, max_length=500)]
     """A built-in task, or ``path/to/file.py:ClassName`` from the job's code."""
     task_args: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the task: those of a built-in task are listed below, those of your own are its constructor's."""
     batch: Batch
-    steps: Annotated[int, Field(ge=1, le=limits.STEPS_MAX)] | None = None
+    steps: Annotated[int, Field(ge=1, le=limits.STEPS_MAX), NO_BOOL] | None = None
     """Optimizer steps. Exactly one of ``steps`` and ``epochs`` is given."""
-    epochs: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    epochs: Annotated[int, Field(ge=1, le=1_000_000), NO_BOOL] | None = None
+    """Passes over the dataset. The last batch may be smaller; nothing is dropped or repeated."""
     optimizer: Optimizer = AdamW()
     schedule: Schedule = Schedule()
-    clip_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    clip_grad_norm: Annotated[float, Field(gt=0), NO_BOOL] | None = 1.0
     """Largest 2-norm of the whole batch's gradient; null does not clip."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Number format of forward and backward; parameters are kept in float32."""
     strategy: Strategy = Strategy()
     checkpoint: Checkpoint = Checkpoint()
     eval: Eval = Eval()
     loader: Loader = Loader()
-    log_every_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1337
+    log_every_steps: Annotated[int, Field(ge=1, le=1_000_000), NO_BOOL] = 1
+    """Optimizer steps from one point of the metrics to the next."""
+    seed: Annotated[int, Field(ge=0, lt=2**63), NO_BOOL] = 1337
+    """Decides the initial weights, the order of samples and all random numbers of the engine."""
     init_from: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
+    """Weights to start from: another job's checkpoint, or a file."""
     deterministic: bool = False
+    """On CUDA, use deterministic kernels only, so that a resumed run is bitwise the same; slower."""
     compile: bool = False
+    """Compile the model with ``torch.compile``."""
     activation_checkpointing: bool = False
-    memory_headroom: Annotated[float, Field(ge=0, lt=0.9)] = 0.15
+    """Compute activations again in backward instead of keeping them: less memory, more time."""
+    memory_headroom: Annotated[float, Field(ge=0, lt=0.9), NO_BOOL] = 0.15
     """Fraction of device memory that ``micro_size: auto`` leaves free."""
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
-        if (self.steps is None) == (self.epochs is None):
-            raise ValueError("give exactly one of steps and epochs")
+        if self.steps is None and self.epochs is None:
+            raise at_field(
+                ("steps",), "expected steps or epochs, and neither is there", "add one, such as steps: 200", show=False
+            )
+        if self.steps is not None and self.epochs is not None:
+            raise at_field(("epochs",), f"expected either steps ({self.steps}) or epochs, not both", "remove one")
         if self.schedule.min_lr > self.optimizer.lr:
-            raise ValueError(f"schedule.min_lr ({self.schedule.min_lr}) is above optimizer.lr ({self.optimizer.lr})")
+            raise at_field(
+                ("schedule", "min_lr"),
+                f"expected at most optimizer.lr ({self.optimizer.lr})",
+                "lower min_lr, or raise optimizer.lr",
+            )
         return self
 
     @model_validator(mode="after")
@@ -190,32 +241,32 @@ class Train(_Spec):
         if self.task not in tasks.BUILT_IN:
             known = ", ".join(sorted(tasks.BUILT_IN))
             raise at_field(
-                ("task",), f"no task is named {self.task!r}; built in: {known}; or path/to/file.py:ClassName"
+                ("task",),
+                f"expected a built-in task ({known}) or path/to/file.py:ClassName",
+                choices=(*tasks.BUILT_IN,),
             )
         try:
             tasks.parse_args(self.task, self.task_args)
         except ValidationError as error:
-            line = error.errors()[0]
-            raise at_field(("task_args", *line["loc"]), f"{line['msg']}, got {line['input']!r}") from None
+            # `domain.reading` explains the inner error's lines in the same words as the spec's own.
+            raise at_field(("task_args",), f"not the arguments of {self.task}", inner=error) from None
         return self
 
 
 class Script(_Spec):
     """An existing torchrun script, run unchanged."""
 
-    command: Annotated[list[str], Field(min_length=1, max_length=1_000)]
+    command: Annotated[list[Annotated[str, AfterValidator(no_nul)]], Field(min_length=1, max_length=1_000)]
     """Script and arguments, as after ``torchrun``: ``[train.py, --lr, "3e-4"]``. A name ending in ``.py`` is run by the
     node's Python; anything else is run as a program."""
-    nproc_per_node: Annotated[int, Field(ge=1, le=1_024)] | None = None
+    nproc_per_node: Annotated[int, Field(ge=1, le=1_024), NO_BOOL] | None = None
     """Ranks per node; null starts one per device."""
 
     @field_validator("command")
     @classmethod
     def _not_empty(cls, command: list[str]) -> list[str]:
         if not command[0].strip():
-            raise ValueError("the first word, the script or program, is empty")
-        if any("\0" in word for word in command):
-            raise ValueError("a word contains a NUL character")
+            raise at_field((0,), "expected a script or a program", "write it first, such as [train.py, --lr, 0.1]")
         return command
 
 
@@ -223,25 +274,29 @@ class UploadedCode(_Spec):
     """A code archive sent before with ``PUT /v1/uploads/{sha256}``."""
 
     upload: Sha256
+    """The archive's SHA-256, which is also its name in the store."""
 
 
 class GitCode(_Spec):
     """A commit of a git repository that the nodes can reach."""
 
     git: Annotated[str, Field(min_length=1, max_length=2_000)]
+    """The repository's URL."""
     ref: Annotated[str, Field(min_length=1, max_length=500)] = "HEAD"
+    """Branch, tag or commit."""
 
 
 class PathCode(_Spec):
     """A folder that is already on the nodes."""
 
-    path: Annotated[str, Field(pattern=r"^/")]
+    path: Annotated[str, Field(pattern=FOLDER)]
+    """Absolute path of the folder on every node."""
 
 
 class Retry(_Spec):
     """How often a job whose failure may pass is tried again."""
 
-    max: Annotated[int, Field(ge=0, le=100)] = 3
+    max: Annotated[int, Field(ge=0, le=100), NO_BOOL] = 3
     """Retries after the first attempt. Preemption and service restarts are not counted."""
 
 
@@ -251,41 +306,58 @@ class JobSpec(_Spec):
     name: Name
     project: Name = "default"
     kind: Literal["train", "script"]
+    """``train``: the engine owns the loop and keeps the promise about the batch. ``script``: your own torchrun script."""
     resources: Resources = Resources()
     train: Train | None = None
+    """Needed when ``kind`` is ``train``."""
     script: Script | None = None
-    code: UploadedCode | GitCode | PathCode | None = None
-    env: dict[EnvName, Annotated[str, Field(max_length=32_768)]] = Field(default_factory=dict, max_length=1_000)
+    """Needed when ``kind`` is ``script``."""
+    code: (
+        Annotated[
+            Annotated[UploadedCode, Tag("UploadedCode")]
+            | Annotated[GitCode, Tag("GitCode")]
+            | Annotated[PathCode, Tag("PathCode")],
+            choice(kind_of_code, "exactly one of {upload: SHA256}, {git: URL, ref: REF} and {path: FOLDER}"),
+        ]
+        | None
+    ) = None
+    """What the job's own files are and where they come from; null runs without any."""
+    env: Annotated[
+        dict[FreeEnvName, Annotated[str, Field(max_length=32_768), AfterValidator(no_nul)]], Field(max_length=1_000)
+    ] = Field(default_factory=dict)
+    """Environment variables of every rank."""
     secrets: Annotated[list[EnvName], Field(max_length=100)] = Field(default_factory=list)
+    """Names of stored secrets that the ranks get as environment variables."""
     retry: Retry = Retry()
-    timeout_seconds: Annotated[float, Field(gt=0, le=366 * 24 * 3600)] | None = None
+    timeout_seconds: Annotated[float, Field(gt=0, le=366 * 24 * 3600), NO_BOOL] | None = None
     """Seconds of running, over all attempts, after which the job is stopped and failed; null has no limit."""
-    priority: Annotated[int, Field(ge=0, le=100)] = 50
+    priority: Annotated[int, Field(ge=0, le=100), NO_BOOL] = 50
     """Larger goes first; equal priorities go by age."""
     labels: Annotated[
         dict[Annotated[str, Field(max_length=63)], Annotated[str, Field(max_length=255)]], Field(max_length=64)
     ] = Field(default_factory=dict)
-
-    @field_validator("env")
-    @classmethod
-    def _env_is_free(cls, env: dict[str, str]) -> dict[str, str]:
-        taken = sorted(name for name in env if name in RESERVED_ENV or re.match(r"LOCKSTEP_|TORCHELASTIC_", name))
-        if taken:
-            raise ValueError(f"{', '.join(taken)}: set by the launcher for each rank; use another name")
-        if any("\0" in value for value in env.values()):
-            raise ValueError("a value contains a NUL character")
-        return env
+    """Marks of your own, to find jobs by."""
 
     @model_validator(mode="after")
     def _kind_has_its_section(self) -> Self:
         for section in ("train", "script"):
             present = getattr(self, section) is not None
             if present and self.kind != section:
-                raise at_field((section,), f"kind is {self.kind!r}, so there must be no {section!r} section")
+                raise at_field(
+                    (section,),
+                    f"expected no such section, because kind is {self.kind}",
+                    "remove one of them",
+                    show=False,
+                )
             if not present and self.kind == section:
-                raise at_field((section,), f"kind is {self.kind!r}, so a {section!r} section is needed")
+                raise at_field((section,), f"is needed, because kind is {self.kind}", "add it to the spec", show=False)
         if self.train is not None and tasks.is_own_task(self.train.task) and self.code is None:
-            raise at_field(("code",), f"task {self.train.task!r} is a file of the job's code, but there is no code")
+            raise at_field(
+                ("code",),
+                f"is needed, because the task {self.train.task} is a file of the job's code",
+                "send its folder: lockstep submit FILE --code DIR",
+                show=False,
+            )
         return self
 
     def world_size(self) -> int:
@@ -298,8 +370,3 @@ class JobSpec(_Spec):
         """Devices of one attempt; an elastic job starts at its largest."""
         gpus = self.resources.gpus
         return gpus if isinstance(gpus, int) else gpus.max
-
-
-def at_field(location: tuple[str | int, ...], message: str) -> PydanticCustomError:
-    """An error about one field, from a validator that saw the whole model (``domain.reading`` adds the location)."""
-    return PydanticCustomError("at_field", "{message}", {"message": message, "location": location})

@@ -7,16 +7,18 @@ A person's own task is named ``path/to/file.py:ClassName``; its arguments are ch
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from domain.errors import at_field
 
 OWN_TASK: Final = re.compile(r"^(?!/)(?!.*\.\.)[\w./-]+\.py:[A-Za-z_]\w*$")
 """``file.py:Class``, relative to the job's code folder."""
 
 
 class _Args(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class CausalLMArgs(_Args):
@@ -34,9 +36,18 @@ class CausalLMArgs(_Args):
     context: Annotated[int, Field(ge=8, le=8_192)] = 128
     """T, tokens in one sequence. A sample is T + 1 consecutive bytes."""
     layers: Annotated[int, Field(ge=1, le=96)] = 4
+    """Transformer blocks."""
     heads: Annotated[int, Field(ge=1, le=128)] = 4
+    """Attention heads per block."""
     width: Annotated[int, Field(ge=8, le=16_384)] = 128
     """Features of the residual stream; a multiple of ``heads``."""
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.width % self.heads:
+            nearest = max(self.heads, round(self.width / self.heads) * self.heads)
+            raise at_field(("width",), f"expected a multiple of heads ({self.heads})", f"use {nearest}")
+        return self
 
 
 class ImageClassificationArgs(_Args):
@@ -45,6 +56,7 @@ class ImageClassificationArgs(_Args):
     width: Annotated[int, Field(ge=4, le=1_024)] = 32
     """Channels of the first convolution; the second has twice as many."""
     eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Part of the images kept for the ``eval`` split."""
 
 
 BUILT_IN: Final[dict[str, type[_Args]]] = {

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
 class Page(_View, Generic[T]):
