@@ -1,0 +1,78 @@
+"""How long one scheduling decision takes: 1,000 nodes of 8 devices, 10,000 queued jobs.
+
+Run ``python benchmarks/placement.py [--out FILE]``. Prints a table and writes JSON.
+
+Three clusters: *empty* (as much as possible is placed), *busy* (random devices are free, so that gangs wait and hold
+nodes) and *full* (nothing is free: the usual state, and every pass repeats it).
+
+Not here: what a pass costs in the database.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import statistics
+import time
+from pathlib import Path
+
+from domain.placement import Node, Placed, Request, place
+
+NODES, DEVICES, JOBS = 1_000, 8, 10_000
+
+
+def cluster(dice: random.Random, share_free: float) -> list[Node]:
+    kinds = ("NVIDIA H200", "NVIDIA L4")
+    return [
+        Node(
+            f"node-{number:04d}",
+            dict.fromkeys(range(DEVICES), kinds[number % 2]),
+            frozenset(index for index in range(DEVICES) if dice.random() < share_free),
+        )
+        for number in range(NODES)
+    ]
+
+
+def queue(dice: random.Random) -> list[Request]:
+    return [
+        Request(
+            job_id=f"job-{number:05d}",
+            priority=dice.choice((0, 50, 50, 50, 100)),
+            created_at=float(number),
+            devices=(nodes := dice.choice((1, 1, 1, 4))) * dice.choice((1, 2, 4, 8)),
+            nodes=dice.choice((nodes, None)),
+            device_type=dice.choice((None, "NVIDIA H200", "NVIDIA L4")),
+            avoid=frozenset({f"node-{dice.randrange(NODES):04d}"}) if dice.random() < 0.02 else frozenset(),
+        )
+        for number in range(JOBS)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/placement.json"))
+    arguments = parser.parse_args()
+    rows = []
+    for name, share_free in (("empty", 1.0), ("busy", 0.4), ("full", 0.0)):
+        dice = random.Random(1337)
+        nodes, requests = cluster(dice, share_free), queue(dice)
+        seconds = []
+        for _ in range(arguments.rounds):
+            start = time.perf_counter()
+            decisions = place(requests, nodes, now=0.0)
+            seconds.append(time.perf_counter() - start)
+        placed = sum(isinstance(decision, Placed) for decision in decisions)
+        rows.append({"cluster": name, "median_seconds": statistics.median(seconds), "max_seconds": max(seconds),
+                     "placed": placed, "waiting": len(decisions) - placed})  # fmt: skip
+        print(f"{name:6} median {rows[-1]['median_seconds']:.3f} s  max {max(seconds):.3f} s  placed {placed:5}")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    about = {"nodes": NODES, "devices_per_node": DEVICES, "jobs": JOBS, "rounds": arguments.rounds,
+             "python": platform.python_version(), "machine": platform.machine()}  # fmt: skip
+    arguments.out.write_text(json.dumps({"about": about, "rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
