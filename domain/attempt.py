@@ -12,9 +12,14 @@ file                      written by    says
 ``fence``                 agent         a deadline (``FenceFile``) after which the launcher kills its ranks by itself
 ``stop``                  agent         a graceful stop is asked for (``StopFile``)
 ``result.json``           launcher      the outcome (``ResultFile``); its presence means that no rank is left
+``ranks.json``            launcher      ``{"ranks": [{"rank": int, "pid": int}]}`` once all were started: for drills and operators
+``errors/rank<R>.json``   rank R        ``{"reason": Reason, "exception": str, "traceback": str, "step": int, "time": float}``:
+                                        why it failed; ``errors/elastic<R>.json`` is torch's ``record``, for scripts
+``launch/``               launcher      the ranks' pipes and command; gone before the result is written
 ``spool/metrics.jsonl``   rank 0        one ``metrics.Record`` per line
 ``spool/events.jsonl``    rank 0        one ``EngineEvent`` per line
-``logs/NNNNNN.jsonl``     launcher      one ``LogRecord`` per line, in segments numbered from 0
+``logs/NNNNNN.jsonl``     launcher      one ``LogRecord`` per line, in segments numbered from 0; the agent deletes those
+                                        that lie wholly before ``logs/shipped``
 ``logs/shipped``          agent         ``ShippedFile``: what of the logs is in the database, so that the launcher can
                                         hold its ranks back when shipping lags
 ``checkpoints/``          rank 0        one folder per checkpoint, complete when it has its ``manifest.json``
@@ -50,6 +55,9 @@ RESUME: Final = "resume"
 CODE: Final = "code"
 LAUNCHER_LOG: Final = "launcher.log"
 MANIFEST: Final = "manifest.json"
+RANKS: Final = "ranks.json"
+ERRORS: Final = "errors"
+LAUNCH: Final = "launch"
 
 
 def segment_name(number: int) -> str:

@@ -1,0 +1,21 @@
+"""The launcher: one process per assignment, parent and subreaper of its ranks.
+
+``python -m engine.launcher FOLDER`` reads the attempt's folder (``domain.attempt``), starts one rank per device, stamps
+their output, obeys ``fence`` and ``stop``, and writes ``result.json`` once no process of the attempt is left. It knows
+no database, no broker and no agent: the agent may die and come back, and training does not notice.
+
+=============  ===============================  ======================================================================
+module         does                             runs in
+=============  ===============================  ======================================================================
+``run``        one attempt from start to end    main thread. It starts the ranks and stays until the end: ranks die
+                                                with the *thread* that started them (``PR_SET_PDEATHSIG``)
+``elastic``    starts ranks by torch elastic    main thread
+``watch``      fence, stop, stalls, kills       thread ``watch``, 20 times a second
+``streams``    the ranks' pipes                 thread ``streams``, until the ranks have ended; then the main thread
+``segments``   the log on disk                  whoever writes; one lock
+``verdict``    the outcome, as a pure function  main thread (``watch``, should torch elastic hang)
+=============  ===============================  ======================================================================
+
+Not here: the agent (``worker``), and what happens inside a rank (the rest of ``engine``, or a person's script).
+Nothing is imported here, so that a rank which imports ``engine`` pays nothing for the launcher.
+"""

@@ -1,0 +1,39 @@
+"""Every wait and size of the launcher that the assignment does not give, with its unit and its reason.
+
+They come in as one value, so that tests decide them. Not here: the grace of a stop and the exit stall, which belong to
+the attempt (``domain.attempt.AssignmentFile``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domain import limits
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Waits in seconds, sizes in bytes."""
+
+    watch_seconds: float = 0.05
+    """The watch looks at ranks, ``fence`` and ``stop`` this often."""
+    monitor_seconds: float = 0.1
+    """Torch elastic looks at its ranks this often."""
+    failure_grace_seconds: float = 3.0
+    """From the first failing rank to SIGKILL of the others. They get SIGTERM at once; one that waits in a collective
+    for the dead rank never acts on it, and a gang must be down within 5 s."""
+    rendezvous_seconds: float = 120.0
+    """Nodes of one attempt find each other within this time. One node finds itself at once."""
+    linger_seconds: float = 0.5
+    """After the ranks' own end: a child that still holds a pipe (``tee`` behind a wrapper) may finish its lines."""
+    drain_seconds: float = 2.0
+    """After the sweep every pipe is at its end; a descriptor handed to a foreign process must not hold the result."""
+    stuck_seconds: float = 5.0
+    """From a kill to the end of torch elastic; beyond it the watch ends the attempt without it."""
+    line_bytes_max: int = limits.LOG_LINE_BYTES_MAX
+    segment_bytes: int = limits.LOG_SEGMENT_BYTES
+    backlog_bytes_max: int = limits.LOG_BACKLOG_BYTES_MAX
+    read_bytes: int = 64 * 1024
+    """One read of a pipe: as much as a pipe holds."""
+    tail_chars: int = limits.TRACEBACK_CHARS_MAX
+    """The end of each rank's stderr that is kept for the outcome."""

@@ -1,0 +1,152 @@
+"""Starting ranks by exec through ``torch.distributed.elastic``.
+
+The agent class is used directly. ``LaunchConfig`` would ask ``torch.cuda.is_available()``, which initialises CUDA in the
+launcher, and bind ranks to NUMA nodes by guess.
+
+The ranks' own store is not shared with the launcher's: torch 2.13 puts no prefix on a shared store, so that a second
+``init_process_group`` in a rank finds the addresses of the first and hangs or dies (9 of 34 restarts worked; 26 of 26
+without sharing).
+
+Not here: deciding that ranks must end (``engine.launcher.watch``), and what they run (``engine.stub``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.elastic.agent.server.api import WorkerGroup, WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
+from torch.distributed.elastic.multiprocessing.api import SubprocessContext
+from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
+
+from engine.launcher.bounds import Bounds
+from engine.launcher.gang import Gang, RankProcess
+
+_log = logging.getLogger(__name__)
+_STORE_PORT_KEY = "lockstep/ranks_store_port"
+
+
+class ElasticLauncher:
+    """Torch elastic with every service it offers beyond starting a gang switched off."""
+
+    def __init__(self, bounds: Bounds):
+        self._bounds = bounds
+
+    def run(self, gang: Gang, on_started: Callable[[Mapping[int, RankProcess]], None]) -> None:
+        """See ``Launcher.run``."""
+        # Torch elastic installs handlers that raise for the signals named here. SIGTERM must stay with the attempt,
+        # which stops gracefully; something must be named, and nobody sends SIGQUIT by accident.
+        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"
+        rendezvous = StaticTCPRendezvous(
+            master_addr=gang.rendezvous_host,
+            master_port=gang.rendezvous_port,
+            rank=gang.node_rank,
+            world_size=gang.node_count,
+            run_id=gang.run_id,
+            timeout=int(self._bounds.rendezvous_seconds),
+        )
+        spec = WorkerSpec(
+            role="rank",
+            local_world_size=gang.ranks_here,
+            rdzv_handler=rendezvous,
+            entrypoint=gang.argv[0],
+            args=gang.argv[1:],
+            max_restarts=0,
+            monitor_interval=self._bounds.monitor_seconds,
+        )
+        _Agent(gang, spec, self._bounds, on_started).run()
+
+
+class _Agent(LocalElasticAgent):
+    """Torch's agent, which also says which processes it started."""
+
+    def __init__(
+        self,
+        gang: Gang,
+        spec: WorkerSpec,
+        bounds: Bounds,
+        on_started: Callable[[Mapping[int, RankProcess]], None],
+    ):
+        super().__init__(
+            spec,
+            logs_specs=_Streams(gang),
+            exit_barrier_timeout=bounds.rendezvous_seconds,
+            shutdown_timeout=int(bounds.failure_grace_seconds),
+        )
+        self._gang = gang
+        self._on_started = on_started
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        store: Any = worker_group.store  # torch declares it as None for ever
+        if self._gang.node_rank == 0:
+            store.set(_STORE_PORT_KEY, str(_quiet_port()))
+        worker_group.master_addr = self._gang.rendezvous_host
+        worker_group.master_port = int(store.get(_STORE_PORT_KEY))
+        ids: dict[int, Any] = super()._start_workers(worker_group)
+        context = self._pcontext
+        assert isinstance(context, SubprocessContext), "an entrypoint that is a string is started by exec"
+        self._on_started(
+            {worker.global_rank: context.subprocess_handlers[worker.local_rank].proc for worker in worker_group.workers}
+        )
+        return ids
+
+
+class _Streams(LogsSpecs):
+    """Gives each rank its environment, and leaves its output to the stub, which opens the pipes by itself.
+
+    Were torch elastic to open them, its own copies of their write ends would stay open as long as its objects live,
+    and no pipe would ever reach its end.
+    """
+
+    def __init__(self, gang: Gang):
+        super().__init__()
+        self._gang = gang
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        """Complete ``envs`` in place, as torch's own implementation does for its error files."""
+        error_files: dict[int, str] = {}
+        for local_rank, env in envs.items():
+            rank = int(env["RANK"])
+            error_files[local_rank] = str(self._gang.error_file(rank))
+            env.update(self._gang.prepare(rank))
+            env["TORCHELASTIC_ERROR_FILE"] = error_files[local_rank]
+            env["TORCHELASTIC_USE_AGENT_STORE"] = str(False)
+        inherit = dict.fromkeys(envs, "")
+        return LogsDest(stdouts=inherit, stderrs=inherit, error_files=error_files)
+
+    @property
+    def root_log_dir(self) -> str:
+        """Unused: nothing is redirected to files."""
+        return os.devnull
+
+
+def _quiet_port() -> int:
+    """A free port that the kernel gives to nobody by itself.
+
+    Rank 0 binds it seconds later, after importing torch. A port from the range that outgoing connections are given
+    would be taken meanwhile now and then, on a busy node about once in a thousand starts.
+    """
+    lowest_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    candidates = range(10_000, lowest_given)
+    for port in random.sample(candidates, min(64, len(candidates))):
+        if _is_free(port):
+            return port
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,100 @@
+"""What the ranks of an attempt run, and in which environment.
+
+The service's environment holds the database's address, the broker's and tokens. What a rank may see of it is therefore
+a list of what is *kept*: a list of what is removed would miss the next credential. On top come the job's own ``env`` and
+the names below; ``RANK``, ``WORLD_SIZE`` and the like are set by torch elastic.
+
+``OMP_NUM_THREADS`` follows one fixed rule, because the number of threads is part of a run's arithmetic: on CPU slots 1
+(a slot is a core); on GPUs the node's cores divided by the ranks on it, at most 8. The job's ``env`` may set another.
+
+Not here: how it reaches the ranks (``engine.launcher.elastic``, ``engine.stub``).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import NamedTuple
+
+from domain import attempt
+from domain.attempt import AssignmentFile
+
+THREADS_PER_RANK_MAX = 8
+
+_KEPT = re.compile(
+    "|".join(
+        (
+            "PATH|HOME|USER|LOGNAME|SHELL|TERM|TZ|TMPDIR|LANG|LANGUAGE|LC_[A-Z]+|HOSTNAME",
+            "LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX",
+            "XDG_CACHE_HOME|XDG_DATA_HOME|HF_HOME|TORCH_HOME|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR",
+            "SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE",
+            "(?i:https?_proxy|no_proxy|all_proxy)",
+            "CUDA_HOME|CUDA_PATH|NVIDIA_[A-Z_]+|NCCL_[A-Z0-9_]+|GLOO_[A-Z0-9_]+|UCX_[A-Z0-9_]+",
+        )
+    )
+)
+
+
+class Command(NamedTuple):
+    """What each rank execs."""
+
+    argv: list[str]
+    script: str | None
+    """The Python file among them, which must exist; None for a program or a module."""
+
+
+def scrub(environ: MutableMapping[str, str]) -> None:
+    """Remove from the launcher's own environment everything that ranks must not inherit."""
+    for name in list(environ):
+        if not _KEPT.fullmatch(name):
+            del environ[name]
+    # The launcher imports torch but computes nothing; without this torch could open a context on every GPU.
+    environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def working_folder(folder: Path) -> Path:
+    """Where the ranks start: the job's code, if it has any."""
+    code = folder / attempt.CODE
+    return code if code.is_dir() else folder
+
+
+def command_of(assignment: AssignmentFile, folder: Path) -> Command:
+    """What each rank runs."""
+    script = assignment.spec.script
+    if script is None:
+        return Command([sys.executable, "-m", "engine", "--attempt", str(folder)], None)
+    if script.command[0].endswith(".py"):
+        return Command([sys.executable, *script.command], script.command[0])
+    return Command(list(script.command), None)
+
+
+def rank_environment(assignment: AssignmentFile, folder: Path, *, cores: int) -> dict[str, str]:
+    """Variables that every rank of the attempt gets beside torch elastic's own."""
+    is_cpu = assignment.device_kind == "cpu"
+    threads = 1 if is_cpu else max(1, min(THREADS_PER_RANK_MAX, cores // assignment.ranks_here))
+    return {
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": str(threads),
+        **assignment.spec.env,
+        # The driver numbers GPUs by bus, and so does the inventory; CUDA by default puts the fastest first.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "" if is_cpu else ",".join(map(str, assignment.devices)),
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "LOCKSTEP_METRICS": str(folder / attempt.METRICS),
+        "LOCKSTEP_JOB_ID": assignment.job_id,
+        "LOCKSTEP_ATTEMPT": str(assignment.attempt_number),
+    }
+
+
+def shadowed_by(assignment: AssignmentFile, folder: Path) -> str | None:
+    """What of a train job's code would be imported in place of Lockstep's own packages; None where nothing would.
+
+    ``python -m engine`` looks into the working folder first. Scripts do not import Lockstep, so that theirs may win.
+    """
+    if assignment.spec.kind != "train":
+        return None
+    code = working_folder(folder)
+    names = ("engine.py", "engine/__init__.py", "domain.py", "domain/__init__.py")
+    return next((name for name in names if (code / name).exists()), None)

@@ -1,0 +1,113 @@
+"""What a rank left behind about its own end: its error file, or the end of its stderr.
+
+Three sources, the best first: ``errors/rank<R>.json``, written by the engine or by the stub; the error file of torch's
+``record`` decorator, which a script may use; the traceback at the end of stderr.
+
+Not here: which rank's evidence counts (``engine.launcher.verdict``).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from domain import attempt, limits
+from domain.outcomes import Reason
+from engine.launcher.files import read_object
+
+_TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(
+    r"^(?:\[rank\d+\]:\s)?([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|[A-Z]\w*)\b(?::.*)?)$"
+)
+_PEER_LOST = re.compile(
+    r"gloo/transport|connectFullMesh|NCCL|ProcessGroup|TCPStore|Dist(?:Backend|Network|Store)Error|torch\.distributed"
+)
+
+
+class Evidence(NamedTuple):
+    """What is known of one rank's failure beside its exit code. All None where it left nothing."""
+
+    reason: Reason | None = None
+    exception: str | None = None
+    traceback: str | None = None
+    step: int | None = None
+    time: float | None = None
+    """Seconds since the epoch."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether the rank said anything about itself."""
+        return self.reason is not None or self.exception is not None
+
+    @property
+    def blames_peer(self) -> bool:
+        """Whether the rank failed because another was gone: never the cause of a gang's end."""
+        if self.reason is not None:
+            return self.reason is Reason.NETWORK
+        return self.exception is not None and _PEER_LOST.search(self.exception) is not None
+
+
+def error_file(folder: Path, rank: int) -> Path:
+    """Where the engine and the stub say why a rank ended."""
+    return folder / attempt.ERRORS / f"rank{rank}.json"
+
+
+def elastic_error_file(folder: Path, rank: int) -> Path:
+    """Where torch's ``record`` decorator says it."""
+    return folder / attempt.ERRORS / f"elastic{rank}.json"
+
+
+def gather(folder: Path, rank: int, stderr_tail: str) -> Evidence:
+    """The best that is known about one rank's failure."""
+    own = _own(error_file(folder, rank))
+    if own is not None:
+        return own
+    recorded = _recorded(elastic_error_file(folder, rank))
+    if recorded is not None:
+        return recorded
+    tail = stderr_tail.strip()
+    exception = exception_in(tail)
+    return Evidence(exception=exception, traceback=tail[-limits.TRACEBACK_CHARS_MAX :] or None)
+
+
+def exception_in(text: str) -> str | None:
+    """Type and message of the last exception whose traceback is in ``text``."""
+    _, found, after = text.rpartition(_TRACEBACK)
+    if not found:
+        return None
+    for line in after.splitlines():
+        match = _EXCEPTION.match(line)
+        if match:
+            return match[1][:1_000]
+    return None
+
+
+def _own(path: Path) -> Evidence | None:
+    document = read_object(path)
+    if document is None:
+        return None
+    known = {reason.value for reason in Reason}
+    return Evidence(
+        reason=Reason(document["reason"]) if document.get("reason") in known else None,
+        exception=_text(document.get("exception")),
+        traceback=_text(document.get("traceback")),
+        step=document["step"] if isinstance(document.get("step"), int) else None,
+        time=float(document["time"]) if isinstance(document.get("time"), int | float) else None,
+    )
+
+
+def _recorded(path: Path) -> Evidence | None:
+    document = read_object(path)
+    message = None if document is None else document.get("message")
+    if not isinstance(message, dict):
+        return None
+    extra = message.get("extraInfo")
+    stack = extra.get("py_callstack") if isinstance(extra, dict) else None
+    return Evidence(exception=_text(message.get("message")), traceback=_text(stack))
+
+
+def _text(value: Any) -> str | None:
+    if not isinstance(value, str) or not value.strip():
+        return None
+    return value.strip()[-limits.TRACEBACK_CHARS_MAX :]

@@ -1,0 +1,127 @@
+"""The kernel's side of an attempt: who descends from this process, and how all of it is ended.
+
+The launcher is a *subreaper*: a process of the attempt whose parent has died becomes the launcher's own child, so that
+walking ``/proc`` down from here finds everything that the attempt ever started, whatever sessions, groups or signal
+handlers it hid behind. Marks in the environment would not do: a forked child shows the environment of its parent.
+
+Not here: when to kill (``engine.launcher.watch``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+
+from domain.attempt import LauncherFile
+
+_PR_SET_CHILD_SUBREAPER = 36
+_log = logging.getLogger(__name__)
+
+
+def become_subreaper() -> None:
+    """Let orphaned descendants of this process become its children.
+
+    Raises
+    ------
+    OSError
+        If the kernel refuses, which none since Linux 3.4 does.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"prctl(PR_SET_CHILD_SUBREAPER): {os.strerror(code)}")
+
+
+def identity() -> LauncherFile:
+    """Which process this is, also to somebody who reads it after a reboot."""
+    pid = os.getpid()
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return LauncherFile(pid=pid, start_ticks=int(_stat_fields(pid)[19]), boot_id=boot_id)
+
+
+def boottime() -> float:
+    """Seconds since boot, sleep included: the fence's clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def living_descendants(root: int) -> list[int]:
+    """Process ids below ``root`` that are not zombies. A snapshot: some may end, and others be forked, meanwhile."""
+    children: dict[int, list[int]] = {}
+    dead: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        pid = int(entry.name)
+        try:
+            state, parent, *_ = _stat_fields(pid)
+        except OSError:
+            continue
+        children.setdefault(int(parent), []).append(pid)
+        if state in "ZX":
+            dead.add(pid)
+    found: list[int] = []
+    frontier = [root]
+    while frontier:
+        below = children.get(frontier.pop(), [])
+        frontier.extend(below)
+        found.extend(pid for pid in below if pid not in dead)
+    return found
+
+
+def kill_descendants() -> int:
+    """SIGKILL every living descendant of this process once; say how many there were."""
+    pids = living_descendants(os.getpid())
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(pids)
+
+
+def sweep() -> None:
+    """Kill and reap until no process of the attempt is left.
+
+    Killing a parent that forks leaves its newest child to the next round. There is no limit on purpose: the result says
+    that the devices are free, and a process that even SIGKILL cannot end (stuck in a driver) still holds one. It reaps
+    *all* children, so that nobody may wait for a rank's exit status afterwards.
+    """
+    started = time.monotonic()
+    pause_seconds = 0.005
+    told = False
+    while True:
+        alive = kill_descendants()
+        _reap()
+        if not alive and not living_descendants(os.getpid()):
+            return
+        if not told and time.monotonic() - started > 10.0:
+            told = True
+            _log.warning("%d processes of the attempt do not end on SIGKILL; waiting for them", alive)
+        time.sleep(pause_seconds)
+        pause_seconds = min(1.0, pause_seconds * 1.5)
+
+
+def out_of_memory_kills() -> int:
+    """How many processes of this control group the kernel has killed for lack of memory; 0 where it does not say."""
+    try:
+        group = Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2]
+        events = Path(f"/sys/fs/cgroup{group}/memory.events").read_text()
+    except OSError:
+        return 0
+    counts = dict(line.split() for line in events.splitlines())
+    return int(counts.get("oom_kill", 0))
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """Fields of ``/proc/PID/stat`` from the third (state) on; the second, the name, may contain anything."""
+    text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    return text[text.rindex(")") + 2 :].split()

@@ -1,0 +1,208 @@
+"""One attempt on one node, from the assignment to the result.
+
+1. Say which process this is (``launcher.json``), at once: from here on an agent can adopt the attempt.
+2. Become the subreaper of everything that will be started; drop the service's environment; open the log; watch.
+3. Start the ranks, unless a stop or the fence came first, and stay with them until each has ended.
+4. Read what their pipes still hold, sweep every process that is left, read again.
+5. Decide the outcome, and only then write ``result.json``: its presence says that no process of the attempt is left.
+
+Nothing is restarted here. The launcher exits 0 when it has written a result, whatever the result says.
+
+Not here: the single parts (see the package).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from domain import attempt, limits
+from domain.attempt import AssignmentFile, EngineEvent, ResultFile
+from domain.outcomes import Outcome, Reason
+from engine.launcher import environment, evidence, processes, verdict
+from engine.launcher.bounds import Bounds
+from engine.launcher.files import last_lines, last_step, write_atomically
+from engine.launcher.gang import Gang, Launcher, RankProcess
+from engine.launcher.segments import Segments
+from engine.launcher.streams import Streams
+from engine.launcher.watch import Facts, Watch
+
+STUB = Path(__file__).parent.parent / "stub.py"
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Run the attempt in the folder named on the command line, and exit."""
+    parser = argparse.ArgumentParser(
+        prog="python -m engine.launcher", description="Run one attempt's ranks on this node."
+    )
+    parser.add_argument("folder", type=Path, help="the attempt's folder, with its assignment.json")
+    folder = parser.parse_args(arguments).folder.resolve()
+    run_attempt(folder, Bounds())
+
+
+def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) -> NoReturn:
+    """Run the attempt in ``folder`` and exit. ``launcher`` defaults to torch elastic, imported when it is needed."""
+    write_atomically(folder / attempt.LAUNCHER, processes.identity().model_dump_json())
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    processes.become_subreaper()
+    environment.scrub(os.environ)
+    try:
+        assignment = AssignmentFile.model_validate_json((folder / attempt.ASSIGNMENT).read_bytes())
+    except (OSError, ValueError) as error:
+        _leave(folder, Outcome.of(Reason.LAUNCH_FAILED, f"{attempt.ASSIGNMENT} cannot be read: {error}"))
+    _Attempt(assignment, folder, bounds).run(launcher)
+
+
+class _Attempt:
+    """The parts of one attempt, and the order in which they begin and end."""
+
+    def __init__(self, assignment: AssignmentFile, folder: Path, bounds: Bounds):
+        self._assignment = assignment
+        self._folder = folder
+        self._bounds = bounds
+        self._launch_folder = folder / attempt.LAUNCH
+        self._memory_kills_before = processes.out_of_memory_kills()
+        self._concluding = threading.Lock()
+        for name in (attempt.LAUNCH, attempt.ERRORS, Path(attempt.METRICS).parent):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        self._segments = Segments(folder, bounds)
+        self._streams = Streams(self._launch_folder, self._segments, bounds)
+        self._watch = Watch(assignment, folder, bounds, say=self._segments.say, on_stuck=self._conclude)
+
+    def run(self, launcher: Launcher | None) -> NoReturn:
+        """Steps 2 to 5 of the module."""
+        # Handlers that do nothing, rather than SIG_IGN: an ignored signal stays ignored in what a rank execs.
+        for number in (signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self._watch.ask_to_stop())
+        failed: Outcome | None = None
+        try:
+            self._watch.start()
+            failed = self._refusal()
+            if failed is None and not self._watch.must_not_start():
+                self._start_and_wait(launcher)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent must get a result
+            traceback.print_exc()
+            failed = self._not_started(error)
+        self._conclude(failed)
+
+    def _refusal(self) -> Outcome | None:
+        name = environment.shadowed_by(self._assignment, self._folder)
+        if name is None:
+            return None
+        message = f"the job's code has a top-level {name}, which would hide Lockstep's own from the ranks; rename it"
+        return Outcome.of(Reason.BAD_SPEC, message, node=self._assignment.node_name)
+
+    def _not_started(self, error: Exception) -> Outcome:
+        return Outcome.of(
+            Reason.LAUNCH_FAILED,
+            f"the ranks could not be started: {type(error).__name__}: {error}",
+            node=self._assignment.node_name,
+            traceback=traceback.format_exc()[-limits.TRACEBACK_CHARS_MAX :],
+        )
+
+    def _start_and_wait(self, launcher: Launcher | None) -> None:
+        if launcher is None:
+            from engine.launcher.elastic import ElasticLauncher
+
+            launcher = ElasticLauncher(self._bounds)
+        assignment, folder = self._assignment, self._folder
+        command = environment.command_of(assignment, folder)
+        launch = {
+            "launcher_pid": os.getpid(),
+            "argv": command.argv,
+            "script": command.script,
+            "cwd": str(environment.working_folder(folder)),
+            "errors": str(folder / attempt.ERRORS),
+        }
+        write_atomically(self._launch_folder / "command.json", json.dumps(launch))
+        launcher.run(
+            Gang(
+                run_id=f"{assignment.job_id}-{assignment.attempt_number}",
+                node_rank=assignment.node_rank,
+                node_count=assignment.node_count,
+                ranks_here=assignment.ranks_here,
+                rendezvous_host=assignment.rendezvous_host,
+                rendezvous_port=assignment.rendezvous_port,
+                argv=(sys.executable, "-I", "-S", str(STUB), str(self._launch_folder)),
+                prepare=self._prepare_rank,
+                error_file=lambda rank: evidence.elastic_error_file(folder, rank),
+            ),
+            self._on_started,
+        )
+
+    def _prepare_rank(self, rank: int) -> Mapping[str, str]:
+        self._streams.open(rank)
+        cores = len(os.sched_getaffinity(0))
+        return environment.rank_environment(self._assignment, self._folder, cores=cores)
+
+    def _on_started(self, ranks: Mapping[int, RankProcess]) -> None:
+        self._watch.begin(ranks)
+        self._streams.start()
+        document = {"ranks": [{"rank": rank, "pid": process.pid} for rank, process in sorted(ranks.items())]}
+        write_atomically(self._folder / attempt.RANKS, json.dumps(document))
+
+    def _conclude(self, failed: Outcome | None = None) -> NoReturn:
+        """End what is left, decide, write the result, exit. The first thread to come here does it, any other waits.
+
+        ``failed`` is the outcome if ranks could not even be started; it yields to what the watch has seen.
+        """
+        with self._concluding:
+            facts = self._watch.finish()
+            self._streams.stop()
+            self._streams.drain(self._bounds.linger_seconds)
+            processes.sweep()
+            self._streams.drain(self._bounds.drain_seconds)
+            self._streams.close()
+            outcome = failed if failed is not None and facts.cause is None else self._decide(facts)
+            if outcome.reason is not Reason.SUCCEEDED:
+                self._segments.say(f"Ended: {outcome.reason}: {outcome.message}")
+            self._segments.close()
+            shutil.rmtree(self._launch_folder, ignore_errors=True)
+            _leave(self._folder, outcome)
+
+    def _decide(self, facts: Facts) -> Outcome:
+        found = {
+            exit_.rank: evidence.gather(self._folder, exit_.rank, self._streams.tail(exit_.rank))
+            for exit_ in facts.exits
+            if exit_.code != 0
+        }
+        return verdict.decide(
+            facts,
+            found,
+            self._assignment,
+            last_step=last_step(self._folder / attempt.METRICS),
+            steps=_steps(self._assignment, self._folder),
+            memory_kills=processes.out_of_memory_kills() - self._memory_kills_before,
+        )
+
+
+def _steps(assignment: AssignmentFile, folder: Path) -> int | None:
+    """Steps of the whole run: as the engine settled them, or as planned."""
+    for line in last_lines(folder / attempt.EVENTS):
+        try:
+            event = EngineEvent.model_validate_json(line)
+        except ValueError:
+            continue
+        if event.kind == "plan" and isinstance(event.data.get("steps"), int):
+            return int(event.data["steps"])
+    return None if assignment.plan is None else assignment.plan.steps
+
+
+def _leave(folder: Path, outcome: Outcome) -> NoReturn:
+    """Write the result and end at once: torch's threads and destructors must not hold a process that has said it is done."""
+    write_atomically(folder / attempt.RESULT, ResultFile(outcome=outcome, ended_at=time.time()).model_dump_json())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,163 @@
+"""The ranks' stdout and stderr, from their pipes into the log.
+
+Each stream of each rank is a named pipe under ``launch/``, opened for reading before the rank exists, so that the stub's
+opening for writing cannot wait. One thread reads them all and stamps each line. While more is unshipped than the log
+may hold it does not read: the pipes fill, the ranks' writes wait, and a flood slows its own job alone.
+
+When the ranks have ended, the main thread takes over and reads what the pipes still hold (64 KiB each at most, so
+without asking for the log's bound): the last line before an exit is the one that people look for.
+
+Not here: the files (``engine.launcher.segments``).
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+import time
+from pathlib import Path
+from typing import Literal
+
+from engine.launcher.bounds import Bounds
+from engine.launcher.segments import Line, Segments
+
+Stream = Literal["stdout", "stderr"]
+
+
+class LineCutter:
+    """Splits one stream into lines, none longer than ``bytes_max``; what is beyond is counted and named, not kept."""
+
+    def __init__(self, bytes_max: int):
+        self._bytes_max = bytes_max
+        self._kept = bytearray()
+        self._dropped = 0
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """The lines that ``chunk`` completes."""
+        *ends, rest = chunk.split(b"\n")
+        lines = []
+        for end in ends:
+            self._add(end)
+            lines.append(self._take())
+        self._add(rest)
+        return lines
+
+    def finish(self) -> list[str]:
+        """The last line, where the stream ended without a newline."""
+        return [self._take()] if self._kept else []
+
+    def _add(self, part: bytes) -> None:
+        room = self._bytes_max - len(self._kept)
+        self._kept += part[:room]
+        self._dropped += max(0, len(part) - room)
+
+    def _take(self) -> str:
+        text = self._kept.decode("utf-8", errors="replace")
+        if self._dropped:
+            text = f"{text.removesuffix(chr(0xFFFD))} [cut here: {self._dropped} more bytes in this line]"
+        self._kept.clear()
+        self._dropped = 0
+        return text
+
+
+class _Pipe:
+    def __init__(self, path: Path, rank: int, stream: Stream, bounds: Bounds):
+        self.path = path
+        self.rank = rank
+        self.stream = stream
+        self.cutter = LineCutter(bounds.line_bytes_max)
+        os.mkfifo(path, 0o600)
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+class Streams:
+    """All pipes of the node's ranks."""
+
+    def __init__(self, folder: Path, segments: Segments, bounds: Bounds):
+        self._folder = folder
+        self._segments = segments
+        self._bounds = bounds
+        self._pipes: list[_Pipe] = []
+        self._tails: dict[int, str] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._read_while_running, name="streams", daemon=True)
+
+    def open(self, rank: int) -> None:
+        """Make a rank's pipes, before the rank is started."""
+        streams: tuple[Stream, Stream] = ("stdout", "stderr")
+        for stream in streams:
+            self._pipes.append(_Pipe(self._folder / f"{rank}.{stream}", rank, stream, self._bounds))
+
+    def start(self) -> None:
+        """Begin to read, once every pipe is made."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; from now on the caller reads, by :meth:`drain`."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def drain(self, seconds: float) -> None:
+        """Read until nobody can write any more, or for ``seconds``."""
+        deadline = time.monotonic() + seconds
+        while self._pipes and time.monotonic() < deadline:
+            silent = True
+            for pipe in list(self._pipes):
+                chunk = self._read(pipe)
+                silent = silent and chunk is None
+                if chunk == b"":
+                    self._end(pipe)
+            if silent:
+                time.sleep(0.01)
+
+    def close(self) -> None:
+        """Keep the last line of each stream, and let go of the pipes."""
+        for pipe in list(self._pipes):
+            self._end(pipe)
+
+    def tail(self, rank: int) -> str:
+        """The end of what a rank wrote to stderr."""
+        return self._tails.get(rank, "")
+
+    def _read_while_running(self) -> None:
+        waiting_told = False
+        with selectors.DefaultSelector() as selector:
+            for pipe in self._pipes:
+                selector.register(pipe.descriptor, selectors.EVENT_READ, pipe)
+            while selector.get_map() and not self._stopping.is_set():
+                if self._segments.is_full():
+                    if not waiting_told:
+                        waiting_told = True
+                        self._segments.say("The log grows faster than it is stored: the ranks' output waits.")
+                    self._stopping.wait(self._bounds.watch_seconds)
+                    continue
+                for key, _ in selector.select(timeout=0.1):
+                    if self._read(key.data) == b"":
+                        selector.unregister(key.fd)
+                        self._end(key.data)
+
+    def _read(self, pipe: _Pipe) -> bytes | None:
+        """Read once: what was there, nothing at the pipe's end, None where its writers are silent."""
+        try:
+            chunk = os.read(pipe.descriptor, self._bounds.read_bytes)
+        except BlockingIOError:
+            return None
+        self._keep(pipe, pipe.cutter.feed(chunk))
+        return chunk
+
+    def _end(self, pipe: _Pipe) -> None:
+        self._keep(pipe, pipe.cutter.finish())
+        os.close(pipe.descriptor)
+        self._pipes.remove(pipe)
+        pipe.path.unlink(missing_ok=True)
+
+    def _keep(self, pipe: _Pipe, texts: list[str]) -> None:
+        if not texts:
+            return
+        now = time.time()
+        self._segments.write(Line(now, pipe.rank, pipe.stream, text) for text in texts)
+        if pipe.stream == "stderr":
+            tail = "\n".join((self._tails.get(pipe.rank, ""), *texts))
+            self._tails[pipe.rank] = tail[-self._bounds.tail_chars :]

@@ -1,0 +1,219 @@
+"""The thread that looks at the ranks and at the agent's wishes, and kills.
+
+Several times a second, in this order:
+
+1. Note which ranks have ended, with their exit code and the time.
+2. ``fence``: past its deadline the agent may have lost the lease, and another node may train this job soon. SIGKILL.
+3. ``stop`` (or SIGTERM to the launcher): the engine's ranks see the file and leave after a checkpoint; a script's ranks
+   get SIGTERM, which is what scripts know. After the grace, SIGKILL.
+4. One rank has exited 0 and others have not followed in time: SIGKILL.
+5. One rank has failed (noticed in 1): torch elastic sends the others SIGTERM; a little later, SIGKILL.
+
+The first of 2 to 5 that happened is the *cause* of the end, and stays it: what follows from it is no news. Only the
+fence overrules, because after it nothing that this attempt says counts.
+
+SIGKILL goes to every descendant of the launcher, again and again until the ranks are gone. Nothing here waits for the
+main thread, which sits in torch elastic: should that hang, ``on_stuck`` ends the attempt from this thread.
+
+Not here: what the end means (``engine.launcher.verdict``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from domain import attempt
+from domain.attempt import AssignmentFile, FenceFile, StopFile
+from engine.launcher import processes
+from engine.launcher.bounds import Bounds
+from engine.launcher.files import read_model, write_atomically
+from engine.launcher.gang import RankProcess
+
+Cause = Literal["fence", "stop", "exit_stall", "failure"]
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How one rank ended."""
+
+    rank: int
+    code: int
+    """Exit code, or the negative number of the signal."""
+    time: float
+    """Seconds since the epoch, when it was noticed."""
+    torn_down: bool
+    """Whether the gang was being ended already, so that a signal may be ours."""
+
+
+@dataclass
+class Facts:
+    """What the watch has seen. Complete once the watch has stopped."""
+
+    ranks: tuple[int, ...] = ()
+    """Ranks that were started here; empty until all were."""
+    exits: list[Exit] = field(default_factory=list)
+    """In the order in which they were noticed."""
+    cause: Cause | None = None
+    """What ended the gang, unless the ranks ended by themselves."""
+    stop: StopFile | None = None
+    grace_over: bool = False
+    """Whether ranks had to be killed after the grace of the stop."""
+
+    def running(self) -> list[int]:
+        """Ranks that have not ended."""
+        ended = {exit_.rank for exit_ in self.exits}
+        return [rank for rank in self.ranks if rank not in ended]
+
+
+class Watch(threading.Thread):
+    """See the module. ``say`` writes a line of the launcher's own into the job's log."""
+
+    def __init__(
+        self,
+        assignment: AssignmentFile,
+        folder: Path,
+        bounds: Bounds,
+        *,
+        say: Callable[[str], None],
+        on_stuck: Callable[[], None],
+    ):
+        super().__init__(name="watch", daemon=True)
+        self.facts = Facts()
+        self._assignment = assignment
+        self._folder = folder
+        self._bounds = bounds
+        self._say = say
+        self._on_stuck = on_stuck
+        self._processes: dict[int, RankProcess] = {}
+        self._kill_at = float("inf")
+        self._killed_at: float | None = None
+        self._first_left_at = float("inf")
+        self._terminated = False
+        self._sigterm = threading.Event()
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+
+    def begin(self, ranks: Mapping[int, RankProcess]) -> None:
+        """The ranks run: watch them. Called by the main thread."""
+        with self._lock:
+            self._processes = dict(ranks)
+            self.facts.ranks = tuple(sorted(ranks))
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM has come to the launcher. Safe in a signal handler."""
+        self._sigterm.set()
+
+    def must_not_start(self) -> bool:
+        """Whether the attempt was ended before its ranks were started."""
+        self.look()
+        return self.facts.cause is not None
+
+    def finish(self) -> Facts:
+        """The ranks have ended: take the last notes and stop watching."""
+        self._over.set()
+        if self.is_alive() and threading.current_thread() is not self:
+            self.join()
+        with self._lock:
+            self._note_exits()
+        return self.facts
+
+    def run(self) -> None:
+        """Watch until :meth:`finish`."""
+        while not self._over.wait(self._bounds.watch_seconds):
+            self.look()
+            if self._killed_at is not None and time.monotonic() > self._killed_at + self._bounds.stuck_seconds:
+                self._on_stuck()
+                return
+
+    def look(self) -> None:
+        """One round; both threads may."""
+        with self._lock:
+            now = time.monotonic()
+            self._note_exits()
+            self._look_at_fence(now)
+            self._look_at_stop(now)
+            self._look_at_stall(now)
+            if now >= self._kill_at:
+                self._kill(now)
+
+    def _note_exits(self) -> None:
+        ended = []
+        for rank in self.facts.running():
+            code = self._processes[rank].poll()
+            if code is not None:
+                ended.append((rank, code))
+        # Of ranks found dead together the one that was killed went first: a peer only dies of it.
+        for rank, code in sorted(ended, key=lambda entry: (entry[1] == -signal.SIGTERM, entry[1] >= 0, entry[0])):
+            torn_down = self.facts.cause is not None
+            self.facts.exits.append(Exit(rank, code, time.time(), torn_down))
+            if code != 0 and not torn_down:
+                self._end_by("failure", time.monotonic() + self._bounds.failure_grace_seconds)
+                if len(self.facts.ranks) > 1:
+                    self._say(f"Rank {rank} {_ended(code)}; ending the others.")
+
+    def _look_at_fence(self, now: float) -> None:
+        fence = read_model(self._folder / attempt.FENCE, FenceFile)
+        if fence is None or self.facts.cause == "fence" or processes.boottime() < fence.deadline_boottime:
+            return
+        self._say("The node's lease was not renewed in time: killing the ranks.")
+        self.facts.cause = "fence"
+        self._kill_at = now
+
+    def _look_at_stop(self, now: float) -> None:
+        if self.facts.stop is None:
+            stop = self._wanted_stop()
+            if stop is None:
+                return
+            self.facts.stop = stop
+            if self.facts.cause is None:
+                self._say(f"Stopping ({stop.reason}): the ranks have {stop.grace_seconds:g} s.")
+                self._end_by("stop", now + stop.grace_seconds)
+        if self.facts.cause == "stop" and self._assignment.spec.kind == "script" and not self._terminated:
+            self._terminate()
+
+    def _wanted_stop(self) -> StopFile | None:
+        stop = read_model(self._folder / attempt.STOP, StopFile)
+        if stop is None and self._sigterm.is_set():
+            stop = StopFile(reason="shutdown", grace_seconds=self._assignment.stop_grace_seconds)
+            write_atomically(self._folder / attempt.STOP, stop.model_dump_json())
+        return stop
+
+    def _terminate(self) -> None:
+        """SIGTERM to each rank's session, as torchrun would: once, and only when there are ranks."""
+        for rank in self.facts.running():
+            self._terminated = True
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._processes[rank].pid, signal.SIGTERM)
+
+    def _look_at_stall(self, now: float) -> None:
+        if self.facts.cause is not None or not self.facts.exits or not self.facts.running():
+            return
+        self._first_left_at = min(self._first_left_at, now)
+        if now - self._first_left_at >= self._assignment.exit_stall_seconds:
+            waiting = ", ".join(map(str, self.facts.running()))
+            self._say(f"Rank {self.facts.exits[0].rank} has exited and rank {waiting} did not follow: killing.")
+            self._end_by("exit_stall", now)
+
+    def _end_by(self, cause: Cause, kill_at: float) -> None:
+        self.facts.cause = cause
+        self._kill_at = min(self._kill_at, kill_at)
+
+    def _kill(self, now: float) -> None:
+        if self.facts.running() and self._killed_at is None and self.facts.cause == "stop":
+            self.facts.grace_over = True
+            self._say("The grace is over: killing the ranks.")
+        if self._killed_at is None:
+            self._killed_at = now
+        processes.kill_descendants()
+
+
+def _ended(code: int) -> str:
+    return f"exited with code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
