@@ -63,7 +63,11 @@ def field_errors(error: ValidationError, model: type[BaseModel], document: objec
     for line in _flat(error.errors(), model, ()):
         location = _in_document(line["loc"], document, keep_last=line["type"] in _MAY_BE_ABSENT)
         message, next_step = _explain(line, line["model"], line["loc"])
-        value = location[-1] if line["loc"][-1:] == ("[key]",) else _value_at(document, location)
+        value = (
+            location[-1]
+            if line["loc"][-1:] == ("[key]",) or line["type"] == "invalid_key"
+            else _value_at(document, location)
+        )
         if (
             value is not _ABSENT
             and line["type"] not in {"extra_forbidden", "missing"}
@@ -93,7 +97,7 @@ def _flat(lines: Iterable[Any], model: type[BaseModel], base: Location) -> Itera
             if isinstance(inner, ValidationError):
                 yield from _flat(inner.errors(), tasks.BUILT_IN[line["input"]["task"]], location)
                 continue
-        elif line["type"] in {"union_tag_invalid", "union_tag_not_found"}:
+        elif line["type"] == "union_tag_invalid":
             location = (*location, str(context["discriminator"]).strip("'"))
         yield {**line, "loc": location, "ctx": context, "model": model, "base": base}
 
@@ -102,7 +106,7 @@ def _flat(lines: Iterable[Any], model: type[BaseModel], base: Location) -> Itera
 # pointer has neither, so what is not found in the document is left out.
 
 _ABSENT: Final = object()
-_MAY_BE_ABSENT: Final = frozenset({"missing", "at_field", "union_tag_not_found"})
+_MAY_BE_ABSENT: Final = frozenset({"missing", "at_field"})
 """Kinds of error whose last part may name something that the document does not have."""
 
 
@@ -176,14 +180,13 @@ def _explain(line: Any, model: type[BaseModel], location: Location) -> tuple[str
     if kind == "literal_error":
         choices = [choice.strip().strip("'") for choice in context["expected"].replace(" or ", ", ").split(",")]
         return f"expected {_either(choices)}", _near(line, choices) or f"use {_either(choices)}"
-    if kind in {"union_tag_invalid", "union_tag_not_found"}:
+    if kind == "union_tag_invalid":
         names = [
             inner.model_fields["name"].annotation.__args__[0]  # type: ignore[union-attr]  # a Literal, by definition
             for inner in _models_at(model, location[len(line["base"]) : -1])
         ]
         written = difflib.get_close_matches(str(context.get("tag", "")), names, n=1)
-        message = f"expected {_either(names)}" if "tag" in context else f"is needed and missing: {_either(names)}"
-        return message, f"did you mean {written[0]}?" if written else f"use {_either(names)}"
+        return f"expected {_either(names)}", f"did you mean {written[0]}?" if written else f"use {_either(names)}"
     if kind in {"model_type", "model_attributes_type"}:
         names = sorted(
             {name for found in _models_at(model, location[len(line["base"]) :]) for name in found.model_fields}

@@ -218,6 +218,12 @@ class Train(_Spec):
     memory_headroom: Annotated[float, Field(ge=0, lt=0.9), NO_BOOL] = 0.15
     """Fraction of device memory that ``micro_size: auto`` leaves free."""
 
+    @field_validator("optimizer", mode="before")
+    @classmethod
+    def _adamw_by_default(cls, value: object) -> object:
+        """Let ``optimizer: {lr: 0.001}`` mean AdamW, as leaving the whole section out does."""
+        return {"name": AdamW.model_fields["name"].default, **value} if isinstance(value, dict) else value
+
     @model_validator(mode="after")
     def _one_length(self) -> Self:
         if self.steps is None and self.epochs is None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from domain.errors import at_field
+from domain.fields import NO_BOOL
 
 OWN_TASK: Final = re.compile(r"^(?!/)(?!.*\.\.)[\w./-]+\.py:[A-Za-z_]\w*$")
 """``file.py:Class``, relative to the job's code folder."""
@@ -31,15 +32,15 @@ class CausalLMArgs(_Args):
     """A text file, or a folder read recursively, on the node or relative to the job's code. None: the standard library."""
     glob: str = "*.py"
     """Which files of a folder are read."""
-    max_bytes: Annotated[int, Field(ge=1_000)] = 4_000_000
+    max_bytes: Annotated[int, Field(ge=1_000), NO_BOOL] = 4_000_000
     """Bytes of text used, in file-name order."""
-    context: Annotated[int, Field(ge=8, le=8_192)] = 128
+    context: Annotated[int, Field(ge=8, le=8_192), NO_BOOL] = 128
     """T, tokens in one sequence. A sample is T + 1 consecutive bytes."""
-    layers: Annotated[int, Field(ge=1, le=96)] = 4
+    layers: Annotated[int, Field(ge=1, le=96), NO_BOOL] = 4
     """Transformer blocks."""
-    heads: Annotated[int, Field(ge=1, le=128)] = 4
+    heads: Annotated[int, Field(ge=1, le=128), NO_BOOL] = 4
     """Attention heads per block."""
-    width: Annotated[int, Field(ge=8, le=16_384)] = 128
+    width: Annotated[int, Field(ge=8, le=16_384), NO_BOOL] = 128
     """Features of the residual stream; a multiple of ``heads``."""
 
     @model_validator(mode="after")
@@ -53,9 +54,9 @@ class CausalLMArgs(_Args):
 class ImageClassificationArgs(_Args):
     """A small convolutional net with GroupNorm on scikit-learn's bundled handwritten digits (1,797 images, 8 × 8)."""
 
-    width: Annotated[int, Field(ge=4, le=1_024)] = 32
+    width: Annotated[int, Field(ge=4, le=1_024), NO_BOOL] = 32
     """Channels of the first convolution; the second has twice as many."""
-    eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    eval_fraction: Annotated[float, Field(gt=0, lt=1), NO_BOOL] = 0.2
     """Part of the images kept for the ``eval`` split."""
 
 
