@@ -1,0 +1,85 @@
+"""What is named and not there yet is refused by name when it is asked for, and only then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from documents import changed, train_document
+
+from domain.errors import ErrorCode, LockstepError
+from domain.reading import read_spec
+from domain.spec import JobSpec
+from domain.support import _LATER
+
+# pointer: (asked for, what is said about it, a value that asks for nothing)
+LATER: dict[str, tuple[Any, str, Any]] = {
+    "/resources/gpus": ({"min": 1, "max": 2}, "elastic jobs", 2),
+    "/resources/nodes": (2, "several nodes", 1),
+    "/train/batch/micro_size": ("auto", "finding the micro-batch", 8),
+    "/train/precision": ("bf16", "reduced precision", "fp32"),
+    "/train/strategy/name": ("fsdp", "strategies other than ddp", "ddp"),
+    "/train/strategy/compression": ("fp16", "gradient compression", "none"),
+    "/train/checkpoint/keep_best": ("eval/loss", "keep_best", None),
+    "/train/init_from": ("0192/last", "init_from", None),
+    "/train/compile": (True, "compile", False),
+    "/train/activation_checkpointing": (True, "activation checkpointing", False),
+    "/train/memory_headroom": (0.2, "memory_headroom", 0.15),
+    "/code": ({"git": "https://example.org/x.git"}, "code from git", {"upload": "0" * 64}),
+    "/secrets": (["TOKEN"], "secrets", []),
+}
+
+
+def _document(pointer: str, value: Any) -> dict[str, Any]:
+    document = changed(train_document(), pointer, value)
+    return changed(document, "/resources/gpus", 2) if pointer == "/resources/nodes" else document
+
+
+def test_this_list_is_the_whole_table() -> None:
+    assert [later.pointer for later in _LATER] == list(LATER)
+
+
+@pytest.mark.parametrize("pointer", LATER)
+def test_what_is_not_there_yet_is_refused_by_name_and_with_what_to_write_instead(pointer: str) -> None:
+    asked, what, _ = LATER[pointer]
+    with pytest.raises(LockstepError) as caught:
+        read_spec(_document(pointer, asked))
+    error = caught.value
+    assert error.code is ErrorCode.NOT_YET
+    assert [(field.pointer, field.value) for field in error.fields] == [
+        (pointer, asked if pointer != "/code" else asked["git"])
+    ]
+    assert what in error.fields[0].message
+    assert "this version of Lockstep does not have" in error.message
+    assert error.next_step == error.fields[0].next_step != ""
+
+
+@pytest.mark.parametrize("pointer", LATER)
+def test_what_is_not_asked_for_is_accepted(pointer: str) -> None:
+    read_spec(_document(pointer, LATER[pointer][2]))
+
+
+def test_everything_that_is_not_there_yet_is_named_at_once() -> None:
+    document = changed(changed(train_document(), "/train/compile", True), "/secrets", ["TOKEN"])
+    with pytest.raises(LockstepError) as caught:
+        read_spec(document)
+    assert [field.pointer for field in caught.value.fields] == ["/train/compile", "/secrets"]
+
+
+@pytest.mark.parametrize("pointer", LATER)
+def test_each_pointer_is_a_field_of_the_spec(pointer: str) -> None:
+    schema = JobSpec.model_json_schema()
+    here = schema
+    for name in pointer.strip("/").split("/"):
+        assert name in here["properties"], pointer
+        here = here["properties"][name]
+        variants = [here, *here.get("anyOf", [])]
+        reference = next((variant["$ref"] for variant in variants if "$ref" in variant), None)
+        here = schema["$defs"][reference.rsplit("/", 1)[1]] if reference else here
+
+
+def test_an_unsupported_default_is_named_too_because_nothing_is_ever_ignored() -> None:
+    document = changed(train_document(), "/train/batch", {"size": 64})
+    with pytest.raises(LockstepError) as caught:
+        read_spec(document)
+    assert [field.pointer for field in caught.value.fields] == ["/train/batch/micro_size"]
