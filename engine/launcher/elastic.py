@@ -84,11 +84,11 @@ class _Agent(LocalElasticAgent):
         self._on_started = on_started
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        store: Any = worker_group.store  # torch declares it as None for ever
+        group: Any = worker_group  # torch declares the fields below as None for ever
         if self._gang.node_rank == 0:
-            store.set(_STORE_PORT_KEY, str(_quiet_port()))
-        worker_group.master_addr = self._gang.rendezvous_host
-        worker_group.master_port = int(store.get(_STORE_PORT_KEY))
+            group.store.set(_STORE_PORT_KEY, str(_quiet_port()))
+        group.master_addr = self._gang.rendezvous_host
+        group.master_port = int(group.store.get(_STORE_PORT_KEY))
         ids: dict[int, Any] = super()._start_workers(worker_group)
         context = self._pcontext
         assert isinstance(context, SubprocessContext), "an entrypoint that is a string is started by exec"

@@ -1,0 +1,178 @@
+"""Attempt folders for the launcher's tests, and the launcher as a real process on them.
+
+Not here: the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from domain import attempt
+from domain.attempt import AssignmentFile, FenceFile, LogRecord, ResultFile, StopFile
+from domain.outcomes import Outcome
+from domain.spec import JobSpec
+
+T = TypeVar("T")
+
+_RUN = """
+import sys, pathlib
+from engine.launcher.bounds import Bounds
+from engine.launcher.run import run_attempt
+run_attempt(pathlib.Path(sys.argv[1]), Bounds(**{bounds!r}))
+"""
+
+
+def until(answer: Callable[[], T], *, seconds: float, what: str) -> T:
+    """Ask until the answer is true, and fail by name when time is up."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = answer()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process exists and is more than a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def script_spec(command: tuple[str, ...], *, ranks: int, env: dict[str, str] | None) -> dict[str, Any]:
+    script = {"command": list(command)}
+    return {"name": "job", "kind": "script", "script": script, "env": env or {}, "resources": {"gpus": ranks}}
+
+
+def assignment_of(
+    *, spec: dict[str, Any] | None = None, env: dict[str, str] | None = None, **fields: Any
+) -> AssignmentFile:
+    """The assignment of one rank on a CPU slot, where ``fields`` do not say otherwise."""
+    document = {
+        "job_id": "0190-job",
+        "attempt_number": 2,
+        "assignment_id": "0190-assignment",
+        "spec": JobSpec.model_validate(spec or script_spec(("train.py",), ranks=1, env=env)),
+        "plan": None,
+        "node_name": "node-a",
+        "ranks_here": 1,
+        "world_size": 1,
+        "devices": [0],
+        "device_kind": "cpu",
+        "rendezvous_port": free_port(),
+        "stop_grace_seconds": 1.0,
+        "exit_stall_seconds": 30.0,
+    }
+    return AssignmentFile.model_validate({**document, **fields})
+
+
+class Attempt:
+    """One attempt's folder and, once started, its launcher."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def script(self, source: str, *args: str, name: str = "train.py", **assignment: Any) -> Attempt:
+        """A script job whose code is one Python file."""
+        code = self.folder / attempt.CODE
+        code.mkdir(exist_ok=True)
+        (code / name).write_text(source)
+        return self.command(name, *args, **assignment)
+
+    def command(self, *command: str, ranks: int = 1, env: dict[str, str] | None = None, **fields: Any) -> Attempt:
+        """A script job that runs a command."""
+        return self.assign(script_spec(command, ranks=ranks, env=env), ranks=ranks, **fields)
+
+    def assign(self, spec: dict[str, Any], *, ranks: int, **fields: Any) -> Attempt:
+        """Any job."""
+        assignment = assignment_of(spec=spec, ranks_here=ranks, world_size=ranks, devices=list(range(ranks)), **fields)
+        (self.folder / attempt.ASSIGNMENT).write_text(assignment.model_dump_json())
+        return self
+
+    def start(self, *, environ: dict[str, str] | None = None, **bounds: float) -> Attempt:
+        """Start the launcher in a session of its own, as the agent does."""
+        command = ["-c", _RUN.format(bounds=bounds)] if bounds else ["-m", "engine.launcher"]
+        with (self.folder / attempt.LAUNCHER_LOG).open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *command, str(self.folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=None if environ is None else {**os.environ, **environ},
+            )
+        return self
+
+    def write(self, name: str, text: str) -> None:
+        temporary = self.folder / f"{name}.tmp"
+        temporary.write_text(text)
+        temporary.replace(self.folder / name)
+
+    def fence(self, seconds: float) -> None:
+        deadline = time.clock_gettime(time.CLOCK_BOOTTIME) + seconds
+        self.write(attempt.FENCE, FenceFile(deadline_boottime=deadline).model_dump_json())
+
+    def stop(self, reason: Any, grace_seconds: float) -> None:
+        self.write(attempt.STOP, StopFile(reason=reason, grace_seconds=grace_seconds).model_dump_json())
+
+    def outcome(self, seconds: float = 30.0) -> Outcome:
+        """The outcome, once the launcher has written it and has gone."""
+        assert self.process is not None
+        result = self.folder / attempt.RESULT
+        until(lambda: result.exists() or self.process_ended(), seconds=seconds, what=f"a result in {self.folder}")
+        self.process.wait(timeout=2)
+        assert result.exists(), (self.folder / attempt.LAUNCHER_LOG).read_text()
+        return ResultFile.model_validate_json(result.read_bytes()).outcome
+
+    def process_ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
+
+    def ranks(self) -> dict[int, int]:
+        """Pids by rank, once all ranks were started."""
+        path = self.folder / attempt.RANKS
+        until(path.exists, seconds=20, what="ranks.json")
+        return {entry["rank"]: entry["pid"] for entry in json.loads(path.read_text())["ranks"]}
+
+    def records(self) -> Iterator[LogRecord]:
+        for segment in sorted((self.folder / attempt.LOGS).glob("*.jsonl")):
+            for line in segment.read_bytes().splitlines():
+                yield LogRecord.model_validate_json(line)
+
+    def lines(self, rank: int = 0, stream: str = "stdout") -> list[str]:
+        return [record.text for record in self.records() if record.rank == rank and record.stream == stream]
+
+    def saw(self, text: str) -> None:
+        """Wait until some rank has written ``text``."""
+        until(lambda: any(text in record.text for record in self.records()), seconds=20, what=f"a line with {text!r}")
+
+    def end(self) -> None:
+        """Leave nothing behind, whatever the test did."""
+        if self.process is None:
+            return
+        self.process.send_signal(signal.SIGCONT)
+        if self.process.poll() is None:
+            self.stop("cancelled", 0.0)
+            try:
+                self.process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()

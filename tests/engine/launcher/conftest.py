@@ -1,0 +1,23 @@
+"""Fixtures of the launcher's tests.
+
+Not here: what an attempt's folder holds (``attempts``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engine.launcher.attempts import Attempt
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Iterator[Attempt]:
+    """An empty attempt folder, whose processes are gone after the test."""
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+    made = Attempt(folder)
+    yield made
+    made.end()

@@ -1,0 +1,115 @@
+"""What a rank finds around it: its place in the gang, the job's variables, its own code first, and no secret.
+
+Not here: the loop that uses it (``engine``).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.outcomes import Reason
+from engine.launcher.environment import rank_environment, scrub
+from tests.engine.launcher.attempts import Attempt, assignment_of
+
+DUMP = "import json, os, sys\nprint(json.dumps([dict(os.environ), os.getcwd(), sys.path, sys.argv]))"
+
+SECRETS = {
+    "LOCKSTEP_DATABASE_URL": "postgresql+psycopg://u:secret@db/jobs",
+    "LOCKSTEP_BROKER_URL": "redis://:secret@broker",
+    "LOCKSTEP_TOKEN": "secret",
+    "DATABASE_URL": "secret",
+    "CELERY_BROKER_URL": "secret",
+    "PGPASSWORD": "secret",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "SOMETHING_NEW": "secret",
+    "PYTHONPATH": "/service/secret",
+}
+
+
+def _dump(attempt: Attempt, rank: int = 0) -> Any:
+    assert attempt.outcome().reason is Reason.SUCCEEDED
+    (line,) = attempt.lines(rank)
+    return json.loads(line)
+
+
+def test_nothing_of_the_services_environment_reaches_a_rank(attempt: Attempt) -> None:
+    environ, _, path, _ = _dump(attempt.script(DUMP).start(environ=SECRETS))
+    assert not [name for name, value in environ.items() if "secret" in value]
+    assert not [place for place in path if "secret" in place]
+    ours = {name for name in environ if name.startswith("LOCKSTEP_")}
+    assert ours == {"LOCKSTEP_METRICS", "LOCKSTEP_JOB_ID", "LOCKSTEP_ATTEMPT"}
+
+
+def test_a_rank_knows_its_gang_its_job_and_its_folder(attempt: Attempt) -> None:
+    attempt.script(DUMP, "--lr", "3e-4 $x", ranks=2, env={"FLAVOUR": "sweet"}).start()
+    environ, cwd, _, argv = _dump(attempt, rank=1)
+    expected = {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "LOCKSTEP_JOB_ID": "0190-job",
+        "LOCKSTEP_ATTEMPT": "2",
+        "LOCKSTEP_METRICS": str(attempt.folder / "spool" / "metrics.jsonl"),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONUNBUFFERED": "1",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "FLAVOUR": "sweet",
+    }
+    assert {name: environ.get(name) for name in expected} == expected
+    assert cwd == str(attempt.folder / "code")
+    assert argv == ["train.py", "--lr", "3e-4 $x"]
+
+
+def test_a_rank_inherits_no_descriptor_beside_its_three_streams(attempt: Attempt) -> None:
+    """The fourth is the listing's own."""
+    attempt.script("import os\nprint(len(os.listdir('/proc/self/fd')))").start().outcome()
+    assert attempt.lines() == ["4"]
+
+
+def test_without_code_the_attempts_folder_is_the_working_folder(attempt: Attempt) -> None:
+    attempt.command("sh", "-c", "pwd").start().outcome()
+    assert attempt.lines() == [str(attempt.folder)]
+
+
+@pytest.mark.parametrize("name", ["engine", "domain"])
+def test_a_module_beside_a_script_wins_over_ours(attempt: Attempt, name: str) -> None:
+    attempt.script(f"import {name}\nprint({name}.WHOSE)")
+    (attempt.folder / "code" / f"{name}.py").write_text("WHOSE = 'mine'")
+    assert attempt.start().outcome().reason is Reason.SUCCEEDED
+    assert attempt.lines() == ["mine"]
+
+
+def test_gpus_are_chosen_by_bus_number_and_threads_shared_between_ranks() -> None:
+    assignment = assignment_of(ranks_here=2, devices=[5, 3], device_kind="cuda")
+    environ = rank_environment(assignment, Path("/attempt"), cores=12)
+    assert environ["CUDA_VISIBLE_DEVICES"] == "5,3"
+    assert environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert environ["OMP_NUM_THREADS"] == "6"
+    assert rank_environment(assignment, Path("/attempt"), cores=1)["OMP_NUM_THREADS"] == "1"
+    assert rank_environment(assignment, Path("/attempt"), cores=128)["OMP_NUM_THREADS"] == "8"
+
+
+def test_the_jobs_own_thread_count_wins() -> None:
+    assignment = assignment_of(env={"OMP_NUM_THREADS": "3"})
+    assert rank_environment(assignment, Path("/attempt"), cores=12)["OMP_NUM_THREADS"] == "3"
+
+
+def test_scrubbing_keeps_what_a_program_needs_to_find_its_way() -> None:
+    environ = {
+        **SECRETS,
+        "PATH": "/bin",
+        "HOME": "/home/a",
+        "LC_ALL": "C.UTF-8",
+        "https_proxy": "p",
+        "NCCL_DEBUG": "INFO",
+    }
+    scrub(environ)
+    expected = {"PATH", "HOME", "LC_ALL", "https_proxy", "NCCL_DEBUG", "CUDA_VISIBLE_DEVICES"}
+    assert set(environ) == expected

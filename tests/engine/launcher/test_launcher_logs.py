@@ -1,0 +1,120 @@
+"""What the ranks print arrives whole, in order, bounded, and stamped with rank and stream.
+
+Not here: shipping it (``tests/worker``).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from domain import attempt as files
+from domain.attempt import ShippedFile
+from domain.outcomes import Reason
+from engine.launcher.bounds import Bounds
+from engine.launcher.segments import Line, Segments
+from engine.launcher.streams import LineCutter
+from tests.engine.launcher.attempts import Attempt, until
+
+
+def test_no_line_of_two_busy_ranks_is_lost(attempt: Attempt) -> None:
+    source = """
+        import os, sys
+        rank = os.environ["RANK"]
+        for number in range(10_000):
+            print(rank, "out", number)
+            print(rank, "err", number, file=sys.stderr)
+        """
+    outcome = attempt.script(textwrap.dedent(source), ranks=2).start(segment_bytes=100_000).outcome()
+    assert outcome.reason is Reason.SUCCEEDED
+    for rank in (0, 1):
+        assert attempt.lines(rank, "stdout") == [f"{rank} out {number}" for number in range(10_000)]
+        assert attempt.lines(rank, "stderr") == [f"{rank} err {number}" for number in range(10_000)]
+    sizes = [path.stat().st_size for path in (attempt.folder / "logs").glob("*.jsonl")]
+    assert len(sizes) > 10
+    assert max(sizes) <= 100_000
+
+
+def test_the_last_line_needs_no_newline(attempt: Attempt) -> None:
+    source = "import os, sys\nos.write(1, b'first\\nlast words')\nos.write(2, b'cause')\nos._exit(4)"
+    assert attempt.script(source).start().outcome().exit_code == 4
+    assert attempt.lines() == ["first", "last words"]
+    assert attempt.lines(stream="stderr") == ["cause"]
+
+
+def test_what_a_child_behind_a_wrapper_still_writes_is_kept(attempt: Attempt) -> None:
+    attempt.command("sh", "-c", "(sleep 0.2; echo late) & echo early").start(linger_seconds=5)
+    assert attempt.outcome().reason is Reason.SUCCEEDED
+    assert attempt.lines() == ["early", "late"]
+
+
+def test_bytes_that_are_not_utf8_are_replaced(attempt: Attempt) -> None:
+    attempt.script("import os\nos.write(1, b'caf\\xe9 \\xe2\\x82\\xac\\n')").start().outcome()
+    assert attempt.lines() == ["caf\ufffd €"]
+
+
+def test_a_long_line_is_cut_and_says_so(attempt: Attempt) -> None:
+    attempt.script("print('x' * 200_000)\nprint('after')").start(line_bytes_max=1_000).outcome()
+    assert attempt.lines() == ["x" * 1_000 + " [cut here: 199000 more bytes in this line]", "after"]
+
+
+def test_a_cut_inside_a_character_leaves_no_broken_one() -> None:
+    assert LineCutter(4).feed("ab€uro\n".encode()) == ["ab [cut here: 4 more bytes in this line]"]
+
+
+def test_a_line_is_put_together_from_any_pieces() -> None:
+    cutter = LineCutter(100)
+    assert [line for byte in "é\n\nz".encode() for line in cutter.feed(bytes([byte]))] == ["é", ""]
+    assert cutter.finish() == ["z"]
+
+
+def test_a_flood_waits_for_shipping_and_nothing_of_it_is_lost(attempt: Attempt) -> None:
+    count = 20_000
+    attempt.script(f"for number in range({count}): print(f'line {{number:06d}}')")
+    attempt.start(backlog_bytes_max=200_000, segment_bytes=50_000)
+    logs = attempt.folder / files.LOGS
+
+    def size() -> int:
+        return sum(path.stat().st_size for path in logs.glob("*.jsonl"))
+
+    attempt.saw("the ranks' output waits")
+    assert not (attempt.folder / files.RESULT).exists()
+    assert size() < 200_000 + 65_536 * 10  # one read of 64 KiB of short lines may still go beyond
+
+    def ship() -> bool:
+        newest = max(logs.glob("*.jsonl"))
+        place = ShippedFile(segment=int(newest.stem), offset=newest.stat().st_size)
+        attempt.write(files.SHIPPED, place.model_dump_json())
+        return (attempt.folder / files.RESULT).exists()
+
+    until(ship, seconds=20, what="the end of the flood")
+    assert attempt.outcome().reason is Reason.SUCCEEDED
+    assert attempt.lines() == [f"line {number:06d}" for number in range(count)]
+
+
+def test_a_flood_that_nobody_ships_is_ended_by_a_stop_and_stays_bounded(attempt: Attempt) -> None:
+    attempt.script("while True: print('flood' * 10)").start(backlog_bytes_max=200_000)
+    attempt.saw("the ranks' output waits")
+    attempt.stop("cancelled", grace_seconds=0.5)
+    assert attempt.outcome().reason is Reason.CANCELLED
+    assert sum(path.stat().st_size for path in (attempt.folder / files.LOGS).glob("*.jsonl")) < 2_000_000
+
+
+def test_a_log_goes_on_behind_the_segments_that_are_there(tmp_path: Path) -> None:
+    for text in ("before", "after"):
+        segments = Segments(tmp_path, Bounds())
+        segments.write([Line(1.5, 0, "stdout", text)])
+        segments.close()
+    names = sorted(path.name for path in (tmp_path / files.LOGS).iterdir())
+    assert names == ["000000.jsonl", "000001.jsonl"]
+
+
+def test_what_is_unshipped_is_counted_from_the_shipped_place(tmp_path: Path) -> None:
+    segments = Segments(tmp_path, Bounds(segment_bytes=100, backlog_bytes_max=150))
+    segments.write([Line(1.5, 0, "stdout", "x" * 40) for _ in range(4)])  # one record a segment
+    sizes = [path.stat().st_size for path in sorted((tmp_path / files.LOGS).iterdir())]
+    assert len(sizes) == 4
+    assert segments.is_full()
+    (tmp_path / files.SHIPPED).write_text(ShippedFile(segment=2, offset=sizes[2]).model_dump_json())
+    assert not segments.is_full()
+    segments.close()
