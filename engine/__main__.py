@@ -1,0 +1,202 @@
+"""One rank of a training run.
+
+    python -m engine --attempt FOLDER                              as the launcher starts it, one process per device
+    torchrun --nproc-per-node 2 -m engine examples/gpt.yaml        without the service
+    python -m engine examples/gpt.yaml [--code DIR] [--out DIR]    without the service, one process
+
+Without the service, the number of ranks is the number of processes that were started: the batch is a promise, and how
+many ranks share it is not. A run whose folder has checkpoints goes on from the newest one.
+
+Not here: the loop (``engine.loop``), starting ranks under the service (``engine.launcher``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from domain import attempt
+from domain.errors import ErrorCode, LockstepError
+from domain.outcomes import Reason
+from domain.plan import BatchPlan, plan_of
+from domain.reading import read_spec
+from domain.spec import JobSpec, PathCode, Train
+from domain.tasks import is_own_task
+from engine import randomness
+from engine.errors import EngineError, write_error
+from engine.loading import load_task
+from engine.loop import Ending, Trainer
+from engine.ranks import RankEnvironment, Ranks, connect, disconnect, use_threads
+
+
+@dataclass
+class Run:
+    """What to train and where its files go."""
+
+    spec: JobSpec
+    train: Train
+    plan: BatchPlan
+    code: Path
+    cuda: bool
+    folder: Path | None
+    """The attempt's folder. Alone and without ``--out``, rank 0 names a new one."""
+    devices: list[int] | None = None
+    goes_on: bool = False
+    trainer: Trainer | None = None
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run one rank and leave with its exit code."""
+    options = _parser().parse_args(arguments)
+    environment = RankEnvironment.read(os.environ)
+    try:
+        run = _attempt(options.attempt) if options.attempt else _alone(options, environment)
+        _rank(run, environment)
+    except LockstepError as refusal:
+        sys.stderr.write(_refusal(refusal))
+        sys.exit(2)
+    except BaseException:  # noqa: BLE001 - whatever ends a rank is reported, then the process must be gone
+        # Not sys.exit: with a peer gone, the destructors of DDP and Gloo may wait for it for ever.
+        traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+    sys.exit(0)
+
+
+@record
+def _rank(run: Run, environment: RankEnvironment) -> None:
+    """Train. ``record`` leaves the exception where torch elastic looks for it."""
+    try:
+        use_threads(environment)
+        if run.train.deterministic:
+            _be_deterministic(cuda=run.cuda)
+        ranks = connect(environment, cuda=run.cuda, devices=run.devices)
+        if run.folder is None:
+            run.folder = ranks.from_first(Path("runs") / f"{run.spec.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        ending = _train(run, ranks, run.folder)
+        disconnect()
+        if ranks.first:
+            sys.stdout.write(_closing_line(run, ending))
+            sys.stdout.flush()
+    except BaseException as error:
+        if run.folder is not None:
+            step = run.trainer.steps_done if run.trainer is not None else 0
+            write_error(run.folder, environment.rank, error, step=step)
+        raise
+
+
+def _train(run: Run, ranks: Ranks, folder: Path) -> Ending:
+    randomness.seed_host(randomness.seed_of(randomness.MODEL, run.train.seed))
+    task = load_task(run.train.task, run.train.task_args, run.code)
+    run.trainer = Trainer(run.train, run.plan, task, ranks, folder, goes_on=run.goes_on)
+    return run.trainer.run()
+
+
+def _attempt(folder: Path) -> Run:
+    """The run that an attempt's folder describes."""
+    assignment = attempt.AssignmentFile.model_validate_json((folder / attempt.ASSIGNMENT).read_bytes())
+    if assignment.spec.train is None or assignment.plan is None:
+        raise EngineError(Reason.BAD_SPEC, f"{folder} is an attempt of a script, which the engine does not run")
+    code = folder / attempt.CODE
+    return Run(
+        spec=assignment.spec,
+        train=assignment.spec.train,
+        plan=assignment.plan,
+        code=code if code.is_dir() else folder,
+        cuda=assignment.device_kind == "cuda",
+        folder=folder,
+        devices=assignment.devices,
+    )
+
+
+def _alone(options: argparse.Namespace, environment: RankEnvironment) -> Run:
+    """The run that a YAML file describes, on as many ranks as were started."""
+    file: Path = options.file
+    document = _read_yaml(file)
+    code: Path = (options.code or file.parent).resolve()
+    train = document.get("train") if isinstance(document, dict) else None
+    if isinstance(train, dict) and is_own_task(str(train.get("task"))) and document.get("code") is None:
+        document["code"] = {"path": str(code)}
+    spec = read_spec(document)
+    if spec.train is None:
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"{file}: kind is {spec.kind!r}; the engine runs kind: train",
+            next_step="start a script with torchrun itself",
+        )
+    if isinstance(spec.code, PathCode):
+        code = Path(spec.code.path)
+    plan = plan_of(spec, environment.world_size)
+    assert plan is not None
+    if plan.batch_size < environment.world_size:
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"a batch of {plan.batch_size} cannot be shared by {environment.world_size} ranks",
+            next_step=f"start at most {plan.batch_size} processes",
+        )
+    return Run(
+        spec=spec,
+        train=spec.train,
+        plan=plan,
+        code=code,
+        cuda=torch.cuda.is_available(),
+        folder=options.out,
+        goes_on=True,
+    )
+
+
+def _read_yaml(file: Path) -> Any:
+    try:
+        return YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LockstepError(ErrorCode.NOT_FOUND, f"{file} cannot be read: {error.strerror}") from None
+    except (YAMLError, UnicodeDecodeError) as error:
+        raise LockstepError(ErrorCode.MALFORMED, f"{file} is not YAML: {error}") from None
+
+
+def _be_deterministic(*, cuda: bool) -> None:
+    if cuda:
+        # cuBLAS reads it when it is first used; without it, deterministic matrix products raise.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+
+
+def _closing_line(run: Run, ending: Ending) -> str:
+    what = "stopped" if ending.stopped else "done"
+    loss = "" if ending.loss is None else f", loss {ending.loss:.4f}"
+    where = f", checkpoint {ending.checkpoint}" if ending.checkpoint else ""
+    return f"{run.spec.name}: {what} after step {ending.steps_done}{loss}{where}\n"
+
+
+def _refusal(refusal: LockstepError) -> str:
+    lines = [refusal.message]
+    lines += [f"  {field.pointer}: {field.message}" for field in refusal.fields[1:]]
+    if refusal.next_step:
+        lines.append(f"  {refusal.next_step}")
+    return "\n".join(lines) + "\n"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="engine", description="One rank of a training run.")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("file", type=Path, nargs="?", help="a job's YAML file, to run it without the service")
+    what.add_argument("--attempt", type=Path, help="an attempt's folder, as the launcher gives it")
+    parser.add_argument("--code", type=Path, help="folder of the job's own code (default: the file's folder)")
+    parser.add_argument("--out", type=Path, help="folder for metrics and checkpoints (default: runs/NAME-TIME)")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Why a rank failed: known failures carry a reason, all others are sorted into one.
+
+A rank that fails writes ``errors/rank<R>.json`` into the attempt's folder. The launcher reads these files to name the
+first failing rank and its reason. One rank's death makes the collectives of all others fail within milliseconds, so a
+failed collective is classed as ``network``: the launcher treats it as the echo of another rank's failure whenever one
+of the others has a reason of its own.
+
+Not here: what a reason means for the job (``domain.outcomes``).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import time
+import traceback
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from domain import limits
+from domain.outcomes import Reason
+
+ERRORS: Final = "errors"
+"""Folder of the rank error files, in the attempt's folder."""
+
+_STORAGE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+_COLLECTIVE: Final = re.compile(
+    r"gloo[/\\]|\bgloo\b|ncclRemoteError|NCCL error|ncclUnhandled|ncclSystemError|TCPStore|ProcessGroup(Gloo|NCCL)|"
+    r"Connection closed by peer|Connection reset by peer|monitoredBarrier",
+)
+_NO_HOST_MEMORY: Final = re.compile(r"DefaultCPUAllocator: (can't|not enough) allocate|not enough memory: you tried")
+
+
+class EngineError(Exception):
+    """A failure whose reason is known where it is found. The message is for the person who reads the job's outcome."""
+
+    def __init__(self, reason: Reason, message: str):
+        super().__init__(message)
+        self.reason = reason
+
+
+def reason_of(error: BaseException) -> Reason:
+    """The reason of any exception that ends a rank."""
+    if isinstance(error, EngineError):
+        return error.reason
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return Reason.OUT_OF_MEMORY
+    if isinstance(error, RuntimeError) and _NO_HOST_MEMORY.search(str(error)):
+        return Reason.OUT_OF_MEMORY
+    if isinstance(error, torch.distributed.DistError):
+        return Reason.NETWORK
+    # Gloo reports a lost peer as a bare RuntimeError whose text names its own source file.
+    if type(error) is RuntimeError and _COLLECTIVE.search(str(error)):
+        return Reason.NETWORK
+    if isinstance(error, OSError) and error.errno in _STORAGE_ERRNOS:
+        return Reason.STORAGE
+    return Reason.USER_ERROR
+
+
+def describe(error: BaseException) -> str:
+    """Type and message of an exception, as its last traceback line has them."""
+    return "".join(traceback.format_exception_only(error)).strip()
+
+
+def write_error(folder: Path, rank: int, error: BaseException, *, step: int) -> None:
+    """Leave what ended this rank where the launcher looks for it. Whole or not at all.
+
+    Parameters
+    ----------
+    folder : Path
+        The attempt's folder.
+    rank : int
+    error : BaseException
+    step : int
+        The last optimizer step that this rank completed, 0 if none.
+    """
+    text = "".join(traceback.format_exception(error))
+    document = {
+        "reason": reason_of(error),
+        "exception": describe(error),
+        "traceback": text[-limits.TRACEBACK_CHARS_MAX :],
+        "step": step,
+        "time": time.time(),
+    }
+    target = folder / ERRORS / f"rank{rank}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(document))
+    temporary.replace(target)

@@ -1,0 +1,296 @@
+"""From positions to micro-batches: this rank's slots of each batch, fetched one batch ahead.
+
+What batch t holds is decided by ``domain.order`` and ``domain.plan``; a rank computes its own slots, so ranks share no
+sampler state and a run that starts at step 10,000 starts at once. Samples are fetched
+
+* by a thread of the rank while the step before computes (the default),
+* in line, where the model draws from the generators that the thread would seed (``engine.randomness``),
+* or by ``loader.workers`` processes. They die with their rank, however it dies.
+
+Not here: evaluation's batches (``engine.evaluation``), which use the same parts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from domain import order
+from domain.outcomes import Reason
+from domain.plan import BatchPlan, ceil_div
+from engine import randomness
+from engine.errors import EngineError
+from engine.task import Batch, Task
+
+_PR_SET_PDEATHSIG: Final = 1
+_THREAD_END_SECONDS: Final = 5.0
+"""How long a closing loader waits for the item it is fetching; the thread is a daemon and ends with the process."""
+
+Item = tuple[int, int]
+"""(epoch, index in the dataset)."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One micro-batch of this rank, on the host."""
+
+    batch: Batch
+    samples: int
+    """0 for an empty slot, whose batch is one masked sample."""
+    weights: tuple[float, ...]
+    """Units of each loss term; all zero for an empty slot."""
+
+
+@dataclass(frozen=True)
+class RankBatch:
+    """This rank's slots of one batch."""
+
+    step: int
+    """Counted from 0."""
+    size: int
+    """Samples of the whole batch, over all ranks."""
+    slots: list[Slot]
+
+    def weights(self) -> tuple[float, ...]:
+        """Units of each loss term in this rank's share."""
+        return tuple(math.fsum(parts) for parts in zip(*(slot.weights for slot in self.slots), strict=True))
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run is, in steps and in samples."""
+
+    steps: int
+    samples: int
+
+    @classmethod
+    def of(cls, *, steps: int | None, epochs: int | None, dataset_size: int, batch_size: int) -> Length:
+        """Steps as asked for, or as many as the epochs need; then the last batch may be smaller."""
+        if steps is not None:
+            return cls(steps, steps * batch_size)
+        samples = (epochs or 0) * dataset_size
+        return cls(ceil_div(samples, batch_size), samples)
+
+    def batch_size(self, plan: BatchPlan, step: int) -> int:
+        """Samples of batch ``step``, counted from 0."""
+        return min(plan.batch_size, self.samples - step * plan.batch_size)
+
+
+def weights_of(weight: float | Mapping[str, float], terms: tuple[str, ...]) -> tuple[float, ...]:
+    """A task's weight as one number per loss term, checked."""
+    if isinstance(weight, Mapping):
+        if set(weight) != set(terms):
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"weight() names the terms {sorted(weight)}, but loss() returns {sorted(terms)}: they must agree",
+            )
+        weights = tuple(float(weight[term]) for term in terms)
+    else:
+        weights = (float(weight),) * len(terms)
+    if not all(math.isfinite(value) and value >= 0 for value in weights):
+        raise EngineError(Reason.BAD_SPEC, f"weight() must count units, 0 or more, but it returned {weight!r}")
+    return weights
+
+
+class SeededItems(Dataset[Any]):
+    """A dataset whose random draws are a function of (seed, epoch, item)."""
+
+    def __init__(self, dataset: Dataset[Any], seed: int, purpose: int = randomness.ITEM):
+        self._dataset, self._seed, self._purpose = dataset, seed, purpose
+
+    def __getitem__(self, item: Item) -> Any:
+        epoch, index = item
+        randomness.seed_host(randomness.seed_of(self._purpose, self._seed, epoch, index))
+        return self._dataset[index]
+
+
+class _Collated:
+    """Collates and weighs where the samples were fetched, so that a worker process does both."""
+
+    def __init__(self, task: Task, terms: tuple[str, ...]):
+        self._task, self._terms = task, terms
+
+    def __call__(self, samples: list[Any]) -> tuple[Batch, int, tuple[float, ...]]:
+        batch = self._task.collate(samples)
+        return batch, len(samples), weights_of(self._task.weight(batch), self._terms)
+
+
+class _Planned:
+    """The items of each of this rank's non-empty slots, step after step, in O(1) memory."""
+
+    def __init__(self, plan: BatchPlan, length: Length, *, rank: int, dataset_size: int, seed: int, first_step: int):
+        self._plan, self._length, self._rank = plan, length, rank
+        self._size, self._seed, self._first_step = dataset_size, seed, first_step
+
+    def __iter__(self) -> Iterator[list[Item]]:
+        for step in range(self._first_step, self._length.steps):
+            origin = step * self._plan.batch_size
+            for start, stop in self.bounds(step):
+                if start < stop:
+                    yield list(order.samples(origin + start, origin + stop, size=self._size, seed=self._seed))
+
+    def bounds(self, step: int) -> list[tuple[int, int]]:
+        return self._plan.slots(self._rank, self._length.batch_size(self._plan, step))
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent dies; if that has happened already, leave."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class _WorkerStart:
+    """Runs first in each worker process."""
+
+    def __init__(self) -> None:
+        self._parent = os.getpid()
+
+    def __call__(self, _worker: int) -> None:
+        die_with_parent(self._parent)
+        # Ctrl-C reaches the whole process group; the rank ends its workers in order.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def micro_batches(
+    dataset: Dataset[Any], slots: Any, collate: Callable[[list[Any]], Any], *, workers: int, ahead: int, pin: bool
+) -> DataLoader[Any]:
+    """A torch loader over lists of items. Its own generator keeps it from drawing from the rank's.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Indexed by what ``slots`` yields.
+    slots : iterable of lists
+        The items of each micro-batch.
+    collate : callable
+    workers : int
+        Processes; 0 fetches in the calling thread.
+    ahead : int
+        Micro-batches that the workers together keep ready.
+    pin : bool
+        Whether batches are put into page-locked memory.
+    """
+    return DataLoader(
+        dataset,
+        batch_sampler=slots,
+        collate_fn=collate,
+        num_workers=workers,
+        pin_memory=pin,
+        worker_init_fn=_WorkerStart() if workers else None,
+        generator=torch.Generator(),
+        prefetch_factor=max(2, ceil_div(ahead, workers)) if workers else None,
+        multiprocessing_context="fork" if workers else None,
+    )
+
+
+class Batches:
+    """This rank's batches in order, one at a time: ``request`` the next, ``take`` it when it is needed.
+
+    Between a ``take`` and the next ``request`` nothing is fetched by the thread, so evaluation may use the host's
+    generators then.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        dataset: Dataset[Any],
+        plan: BatchPlan,
+        length: Length,
+        *,
+        rank: int,
+        dataset_size: int,
+        seed: int,
+        first_step: int,
+        workers: int,
+        terms: tuple[str, ...],
+        masked: Batch,
+        in_line: bool,
+        pin: bool,
+    ):
+        self._length, self._plan = length, plan
+        self._planned = _Planned(plan, length, rank=rank, dataset_size=dataset_size, seed=seed, first_step=first_step)
+        self._masked = Slot(masked, 0, (0.0,) * len(terms))
+        loader = micro_batches(
+            SeededItems(dataset, seed),
+            self._planned,
+            _Collated(task, terms),
+            workers=workers,
+            ahead=plan.accumulation_steps or 1,
+            pin=pin,
+        )
+        self._iterator: Iterator[Any] | None = iter(loader)
+        self._next_step = first_step
+        self._thread = None if in_line or workers else _Ahead(self._fetch)
+
+    def request(self) -> None:
+        """Begin to fetch the next batch, if there is one."""
+        if self._thread is not None and self._next_step < self._length.steps:
+            self._thread.request()
+
+    def take(self) -> RankBatch | None:
+        """The next batch, waiting for it; None after the last."""
+        if self._next_step >= self._length.steps:
+            return None
+        batch = self._thread.take() if self._thread is not None else self._fetch()
+        self._next_step += 1
+        return batch
+
+    def close(self) -> None:
+        """End the thread or the worker processes."""
+        if self._thread is not None:
+            self._thread.close()
+        self._iterator = None
+
+    def _fetch(self) -> RankBatch:
+        iterator = self._iterator
+        assert iterator is not None, "the loader is closed"
+        step = self._next_step
+        slots = [Slot(*next(iterator)) if start < stop else self._masked for start, stop in self._planned.bounds(step)]
+        return RankBatch(step, self._length.batch_size(self._plan, step), slots)
+
+
+class _Ahead:
+    """A thread that calls ``fetch`` once per request and hands over what it returned or raised."""
+
+    def __init__(self, fetch: Callable[[], RankBatch]):
+        self._fetch = fetch
+        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[RankBatch | BaseException] = queue.SimpleQueue()
+        self._outstanding = 0
+        self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
+        self._thread.start()
+
+    def request(self) -> None:
+        self._outstanding += 1
+        self._requests.put(True)
+
+    def take(self) -> RankBatch:
+        if not self._outstanding:
+            self.request()
+        result = self._results.get()
+        self._outstanding -= 1
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def close(self) -> None:
+        self._requests.put(False)
+        self._thread.join(_THREAD_END_SECONDS)
+
+    def _run(self) -> None:
+        while self._requests.get():
+            try:
+                self._results.put(self._fetch())
+            except BaseException as error:  # noqa: BLE001 - raised again by take(), in the rank's main thread
+                self._results.put(error)

@@ -1,0 +1,87 @@
+"""From what a step left behind to its line in the spool.
+
+On the CPU a step is reported at its end. On CUDA its values are still on the device then, so it is reported when the
+next step has been launched: reading them waits for a step that is over, never for the one that is running.
+
+Not here: the files (``engine.telemetry``), the marks (``engine.timeline``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from engine.replicas import WHOLE
+from engine.timeline import Line
+
+_NOT_TRAINING = ("eval", "checkpoint")
+"""Parts of a step's time that do not count for its throughput."""
+
+
+@dataclass
+class StepReport:
+    """One step, before its values were read."""
+
+    step: int
+    """Counted from 1."""
+    samples: int
+    terms: tuple[str, ...]
+    sums: Tensor
+    """Shape (terms,): each term's sum over the whole batch."""
+    divisors: tuple[float, ...]
+    lr: float
+    peak_bytes: float
+    unit: str
+    norm: Tensor | None = None
+    line: Line | None = None
+    evaluated: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the batch had any weight."""
+        return any(divisor > 0 for divisor in self.divisors)
+
+    def losses(self) -> dict[str, float]:
+        """Weighted mean of each term over the whole batch; terms without weight are left out."""
+        sums: list[float] = self.sums.tolist()
+        return {
+            term: total / divisor
+            for term, total, divisor in zip(self.terms, sums, self.divisors, strict=True)
+            if divisor > 0
+        }
+
+    def loss(self) -> float | None:
+        """The batch's loss, over all its terms; None for a batch of weight zero."""
+        losses = self.losses()
+        return sum(losses.values()) if losses else None
+
+    def results(self) -> dict[str, float]:
+        """Everything but times."""
+        values = {"train/lr": self.lr, "memory/peak_bytes": self.peak_bytes}
+        loss = self.loss()
+        if loss is not None:
+            values["train/loss"] = loss
+        if self.norm is not None:
+            values["train/grad_norm"] = float(self.norm)
+        if self.terms == (WHOLE,):
+            values["train/weight"] = self.divisors[0]
+        else:
+            values |= {f"train/{term}": mean for term, mean in self.losses().items() if term != WHOLE}
+            values |= {f"train/weight/{term}": weight for term, weight in zip(self.terms, self.divisors, strict=True)}
+        return values | {f"eval/{name}": value for name, value in self.evaluated.items()}
+
+    def times(self) -> dict[str, float]:
+        """Where the step's time went, and the throughput that follows from it."""
+        if self.line is None:
+            return {}
+        parts = self.line.parts()
+        whole = math.fsum(parts.values())
+        values = {f"time/{part}_seconds": seconds for part, seconds in parts.items()} | {"time/step_seconds": whole}
+        training = whole - sum(parts.get(part, 0.0) for part in _NOT_TRAINING)
+        if training > 0:
+            values["throughput/samples_per_second"] = self.samples / training
+            if self.unit == "tokens" and len(self.divisors) == 1:
+                values["throughput/tokens_per_second"] = self.divisors[0] / training
+        return values

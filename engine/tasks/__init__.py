@@ -1,0 +1,14 @@
+"""The built-in tasks, by the names that specs use. ``domain.tasks`` has the same names with their argument schemas.
+
+Not here: a person's own task (``engine.loading``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engine.task import Task
+from engine.tasks.causal_lm import CausalLM
+from engine.tasks.image_classification import ImageClassification
+
+BUILT_IN: Final[dict[str, type[Task]]] = {"causal_lm": CausalLM, "image_classification": ImageClassification}

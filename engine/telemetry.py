@@ -1,0 +1,86 @@
+"""What leaves rank 0 while it trains: the metrics spool, the events, and short lines for a person.
+
+Every line of a spool is flushed when it is written, so a reader that follows the file, or comes after a crash, has
+everything up to the last step. Nothing here reads a value from a device; ``engine.report`` does, a step late.
+
+Not here: how lines travel on (``worker.shipping``), what the series mean (``domain.metrics``).
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final, Literal, TextIO
+
+import torch
+
+from domain import metrics
+from domain.attempt import EVENTS, METRICS, EngineEvent
+
+_LINES_SECONDS: Final = 1.0
+"""Log lines about steps come at most this often: they are for a person; the spool has every step."""
+
+EventKind = Literal["running", "plan", "resumed", "checkpoint", "checkpoint_skipped", "warning"]
+
+
+class Telemetry:
+    """Rank 0's files and lines. On other ranks (``writes`` False) all of it does nothing."""
+
+    def __init__(self, folder: Path, *, writes: bool):
+        self._metrics: TextIO | None = None
+        self._events: TextIO | None = None
+        self._said_at = -_LINES_SECONDS
+        if writes:
+            self._metrics = _append_to(folder / METRICS)
+            self._events = _append_to(folder / EVENTS)
+
+    def record(self, step: int, values: dict[str, float]) -> None:
+        """One line of the metrics spool. ``step`` counts from 1."""
+        if self._metrics is not None and values:
+            _write_line(self._metrics, metrics.encode(metrics.Record(step, time.time(), values)))
+
+    def event(self, kind: EventKind, **data: Any) -> None:
+        """One line of the events spool."""
+        if self._events is not None:
+            _write_line(self._events, EngineEvent(kind=kind, time=time.time(), data=data).model_dump_json())
+
+    def say(self, text: str) -> None:
+        """A line in the job's log."""
+        if self._metrics is not None:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+
+    def say_step(self, text: str, *, always: bool) -> None:
+        """A line about a step, unless the last one was a moment ago."""
+        now = time.monotonic()
+        if always or now - self._said_at >= _LINES_SECONDS:
+            self._said_at = now
+            self.say(text)
+
+    def close(self) -> None:
+        for file in (self._metrics, self._events):
+            if file is not None:
+                file.close()
+
+
+def peak_bytes(device: torch.device) -> float:
+    """Most memory this rank has used so far: of the device's allocator, or of the process on the CPU."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0  # Linux counts KiB.
+
+
+def _append_to(path: Path) -> TextIO:
+    """Open a spool. A line torn by a crash of an earlier run into the same folder is closed, so that ours stay whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        with path.open("ab") as file:
+            file.write(b"\n")
+    return path.open("a", encoding="utf-8")
+
+
+def _write_line(file: TextIO, line: str) -> None:
+    file.write(line + "\n")
+    file.flush()
