@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -51,6 +52,8 @@ METRICS: Final = (
 UNITS: Final[dict[str, str]] = {metric.name: metric.unit for metric in METRICS}
 
 NAME: Final = re.compile(rf"^[A-Za-z0-9_][A-Za-z0-9_./ -]{{0,{limits.METRIC_NAME_CHARS_MAX - 1}}}$")
+_TIME_MAX: Final = 1e11
+"""Seconds since the epoch in the year 5138: a larger number is in milliseconds, or no time at all."""
 _NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -83,7 +86,10 @@ def from_json(value: object) -> float:
         if value not in _NON_FINITE:
             raise ValueError(f"a metric is a number, or one of {', '.join(_NON_FINITE)}; got {value!r}")
         return _NON_FINITE[value]
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"a metric is a number below {sys.float_info.max:.2g}, got one of more digits") from None
 
 
 def encode(record: Record) -> str:
@@ -111,14 +117,17 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> Record:
     ValueError
         If the line is not such an object; the message says what is wrong with it.
     """
-    document = json.loads(line)
+    try:
+        document = json.loads(line)
+    except RecursionError:
+        raise ValueError("a metrics line is a flat JSON object, got one that is nested too deeply") from None
     if not isinstance(document, dict):
         raise ValueError('a metrics line is a JSON object such as {"step": 1, "loss": 2.5}')
     step = document.pop("step", default_step)
     time = document.pop("time", now)
     if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**62:
         raise ValueError(f"step is a whole number from 0 up, got {step!r}")
-    if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
+    if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time < _TIME_MAX:
         raise ValueError(f"time is seconds since the epoch, got {time!r}")
     values = document.pop("values", None)
     if not isinstance(values, Mapping):

@@ -9,6 +9,7 @@ Not here: limits of sizes (``domain.limits``), and reading these from the enviro
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 
 
@@ -40,8 +41,8 @@ class Timings:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if getattr(self, field.name) <= 0:
-                raise ValueError(f"{field.name} must be positive, got {getattr(self, field.name)}")
+            if not 0 < getattr(self, field.name) < math.inf:
+                raise ValueError(f"{field.name} must be positive and finite, got {getattr(self, field.name)}")
         if not 2 * self.heartbeat_seconds < self.fence_seconds < self.lease_seconds < self.replace_after_seconds:
             raise ValueError(
                 "timings must satisfy 2 × heartbeat < fence < lease < replace_after, got "

@@ -1,0 +1,56 @@
+"""The table of steps: what must hold for any job, whatever is added to the table later."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.lifecycle import STEPS, TERMINAL, JobState
+
+Q, S, R = JobState.QUEUED, JobState.STARTING, JobState.RUNNING
+OK, BAD, OFF = JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED
+
+# Written by hand from the design's line: queued → starting → running → succeeded | failed | cancelled, and back.
+LEGAL = {
+    (Q, S), (S, R), (R, OK), (S, BAD), (R, BAD), (S, Q), (R, Q), (Q, OFF), (S, OFF), (R, OFF),
+}  # fmt: skip
+
+
+def _changes() -> set[tuple[JobState, JobState]]:
+    return {(source, step.target) for step in STEPS.values() for source in step.sources}
+
+
+def test_exactly_the_designs_changes_are_legal() -> None:
+    assert _changes() == LEGAL
+
+
+def test_a_terminal_state_has_no_way_out() -> None:
+    assert {OK, BAD, OFF} == TERMINAL
+    assert not {source for source, _ in _changes()} & TERMINAL
+
+
+def test_every_state_can_be_reached_from_queued() -> None:
+    reached = {Q}
+    while more := {target for source, target in _changes() if source in reached} - reached:
+        reached |= more
+    assert reached == set(JobState)
+
+
+def test_every_state_can_still_end() -> None:
+    ending = set(TERMINAL)
+    while more := {source for source, target in _changes() if target in ending} - ending:
+        ending |= more
+    assert ending == set(JobState)
+
+
+def test_only_a_running_job_succeeds() -> None:
+    assert {source for source, target in _changes() if target is OK} == {R}
+
+
+def test_no_step_leaves_a_job_where_it_was() -> None:
+    assert not {(source, target) for source, target in _changes() if source is target}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_every_step_says_its_cause(name: str) -> None:
+    assert len(STEPS[name].cause.split()) >= 4
+    assert STEPS[name].sources

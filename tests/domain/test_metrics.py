@@ -1,0 +1,137 @@
+"""The line in which numbers travel: round trips, non-finite values, and what is said about bad lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.limits import METRIC_NAME_CHARS_MAX
+from domain.metrics import METRICS, NAME, UNITS, Record, decode, encode, from_json, jsonable
+
+NAMES = st.from_regex(r"\A[A-Za-z0-9_][A-Za-z0-9_./ -]{0,30}\Z")
+VALUES = st.dictionaries(NAMES, st.floats(), max_size=6)
+TIMES = st.floats(0, 4e9)
+
+
+def _bits(value: float) -> bytes:
+    return b"nan" if math.isnan(value) else struct.pack("<d", value)
+
+
+@given(st.integers(0, 2**62 - 1), TIMES, VALUES)
+def test_a_record_comes_back_to_the_last_bit(step: int, time: float, values: dict[str, float]) -> None:
+    back = decode(encode(Record(step, time, values)), now=-1.0, default_step=-1)
+    assert (back.step, back.time) == (step, time)
+    assert {name: _bits(value) for name, value in back.values.items()} == {n: _bits(v) for n, v in values.items()}
+
+
+@given(VALUES)
+def test_a_line_is_strict_json_without_a_newline(values: dict[str, float]) -> None:
+    line = encode(Record(1, 0.5, values))
+    assert "\n" not in line
+    json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+@pytest.mark.parametrize(("value", "text"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")])
+def test_a_non_finite_value_travels_as_its_name(value: float, text: str) -> None:
+    assert jsonable(value) == text
+    assert _bits(from_json(text)) == _bits(value)
+    assert json.loads(encode(Record(1, 0.0, {"train/loss": value})))["values"] == {"train/loss": text}
+
+
+def test_a_finite_value_stays_a_number() -> None:
+    assert jsonable(-0.0) == 0.0
+    assert from_json(3) == 3.0
+
+
+def test_a_scripts_flat_line_is_understood() -> None:
+    assert decode('{"step": 12, "loss": 2.5}', now=7.0, default_step=3) == Record(12, 7.0, {"loss": 2.5})
+    assert decode('{"loss": 1, "time": 5}', now=7.0, default_step=3) == Record(3, 5.0, {"loss": 1.0})
+    assert decode(b'{"step": 1}', now=7.0, default_step=3) == Record(1, 7.0, {})
+
+
+def test_pythons_own_bare_nan_and_infinity_are_understood() -> None:
+    line = json.dumps({"step": 1, "a": math.nan, "b": math.inf, "c": -math.inf})
+    values = decode(line, now=0.0, default_step=0).values
+    assert math.isnan(values["a"])
+    assert (values["b"], values["c"]) == (math.inf, -math.inf)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "Expecting value"),
+        ("{", "Expecting property name"),
+        ("[1]", "a metrics line is a JSON object"),
+        ("3", "a metrics line is a JSON object"),
+        ('{"step": -1}', "step is a whole number from 0 up, got -1"),
+        ('{"step": 1.5}', "step is a whole number"),
+        ('{"step": true}', "step is a whole number"),
+        ('{"step": null}', "step is a whole number"),
+        ('{"step": 4611686018427387904}', "step is a whole number"),
+        ('{"time": "now"}', "time is seconds since the epoch, got 'now'"),
+        ('{"time": NaN}', "time is seconds since the epoch"),
+        ('{"time": -1}', "time is seconds since the epoch"),
+        ('{"time": 1700000000000}', "time is seconds since the epoch"),
+        ('{"loss": "high"}', "a metric is a number, or one of NaN, Infinity, -Infinity; got 'high'"),
+        ('{"loss": true}', "a metric is a number"),
+        ('{"loss": null}', "a metric is a number"),
+        ('{"loss": [1]}', "a metric is a number"),
+        ('{"a\\nb": 1}', "is no metric name"),
+        ('{"": 1}', "is no metric name"),
+        ('{"/a": 1}', "is no metric name"),
+    ],
+)
+def test_a_bad_line_says_what_is_wrong_with_it(line: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        decode(line, now=0.0, default_step=0)
+
+
+def test_bytes_that_are_no_text_are_a_bad_line_too() -> None:
+    with pytest.raises(ValueError, match="decode"):
+        decode(b'{"\xff": 1}', now=0.0, default_step=0)
+
+
+def test_a_value_too_large_for_a_number_is_a_bad_line_and_no_crash() -> None:
+    with pytest.raises(ValueError, match="a metric is a number"):
+        decode('{"loss": 1' + "0" * 400 + "}", now=0.0, default_step=0)
+    with pytest.raises(ValueError, match="time is seconds"):
+        decode('{"time": 1' + "0" * 400 + "}", now=0.0, default_step=0)
+
+
+def test_a_deeply_nested_line_is_a_bad_line_and_no_crash() -> None:
+    with pytest.raises(ValueError, match="nested"):
+        decode('{"a":' * 100_000, now=0.0, default_step=0)
+
+
+@given(st.text(max_size=30) | st.binary(max_size=30))
+def test_no_line_makes_reading_fail_in_another_way(line: str | bytes) -> None:
+    with suppress(ValueError):
+        decode(line, now=0.0, default_step=0)
+
+
+def test_a_name_may_have_the_limits_length_and_no_more() -> None:
+    assert NAME.fullmatch("a" * METRIC_NAME_CHARS_MAX)
+    assert not NAME.fullmatch("a" * (METRIC_NAME_CHARS_MAX + 1))
+
+
+def test_every_metric_of_the_engine_has_a_legal_name_and_a_unit() -> None:
+    assert len(UNITS) == len(METRICS)
+    for metric in METRICS:
+        assert NAME.fullmatch(metric.name)
+        assert metric.unit
+        assert metric.reduction
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["train/loss", "train/lr", "train/grad_norm", "eval/loss", "throughput/samples_per_second",
+     "throughput/tokens_per_second", "time/step_seconds", "memory/peak_bytes"],
+)  # fmt: skip
+def test_the_interfaces_series_are_there(name: str) -> None:
+    assert name in UNITS

@@ -1,0 +1,66 @@
+"""Waits: their order is what keeps two attempts of one job from training at once."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.timings import Timings
+
+
+def test_the_defaults_are_the_designs() -> None:
+    timings = Timings()
+    assert (timings.heartbeat_seconds, timings.lease_seconds, timings.fence_seconds) == (5, 60, 50)
+    assert (timings.replace_after_seconds, timings.pass_seconds, timings.outage_seconds) == (70, 2, 30)
+    assert (timings.stop_grace_seconds, timings.exit_stall_seconds) == (5, 30)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"heartbeat_seconds": 25.0},
+        {"fence_seconds": 60.0},
+        {"fence_seconds": 61.0},
+        {"lease_seconds": 70.0},
+        {"replace_after_seconds": 59.0},
+        {"fence_seconds": 10.0},
+    ],
+)
+def test_an_order_in_which_two_attempts_could_run_is_refused(change: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="two attempts of one job could run at once"):
+        replace(Timings(), **change)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Timings)])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_wait_that_is_no_positive_number_is_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        replace(Timings(), **{name: value})
+
+
+@given(st.floats(0.001, 1000))
+def test_scaling_keeps_every_ratio(factor: float) -> None:
+    scaled, plain = Timings().scaled(factor), Timings()
+    for field in fields(Timings):
+        assert getattr(scaled, field.name) == pytest.approx(getattr(plain, field.name) * factor)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan")])
+def test_a_scale_that_is_not_positive_is_refused(factor: float) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        Timings().scaled(factor)
+
+
+def test_the_wait_before_a_retry_doubles_up_to_a_limit() -> None:
+    waits = [Timings().backoff(failures) for failures in range(10)]
+    assert waits == [0, 1, 2, 4, 8, 16, 32, 64, 120, 120]
+    assert Timings().backoff(10**9) == 120
+    assert Timings().backoff(-1) == 0
+
+
+def test_timings_cannot_be_changed_after_the_check() -> None:
+    with pytest.raises(AttributeError):
+        Timings().lease_seconds = 1.0
