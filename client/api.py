@@ -1,0 +1,295 @@
+"""The Python client: every address of the HTTP API as a method that answers with the types of ``domain.views``.
+
+>>> with Client("http://127.0.0.1:8470", token) as client:
+...     job = client.submit(yaml.load(text))
+...     job = client.wait(job.id)
+...     losses = client.metrics(job.id, names=["train/loss"]).series[0].value
+
+Wherever a job is named, its id, a unique beginning or end of it, its name (the newest of that name) or ``last`` will do.
+
+Not here: retries and errors (``client.transport``), where address and token come from (``client.config``).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+from urllib.parse import quote
+
+from client.archive import Archive, pack
+from client.errors import RefusedError, TimedOutError
+from client.transport import Transport
+from domain import limits
+from domain.errors import ErrorCode
+from domain.lifecycle import TERMINAL, JobState
+from domain.views import (
+    CheckpointView,
+    EventView,
+    JobView,
+    LogLine,
+    LogPage,
+    MetricsView,
+    NodeView,
+    Page,
+    PlanView,
+    UploadView,
+)
+
+PATIENCE_SECONDS: Final = 4.0
+"""Long enough for a server that restarts in place, short enough for a person whose server is not running."""
+FOLLOW_PATIENCE_SECONDS: Final = 600.0
+"""A follower stays through an upgrade of the server: the job goes on meanwhile."""
+POLL_SECONDS: Final = 0.5
+ARCHIVE_TYPE: Final = "application/gzip"
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+class Client:
+    """A connection to one Lockstep server.
+
+    Parameters
+    ----------
+    url : str
+        Address of the server, such as ``http://127.0.0.1:8470``.
+    token : str, optional
+    patience_seconds : float
+        For how long a request that may pass is tried again (no connection, 502, 503, 504).
+    say : callable
+        Takes one line about a retry; by default it goes to stderr.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        say: Callable[[str], None] = _to_stderr,
+        transport: Transport | None = None,
+    ):
+        self.transport = transport or Transport(url, token, patience_seconds=patience_seconds, say=say)
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Submitting
+
+    def plan(self, document: Mapping[str, Any]) -> PlanView:
+        """Check a spec and derive its batch plan. Nothing is written."""
+        return self.transport.post("/v1/jobs/plan", PlanView, dict(document))
+
+    def submit(self, document: Mapping[str, Any], *, idempotency_key: str | None = None) -> JobView:
+        """Submit a job. A key is always sent, so that a repeated request is the same job and not a second one."""
+        key = idempotency_key or uuid.uuid4().hex
+        return self.transport.post("/v1/jobs", JobView, dict(document), headers={"Idempotency-Key": key})
+
+    def upload(self, folder: str | Path) -> UploadView:
+        """Send a folder of code; name the answer's ``sha256`` as ``code: {upload: …}`` in a spec."""
+        with tempfile.TemporaryDirectory(prefix="lockstep-upload-") as temporary:
+            return self.upload_archive(pack(Path(folder), Path(temporary) / "code.tar.gz"))
+
+    def upload_archive(self, archive: Archive) -> UploadView:
+        """Send an archive made by ``client.archive.pack``."""
+        return self.transport.put_file(f"/v1/uploads/{archive.sha256}", UploadView, archive.path, ARCHIVE_TYPE)
+
+    # Jobs
+
+    def jobs(
+        self,
+        *,
+        states: Sequence[JobState] = (),
+        name: str | None = None,
+        project: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> Page[JobView]:
+        """One page of jobs, newest first."""
+        params = [("state", state.value) for state in states]
+        params += _given(name=name, project=project, cursor=cursor, limit=limit)
+        params += [("label", f"{key}={value}") for key, value in (labels or {}).items()]
+        return self.transport.get("/v1/jobs", Page[JobView], params)
+
+    def job(self, reference: str) -> JobView:
+        """One job. Asking again costs the server little while nothing has changed."""
+        return self.transport.get(_job(reference), JobView)
+
+    def cancel(self, reference: str) -> JobView:
+        """Ask for a job's end. Asking again for one that is cancelled answers with that job."""
+        try:
+            return self.transport.post(_job(reference, "/cancel"), JobView)
+        except RefusedError as refused:
+            if refused.problem.code == ErrorCode.CONFLICT:
+                job = self.job(reference)
+                if job.state is JobState.CANCELLED:
+                    return job
+            raise
+
+    def wait(
+        self,
+        reference: str,
+        timeout_seconds: float | None = None,
+        *,
+        each: Callable[[JobView], None] = lambda _: None,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> JobView:
+        """Wait for a job's end, through restarts of the server.
+
+        Parameters
+        ----------
+        reference : str
+        timeout_seconds : float, optional
+        each : callable
+            Called with the job after every look at it, the last one included.
+        poll_seconds : float
+
+        Raises
+        ------
+        TimedOutError
+            If the job has not ended in time. It goes on.
+        """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        job = self.job(reference)
+        # A name or `last` may mean another job by the next look.
+        reference = job.id
+        self.transport.patience_seconds = max(self.transport.patience_seconds, FOLLOW_PATIENCE_SECONDS)
+        while True:
+            each(job)
+            if job.state in TERMINAL:
+                return job
+            if deadline is not None and time.monotonic() + poll_seconds > deadline:
+                raise TimedOutError(
+                    f"{job.name} ({job.id}) is still {job.state} after {timeout_seconds:g} s",
+                    next_step=f"it goes on: lockstep wait {job.id}",
+                )
+            time.sleep(poll_seconds)
+            job = self.job(reference)
+
+    # What a job left
+
+    def metrics(
+        self,
+        reference: str,
+        *,
+        names: Sequence[str] = (),
+        from_step: int | None = None,
+        to_step: int | None = None,
+        max_points: int | None = None,
+        attempts: Literal["current", "all"] | None = None,
+    ) -> MetricsView:
+        """Series of a job; all of them unless ``names`` are given."""
+        params = [*([("names", ",".join(names))] if names else [])]
+        params += _given(from_step=from_step, to_step=to_step, max_points=max_points, attempts=attempts)
+        return self.transport.get(_job(reference, "/metrics"), MetricsView, params)
+
+    def log_page(
+        self,
+        reference: str,
+        *,
+        cursor: str | None = None,
+        rank: int | None = None,
+        stream: str | None = None,
+        search: str | None = None,
+        tail: int | None = None,
+        limit: int | None = None,
+    ) -> LogPage:
+        """One page of log lines, and the cursor to go on from."""
+        params = _given(cursor=cursor, rank=rank, stream=stream, search=search, tail=tail, limit=limit)
+        return self.transport.get(_job(reference, "/logs"), LogPage, params)
+
+    def logs(
+        self,
+        reference: str,
+        *,
+        follow: bool = False,
+        rank: int | None = None,
+        stream: str | None = None,
+        search: str | None = None,
+        tail: int | None = None,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> Iterator[LogLine]:
+        """The log lines of a job's ranks, in order.
+
+        Parameters
+        ----------
+        reference : str
+        follow : bool
+            Go on with lines as they come, until the job has ended and its last line was read.
+        rank : int, optional
+            Only this rank's lines; -1 is the launcher.
+        stream : str, optional
+            ``stdout``, ``stderr`` or ``launcher``.
+        search : str, optional
+            Only lines that contain this text.
+        tail : int, optional
+            Begin with the last so many lines.
+        poll_seconds : float
+        """
+        reference = self.job(reference).id
+        if follow:
+            self.transport.patience_seconds = max(self.transport.patience_seconds, FOLLOW_PATIENCE_SECONDS)
+        cursor: str | None = None
+        while True:
+            page = self.log_page(
+                reference,
+                cursor=cursor,
+                rank=rank,
+                stream=stream,
+                search=search,
+                tail=tail if cursor is None else None,
+                limit=limits.LOG_PAGE_LINES_MAX,
+            )
+            yield from page.lines
+            moved = page.next_cursor != cursor
+            cursor = page.next_cursor
+            if page.complete or not (follow or (moved and page.lines)):
+                return
+            if not page.lines:
+                time.sleep(poll_seconds)
+
+    def events(self, reference: str) -> Iterator[EventView]:
+        """Everything that happened to a job, oldest first."""
+        yield from self._pages(_job(reference, "/events"), Page[EventView])
+
+    def checkpoints(self, reference: str) -> list[CheckpointView]:
+        return list(self._pages(_job(reference, "/checkpoints"), Page[CheckpointView]))
+
+    # The service
+
+    def nodes(self) -> list[NodeView]:
+        return list(self._pages("/v1/nodes", Page[NodeView]))
+
+    def queue(self) -> Iterator[JobView]:
+        """Jobs that wait, in the order in which they will be placed."""
+        yield from self._pages("/v1/queue", Page[JobView])
+
+    def _pages(self, path: str, view: type[Page[Any]]) -> Iterator[Any]:
+        cursor: str | None = None
+        while True:
+            page = self.transport.get(path, view, _given(cursor=cursor))
+            yield from page.items
+            if page.next_cursor is None:
+                return
+            cursor = page.next_cursor
+
+
+def _job(reference: str, rest: str = "") -> str:
+    return f"/v1/jobs/{quote(reference, safe='')}{rest}"
+
+
+def _given(**values: str | int | None) -> list[tuple[str, str]]:
+    return [(name, str(value)) for name, value in values.items() if value is not None]

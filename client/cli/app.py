@@ -1,0 +1,95 @@
+"""The commands by name, and the one place where an exception becomes a line on stderr and an exit code.
+
+Not here: what each command does (its own module), and which exit code means what (``client.errors``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+from cyclopts import App, CycloptsError, Group
+
+from client.errors import ClientError, ExitCode
+from client.version import version
+
+_JOBS, _SERVICE = Group("Jobs", sort_key=1), Group("Service", sort_key=2)
+
+COMMANDS: Final = (
+    ("submit", "client.cli.submit:submit", "Submit a job and follow it; Ctrl-C detaches.", _JOBS),
+    ("plan", "client.cli.submit:plan", "Say what a job's batch becomes, and where and when it would run.", _JOBS),
+    ("ps", "client.cli.jobs:ps", "List jobs.", _JOBS),
+    ("show", "client.cli.show:show", "Everything about one job.", _JOBS),
+    ("logs", "client.cli.logs:logs", "What the ranks of a job wrote.", _JOBS),
+    ("metrics", "client.cli.metrics:metrics", "The numbers of a job.", _JOBS),
+    ("events", "client.cli.show:events", "What happened to a job, in order.", _JOBS),
+    ("wait", "client.cli.jobs:wait", "Wait for a job's end; the exit code says how it ended.", _JOBS),
+    ("cancel", "client.cli.jobs:cancel", "End jobs.", _JOBS),
+    ("nodes", "client.cli.nodes:nodes", "List nodes and who holds their devices.", _SERVICE),
+    ("up", "client.cli.service:up", "Start the whole service on this machine.", _SERVICE),
+    ("down", "client.cli.service:down", "Stop the service on this machine.", _SERVICE),
+    ("migrate", "client.cli.service:migrate", "Bring the databases of the service here up to date.", _SERVICE),
+    ("version", "client.cli.service:version", "Say which version this is.", _SERVICE),
+)
+
+EPILOGUE: Final = """\
+A job is named by its id, a unique beginning or end of it, its name (the newest of that name), or "last".
+Exit codes: 0 ok, 1 the job failed or the request was refused, 2 usage, 3 not found, 4 not allowed, \
+5 server not reachable, 6 cancelled, 124 timed out, 130 interrupted.
+The server is found by --url, LOCKSTEP_URL, lockstep.toml, the user's config, or `lockstep up` on this machine."""
+
+
+def make_app() -> App:
+    """The command line, with every command loaded only when it is called."""
+    app = App(
+        name="lockstep",
+        help="Train models on shared GPUs: the effective batch is a promise.",
+        help_epilogue=EPILOGUE,
+        help_format="plaintext",
+        version=version(),
+        suppress_keyboard_interrupt=False,
+    )
+    for name, target, help_line, group in COMMANDS:
+        app.command(target, name=name, help=help_line, group=group)
+    return app
+
+
+def run(words: Sequence[str]) -> int:
+    """Run one command line and answer with its exit code."""
+    debug = "--debug" in words
+    try:
+        result = make_app()(words, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has gone, which is its right; without this the interpreter complains at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except CycloptsError as error:
+        _complain(str(error), "lockstep --help lists the commands and COMMAND --help its options")
+        return ExitCode.USAGE
+    except ClientError as error:
+        if debug:
+            traceback.print_exc()
+        _complain(error.message, error.next_step)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the boundary: a defect, too, is one line for the person
+        if debug:
+            traceback.print_exc()
+        else:
+            _complain(f"a defect of lockstep: {type(error).__name__}: {error}", "--debug shows where")
+        return ExitCode.FAILED
+    return int(result) if isinstance(result, int) else ExitCode.OK
+
+
+def _complain(message: str, next_step: str) -> None:
+    first, *more = message.splitlines() or [""]
+    print(f"lockstep: {first}", file=sys.stderr)
+    for line in more:
+        print(f"          {line}", file=sys.stderr)
+    if next_step:
+        print(f"          {next_step[:1].upper()}{next_step[1:]}", file=sys.stderr)

@@ -1,0 +1,71 @@
+"""What all commands share: the options that name a server and a format, and the way to talk.
+
+Not here: the tables (``client.cli.output``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from client.config import Server, find_server
+
+if TYPE_CHECKING:
+    from client.api import Client
+
+SERVER_GROUP = Group("Server", sort_key=90)
+OUTPUT_GROUP = Group("Output", sort_key=80)
+
+Format = Literal["table", "wide", "json", "name"]
+Flag = Parameter(negative="", show_default=False)
+"""A switch without its ``--no-`` twin."""
+Many = Parameter(negative="", show_default=False)
+"""An option that may be given several times."""
+
+
+@Parameter(name="*", group=SERVER_GROUP)
+@dataclass(frozen=True)
+class Connection:
+    """Which server, and how to talk about errors."""
+
+    url: str | None = None
+    """Address of the server."""
+    token: str | None = None
+    """Bearer token. Better kept in LOCKSTEP_TOKEN or a file: others on this machine can read a command line."""
+    debug: Annotated[bool, Flag] = False
+    """On an error, print the trace too."""
+
+    def server(self) -> Server:
+        return find_server(url=self.url, token=self.token, environment=os.environ, folder=Path.cwd())
+
+    def client(self) -> Client:
+        """Connect to the server that flags, environment and files name."""
+        from client.api import Client
+
+        server = self.server()
+        return Client(server.url, server.token, say=say)
+
+
+@Parameter(name="*", group=OUTPUT_GROUP)
+@dataclass(frozen=True)
+class Output:
+    """How data is written to stdout."""
+
+    output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table"
+    """table; wide: with more columns; json: the API's own objects; name: ids or names alone, one per line."""
+    json: Annotated[bool, Flag] = False
+    """Short for -o json."""
+
+    @property
+    def format(self) -> Format:
+        return "json" if self.json else self.output
+
+
+def say(line: str) -> None:
+    """Tell the person something; never data."""
+    print(line, file=sys.stderr, flush=True)

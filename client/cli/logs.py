@@ -1,0 +1,74 @@
+"""``logs``: what the ranks of a job wrote.
+
+Not here: where lines are kept and in which order (``storage.logs``).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from client.cli.common import Connection, Flag, Output
+from client.errors import ExitCode
+
+RANK_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
+
+
+def logs(
+    job: str,
+    /,
+    *,
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="", show_default=False)] = False,
+    rank: int | None = None,
+    stream: Literal["stdout", "stderr", "launcher"] | None = None,
+    tail: Annotated[int | None, Parameter(name=["--tail", "-n"])] = None,
+    search: str | None = None,
+    timestamps: Annotated[bool, Flag] = False,
+    raw: Annotated[bool, Flag] = False,
+    output: Output | None = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """The lines that a job's ranks wrote, each with its rank in front.
+
+    Parameters
+    ----------
+    job
+        The job.
+    follow
+        Go on with lines as they come, until the job has ended.
+    rank
+        Only this rank; -1 is the launcher.
+    stream
+        Only what was written there.
+    tail
+        Only the last so many lines, and what follows them.
+    search
+        Only lines that contain this text.
+    timestamps
+        Say when each line was written.
+    raw
+        The lines alone, without their rank.
+    """
+    from client.cli import output as out
+
+    form = (output or Output()).format
+    is_terminal = sys.stdout.isatty()
+    console = out.console() if is_terminal else None
+    with (connection or Connection()).client() as client:
+        for line in client.logs(job, follow=follow, rank=rank, stream=stream, tail=tail, search=search):
+            if form == "json":
+                print(line.model_dump_json(), flush=follow)
+                continue
+            when = f"{line.time.astimezone():%H:%M:%S} " if timestamps or form == "wide" else ""
+            who = "" if raw else "[launcher] " if line.rank < 0 else f"[rank {line.rank}] "
+            if console is None:
+                print(f"{when}{who}{line.text}", flush=follow)
+            else:
+                from rich.text import Text
+
+                colour = RANK_COLOURS[line.rank % len(RANK_COLOURS)] if line.rank >= 0 else "bright_black"
+                text = Text.from_ansi(out.harmless(line.text))
+                console.print(Text.assemble(when, (who, colour), text), soft_wrap=True)
+    return ExitCode.OK

@@ -1,0 +1,68 @@
+"""``nodes``: which machines there are, and who holds their devices.
+
+Not here: when a node counts as lost (``scheduler``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from client.cli.common import Connection, Output, say
+from client.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from domain.views import NodeView
+
+
+def nodes(*, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+    """List nodes and their devices; -o wide has one line per device."""
+    from client.cli import output as out
+
+    form = (output or Output()).format
+    with (connection or Connection()).client() as client:
+        found = client.nodes()
+    if form == "json":
+        out.print_json(found)
+    elif form == "name":
+        for node in found:
+            print(node.name)
+    elif not found:
+        say("no node has registered yet: lockstep up starts one here, python -m worker one on another machine")
+    elif form == "wide":
+        columns = ["NODE", "STATE", "DEVICE", "TYPE", "MEMORY", "JOB"]
+        rows = [row for node in found for row in _device_rows(node)]
+        out.print_table(columns, rows, right=("DEVICE", "MEMORY"))
+    else:
+        now = datetime.now(UTC)
+        columns = ["NODE", "STATE", "DEVICES", "FREE", "JOBS", "HEARD", "VERSION"]
+        out.print_table(columns, [_row(node, now) for node in found], right=("FREE",))
+    return ExitCode.OK
+
+
+def _row(node: NodeView, now: datetime) -> list[str | Text]:
+    from client.cli import output as out
+
+    types = Counter(device.type for device in node.devices)
+    holders = sorted({out.short_id(device.job_id) for device in node.devices if device.job_id})
+    return [
+        node.name,
+        out.styled(node.state),
+        ", ".join(f"{count} × {kind}" for kind, count in sorted(types.items())) or "-",
+        str(node.devices_free),
+        ", ".join(holders) or "-",
+        f"{out.age(node.seen_at, now)} ago",
+        node.version,
+    ]
+
+
+def _device_rows(node: NodeView) -> Iterator[list[str | Text]]:
+    from client.cli import output as out
+
+    for device in node.devices:
+        memory = out.size(device.memory_bytes)
+        yield [node.name, out.styled(node.state), str(device.index), device.type, memory, device.job_id or "-"]

@@ -1,0 +1,242 @@
+"""``submit`` and ``plan``: from a file to a job, and to its end.
+
+Not here: reading the file (``client.specfile``), the bar (``client.cli.follow``), the last table (``client.cli.closing``).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from client.cli.common import Connection, Flag, Output, say
+from client.errors import OF_STATE, ClientError, ExitCode, RefusedError
+
+if TYPE_CHECKING:
+    from client.api import Client
+    from client.archive import Archive
+    from client.specfile import SpecFile
+    from domain.views import JobView, PlanView
+
+File = Annotated[str, Parameter(allow_leading_hyphen=True)]
+Code = Annotated[Path | None, Parameter(show_default=False)]
+Settings = Annotated[list[str] | None, Parameter(name="--set", negative="", show_default=False)]
+
+
+def submit(
+    file: File,
+    /,
+    *,
+    code: Code = None,
+    settings: Settings = None,
+    dry_run: Annotated[bool, Flag] = False,
+    detach: Annotated[bool, Parameter(name=["--detach", "-d"], negative="", show_default=False)] = False,
+    logs: Annotated[bool, Flag] = False,
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", show_default=False)] = False,
+    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False)] = False,
+    output: Output | None = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """Submit a job and follow it to its end. Ctrl-C detaches at once; the job goes on.
+
+    Exit code 0: the job succeeded (or, with -d, was accepted); 1: it failed, or was refused; 6: it was cancelled.
+
+    Parameters
+    ----------
+    file
+        The job spec, as YAML or JSON; - reads it from stdin.
+    code
+        Folder with the job's code; it is sent as one archive.
+    settings
+        Change one value of the spec: --set train.steps=100. May be given several times.
+    dry_run
+        Check the spec and show the plan; submit nothing.
+    detach
+        Return as soon as the job is accepted; its id is on stdout.
+    logs
+        Show the ranks' lines too while following.
+    quiet
+        Write nothing but the job's id.
+    yes
+        Do not ask before submitting.
+    """
+    form = (output or Output()).format
+    talk = _silent if quiet else say
+    with _prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
+        if archive is not None and not dry_run:
+            _send(client, archive, talk)
+        answer = _plan(client, spec)
+        if dry_run:
+            return _show_plan(answer, spec, form)
+        for line in plan_lines(answer, spec.source):
+            talk(line)
+        asks = not (yes or quiet or file == "-") and sys.stdin.isatty() and sys.stderr.isatty()
+        if asks and not _confirmed():
+            say("nothing was submitted")
+            return ExitCode.OK
+        job = _submit(client, spec)
+        if detach or quiet or form == "name":
+            print(job.id, flush=True)
+        if detach:
+            if form == "json":
+                from client.cli import output as out
+
+                out.print_json(job)
+            talk(f"accepted {job.name}; " + _ways_back(job))
+            return ExitCode.OK
+        talk(f"submitted {job.name} ({job.id}); Ctrl-C detaches")
+        ended = _follow(client, job, logs=logs, quiet=quiet)
+        if form == "json":
+            from client.cli import output as out
+
+            out.print_json(ended)
+        elif form != "name" and not quiet:
+            from client.cli.closing import print_closing
+
+            print_closing(client, ended, client.transport.url)
+        return OF_STATE[ended.state]
+
+
+def plan(
+    file: File,
+    /,
+    *,
+    code: Code = None,
+    settings: Settings = None,
+    output: Output | None = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """Check a spec and say what its batch becomes, and where and when it would run. Nothing is submitted.
+
+    Parameters
+    ----------
+    file
+        The job spec, as YAML or JSON; - reads it from stdin.
+    code
+        Folder with the job's code, as for submit; it is checked and not sent.
+    settings
+        Change one value of the spec: --set train.steps=100. May be given several times.
+    """
+    with _prepared(file, code, settings, connection or Connection()) as (client, spec, _):
+        return _show_plan(_plan(client, spec), spec, (output or Output()).format)
+
+
+@contextmanager
+def _prepared(
+    file: str, code: Path | None, settings: list[str] | None, connection: Connection
+) -> Iterator[tuple[Client, SpecFile, Archive | None]]:
+    """The checked spec with its code packed, and a client; nothing has been sent."""
+    from client import specfile
+    from client.archive import pack
+
+    with ExitStack() as stack:
+        spec = specfile.read(file, settings or [], sys.stdin)
+        archive = None
+        if code is not None:
+            temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-code-"))
+            archive = pack(code, Path(temporary) / "code.tar.gz")
+            spec.put(["code"], {"upload": archive.sha256}, f"--code {code}")
+        spec.check()
+        yield stack.enter_context(connection.client()), spec, archive
+
+
+def _send(client: Client, archive: Archive, talk: object) -> None:
+    from client.cli.output import size
+
+    sent = client.upload_archive(archive)
+    if callable(talk):
+        known = "" if sent.created else ", already there"
+        talk(f"code: {archive.files} files, {size(archive.size_bytes)}{known}")
+
+
+def _plan(client: Client, spec: SpecFile) -> PlanView:
+    try:
+        return client.plan(spec.document)
+    except RefusedError as refused:
+        raise _placed(refused, spec) from None
+
+
+def _submit(client: Client, spec: SpecFile) -> JobView:
+    key = uuid.uuid4().hex
+    try:
+        return client.submit(spec.document, idempotency_key=key)
+    except RefusedError as refused:
+        raise _placed(refused, spec) from None
+    except KeyboardInterrupt:
+        say("interrupted while submitting: lockstep ps shows whether the job was accepted")
+        raise
+
+
+def _placed(refused: RefusedError, spec: SpecFile) -> ClientError:
+    """A refusal with the file and line of each wrong value, where the server named one."""
+    return spec.refused(refused.problem.errors) if refused.problem.errors else refused
+
+
+def _show_plan(answer: PlanView, spec: SpecFile, form: str) -> ExitCode:
+    from client.cli import output as out
+
+    if form == "json":
+        out.print_json(answer)
+    else:
+        for line in plan_lines(answer, spec.source):
+            print(line)
+    return ExitCode.OK
+
+
+def plan_lines(answer: PlanView, source: str) -> Iterator[str]:
+    """The plan in words."""
+    spec = answer.spec
+    train, script = spec.get("train"), spec.get("script")
+    if train:
+        length = f"{train['steps']} steps" if train.get("steps") else f"{train['epochs']} epochs"
+        what = f"{train['task']}, {length}"
+    else:
+        what = " ".join(script["command"]) if script else spec.get("kind", "")
+    yield f"{source}: {spec.get('name', '')}, {what}"
+    if answer.sentence:
+        yield f"  batch  {answer.sentence}"
+    if answer.placement:
+        yield f"  where  {', '.join(answer.placement)}, now"
+    elif answer.queue is not None:
+        start = answer.queue.estimated_start
+        when = f", about {start.astimezone():%a %H:%M}" if start is not None else ""
+        yield f"  waits  position {answer.queue.position}{when}: {answer.queue.reason}"
+    for warning in answer.warnings:
+        yield f"  note   {warning}"
+
+
+def _confirmed() -> bool:
+    print("submit? [Y/n] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
+
+
+def _follow(client: Client, job: JobView, *, logs: bool, quiet: bool) -> JobView:
+    """Follow the job to its end; Ctrl-C leaves it alone and says how to come back."""
+    from client.cli.follow import Follower, progress_view
+
+    try:
+        if quiet:
+            return client.wait(job.id)
+        with progress_view() as view:
+            return client.wait(job.id, each=Follower(view, client, logs=logs).look)
+    except KeyboardInterrupt:
+        if not quiet:
+            say(f"detached: {job.name} goes on; " + _ways_back(job))
+        raise
+
+
+def _ways_back(job: JobView) -> str:
+    from client.cli.output import short_id
+
+    short = short_id(job.id)
+    return f"lockstep wait {short} · lockstep logs -f {short} · lockstep cancel {short}"
+
+
+def _silent(line: str) -> None:
+    """Say nothing: -q."""

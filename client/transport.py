@@ -1,0 +1,224 @@
+"""One HTTP request, carried through: authentication, retries, errors as exceptions, cheap polling.
+
+What is tried again, and only that: a connection that was refused or reset, a timeout, and the answers 502, 503 and 504.
+Every request here is safe to repeat: reads, uploads named by their digest, a cancel, and submits that carry an
+``Idempotency-Key``. Retries are bounded in time, wait longer each time with jitter so that many clients do not come back
+together, honour ``Retry-After``, and say so.
+
+Not here: which requests there are (``client.api``).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import httpx2
+from pydantic import BaseModel, ValidationError
+
+from client.errors import UnreachableError, refusal
+from domain.views import Problem
+
+V = TypeVar("V", bound=BaseModel)
+
+Params = Sequence[tuple[str, str]]
+
+RETRIED_STATUS: Final = frozenset({502, 503, 504})
+FIRST_DELAY_SECONDS: Final = 0.25
+DELAY_SECONDS_MAX: Final = 8.0
+RETRY_AFTER_SECONDS_MAX: Final = 60.0
+"""A server that asks for more patience than this is asked again anyway."""
+TIMEOUT: Final = httpx2.Timeout(30.0, connect=5.0)
+UPLOAD_TIMEOUT: Final = httpx2.Timeout(300.0, connect=5.0)
+REMEMBERED_ANSWERS_MAX: Final = 64
+"""Answers kept for conditional requests: a follower polls one or two addresses."""
+
+
+class Transport:
+    """A connection to one server.
+
+    Parameters
+    ----------
+    url : str
+        Address of the server, such as ``http://127.0.0.1:8470``.
+    token : str or None
+    patience_seconds : float
+        For how long a request that may pass is tried again before it is given up. May be changed at any time.
+    say : callable
+        Takes one line about a retry, for a person.
+    sleep, clock, draw : callable
+        ``time.sleep``, ``time.monotonic`` and ``random.random``; tests give their own.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        patience_seconds: float,
+        say: Callable[[str], None],
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ):
+        self.url = url.rstrip("/")
+        self.patience_seconds = patience_seconds
+        self._say = say
+        self._sleep = sleep
+        self._clock = clock
+        self._draw = draw
+        self._answers: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], tuple[str, BaseModel]] = OrderedDict()
+        headers = {"Accept": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            # trust_env=False: a proxy meant for the internet must not see the traffic to a server on loopback, and a
+            # .netrc must not replace the token.
+            self._http = httpx2.Client(base_url=self.url, headers=headers, timeout=TIMEOUT, trust_env=False)
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise UnreachableError(
+                f"{url!r} is no address of a server: {error}", next_step="write http://HOST:PORT"
+            ) from None
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def get(self, path: str, view: type[V], params: Params = ()) -> V:
+        """Read ``path`` as ``view``. An answer with an ``ETag`` is asked for again only if it has changed."""
+        key = (path, tuple(params))
+        known = self._answers.get(key)
+        headers = {"If-None-Match": known[0]} if known else {}
+        response = self.send("GET", path, params=params, headers=headers)
+        if response.status_code == 304 and known is not None and isinstance(known[1], view):
+            return known[1]
+        answer = self._read(response, view)
+        if etag := response.headers.get("ETag"):
+            self._answers[key] = (etag, answer)
+            self._answers.move_to_end(key)
+            while len(self._answers) > REMEMBERED_ANSWERS_MAX:
+                self._answers.popitem(last=False)
+        return answer
+
+    def post(self, path: str, view: type[V], document: object = None, headers: Mapping[str, str] | None = None) -> V:
+        """Send a JSON document, or nothing, and read the answer as ``view``."""
+        return self._read(self.send("POST", path, headers=headers or {}, json=document), view)
+
+    def put_file(self, path: str, view: type[V], file: Path, media_type: str) -> V:
+        """Send a file's bytes. It is opened anew for each try."""
+
+        def body() -> dict[str, Any]:
+            return {"content": file.open("rb"), "timeout": UPLOAD_TIMEOUT}
+
+        headers = {"Content-Type": media_type, "Content-Length": str(file.stat().st_size)}
+        return self._read(self.send("PUT", path, headers=headers, body=body), view)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params = (),
+        headers: Mapping[str, str],
+        json: object = None,
+        body: Callable[[], dict[str, Any]] | None = None,
+    ) -> httpx2.Response:
+        """One request with its retries.
+
+        Raises
+        ------
+        UnreachableError
+            If no answer came within the patience.
+        RefusedError
+            If the answer is an error.
+        """
+        started = self._clock()
+        tries = 0
+        while True:
+            tries += 1
+            why: str
+            response: httpx2.Response | None = None
+            opened = body() if body is not None else {}
+            try:
+                response = self._http.request(
+                    method, path, params=list(params), headers=dict(headers), json=json, **opened
+                )
+            except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
+                raise UnreachableError(f"{self.url!r} is no address of a server: {error}") from None
+            except httpx2.TransportError as error:
+                why = _why(error)
+            else:
+                if response.status_code not in RETRIED_STATUS:
+                    break
+                why = f"it answered {response.status_code}"
+            finally:
+                if "content" in opened:
+                    opened["content"].close()
+            delay = self._delay(tries, response)
+            if self._clock() - started + delay > self.patience_seconds:
+                if response is not None:
+                    break
+                raise UnreachableError(
+                    f"{self.url} does not answer: {why}",
+                    next_step="start the service with `lockstep up`, or name another with --url or LOCKSTEP_URL",
+                )
+            self._say(f"{self.url} does not answer ({why}); trying again in {delay:.1f} s")
+            self._sleep(delay)
+        if response.is_error:
+            raise refusal(_problem(response))
+        return response
+
+    def _delay(self, tries: int, response: httpx2.Response | None) -> float:
+        """Seconds before the next try: what the server asks for, or twice as long each time, with jitter."""
+        asked = response.headers.get("Retry-After", "") if response is not None else ""
+        if asked.isdigit():
+            return min(float(asked), RETRY_AFTER_SECONDS_MAX)
+        longest = min(DELAY_SECONDS_MAX, FIRST_DELAY_SECONDS * 2.0 ** min(tries - 1, 30))
+        return longest * (0.5 + 0.5 * self._draw())
+
+    def _read(self, response: httpx2.Response, view: type[V]) -> V:
+        try:
+            return view.model_validate_json(response.content)
+        except ValidationError as error:
+            line = error.errors()[0]
+            where = ".".join(map(str, line["loc"])) or "the answer"
+            raise UnreachableError(
+                f"{self.url} answered something other than expected at {response.request.url.path}: "
+                f"{where}: {line['msg']}",
+                next_step="check that the address is Lockstep's, and that server and client are of one version",
+            ) from None
+
+
+def _why(error: httpx2.TransportError) -> str:
+    if isinstance(error, httpx2.ConnectError):
+        text = str(error)
+        return "connection refused" if "refused" in text else text or "no connection"
+    if isinstance(error, httpx2.TimeoutException):
+        return "no answer in time"
+    return "the connection broke"
+
+
+def _problem(response: httpx2.Response) -> Problem:
+    """The problem document of an error; an answer that is none (a proxy's page) becomes one."""
+    try:
+        return Problem.model_validate_json(response.content)
+    except ValidationError:
+        words = f"{response.status_code} {response.reason_phrase}".strip()
+        return Problem(
+            title=words,
+            status=response.status_code,
+            detail=f"{response.request.method} {response.request.url} was answered {words}, without a reason",
+            code="",
+        )
