@@ -27,16 +27,22 @@ class JobState(StrEnum):
     RUNNING = "running"
     """All ranks have met. The attempt's outcome takes it out; if its node falls silent, the lease does."""
     SUCCEEDED = "succeeded"
+    """Every rank ended well. Final."""
     FAILED = "failed"
+    """Its last attempt failed, and the same would happen again or no retry is left. Final."""
     CANCELLED = "cancelled"
+    """Somebody cancelled it, and no process of it is left. Final."""
 
 
 class AttemptState(StrEnum):
     """Where one attempt at a job is. At most one attempt of a job is not ended (a partial unique index)."""
 
     STARTING = "starting"
+    """It holds its devices; ranks are being launched."""
     RUNNING = "running"
+    """All ranks have met."""
     ENDED = "ended"
+    """Its outcome is known. It never changes again."""
 
 
 class AssignmentState(StrEnum):
@@ -56,8 +62,11 @@ class Intent(StrEnum):
     """What somebody wants to happen to a live attempt. A column, read back by the agent's heartbeat."""
 
     CANCEL = "cancel"
+    """A person asked for it: the job ends cancelled."""
     TIMEOUT = "timeout"
+    """The job ran for longer than its ``timeout_seconds``: it ends failed."""
     SHUTDOWN = "shutdown"
+    """The service is being stopped: the job is queued again, uncharged, and goes on at the next start."""
 
 
 class Step(NamedTuple):

@@ -99,6 +99,7 @@ class AdamW(_Spec):
     """AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101)."""
 
     name: Literal["adamw"] = "adamw"
+    """Also meant where no name is written."""
     lr: Annotated[float, Field(gt=0, le=100), NO_BOOL] = 3e-4
     """Learning rate after the warm-up, per optimizer step."""
     weight_decay: Annotated[float, Field(ge=0, le=10), NO_BOOL] = 0.1
@@ -119,6 +120,7 @@ class SGD(_Spec):
     lr: Annotated[float, Field(gt=0, le=1000), NO_BOOL] = 0.1
     """Learning rate after the warm-up, per optimizer step."""
     momentum: Annotated[float, Field(ge=0, lt=1), NO_BOOL] = 0.0
+    """Part of the last step's movement that is kept; 0 keeps none."""
     nesterov: bool = False
     """Nesterov's momentum; needs a ``momentum`` above 0."""
     weight_decay: Annotated[float, Field(ge=0, le=10), NO_BOOL] = 0.0
@@ -194,6 +196,7 @@ class Train(_Spec):
     epochs: Annotated[int, Field(ge=1, le=1_000_000), NO_BOOL] | None = None
     """Passes over the dataset. The last batch may be smaller; nothing is dropped or repeated."""
     optimizer: Optimizer = AdamW()
+    """How a step's gradient moves the weights."""
     schedule: Schedule = Schedule()
     clip_grad_norm: Annotated[float, Field(gt=0), NO_BOOL] | None = 1.0
     """Largest 2-norm of the whole batch's gradient; null does not clip."""

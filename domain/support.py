@@ -27,7 +27,7 @@ def _train(ask: Callable[[Train], object]) -> Callable[[JobSpec], object]:
     return lambda spec: ask(spec.train) if spec.train is not None else None
 
 
-_LATER: Final = (
+LATER: Final = (
     _Later(
         "/resources/gpus",
         lambda spec: spec.resources.gpus.model_dump() if isinstance(spec.resources.gpus, GpuRange) else None,
@@ -103,11 +103,12 @@ _LATER: Final = (
     ),
     _Later("/secrets", lambda spec: list(spec.secrets) or None, "secrets", "use env for what is not secret"),
 )
+"""Every such function, in the order of the spec. ``docs/spec.md`` marks the fields with it."""
 
 
 def not_yet(spec: JobSpec) -> Iterator[FieldError]:
     """One error per thing that ``spec`` asks for and this version cannot do."""
-    for later in _LATER:
+    for later in LATER:
         value = later.value(spec)
         if value is not None:
             yield FieldError(

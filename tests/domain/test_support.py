@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from documents import changed, train_document
 
+from domain import support
 from domain.errors import ErrorCode, LockstepError
 from domain.reading import read_spec
 from domain.spec import JobSpec
-from domain.support import _LATER
 
 # pointer: (asked for, what is said about it, a value that asks for nothing)
 LATER: dict[str, tuple[Any, str, Any]] = {
@@ -36,7 +36,7 @@ def _document(pointer: str, value: Any) -> dict[str, Any]:
 
 
 def test_this_list_is_the_whole_table() -> None:
-    assert [later.pointer for later in _LATER] == list(LATER)
+    assert [later.pointer for later in support.LATER] == list(LATER)
 
 
 @pytest.mark.parametrize("pointer", LATER)

@@ -1,0 +1,256 @@
+"""Write the pages that are drawn from code: the state machine, the reasons, and the reference of the job spec.
+
+    python docs/generate.py            # write them
+    python docs/generate.py --check    # exit 1 and name what is stale
+
+A fact that is in the code is not typed again here: states from ``domain.lifecycle``, reasons from ``domain.outcomes``,
+fields from the JSON schema of ``domain.spec``, what is not there yet from ``domain.support``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))  # from a checkout that is not installed
+
+from domain import lifecycle, outcomes, support, tasks  # noqa: E402  # after the path above
+from domain.spec import JobSpec  # noqa: E402
+
+NOTICE = "<!-- Written by docs/generate.py. Change the code it is drawn from, then run `make docs`. -->\n"
+
+
+def main() -> int:
+    """Write the pages, or check that they are fresh."""
+    parser = argparse.ArgumentParser(description="Write the pages that are drawn from code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
+    check = parser.parse_args().check
+    stale = []
+    for name, text in pages().items():
+        path = HERE / name
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if not check:
+            path.write_text(text, encoding="utf-8")
+    for name in stale:
+        sys.stderr.write(f"docs/{name} is stale: run make docs\n" if check else f"wrote docs/{name}\n")
+    return 1 if check and stale else 0
+
+
+def pages() -> dict[str, str]:
+    """Text of each page, by file name."""
+    return {"state_machine.md": state_machine(), "reasons.md": reasons(), "spec.md": spec()}
+
+
+def state_machine() -> str:
+    """The life of a job as a diagram and two tables."""
+    lines = [
+        NOTICE,
+        "# The life of a job",
+        "",
+        "Every state and every legal step. Each step is one guarded `UPDATE`: of two writers that race for a job,",
+        "exactly one wins. Asking a job to stop changes no state: it is an intent, and the state follows when it has happened.",
+        "",
+        "```mermaid",
+        "stateDiagram-v2",
+        "    [*] --> queued: submitted",
+    ]
+    for name, step in lifecycle.STEPS.items():
+        lines += [f"    {source} --> {step.target}: {name}" for source in _in_order(step.sources)]
+    lines += [f"    {state} --> [*]" for state in _in_order(lifecycle.TERMINAL)]
+    lines += ["```", "", "| step | from | to | because |", "| --- | --- | --- | --- |"]
+    for name, step in lifecycle.STEPS.items():
+        lines.append(f"| `{name}` | {', '.join(_in_order(step.sources))} | {step.target} | {step.cause} |")
+    for title, enum in (
+        ("A job's states", lifecycle.JobState),
+        ("An attempt's states", lifecycle.AttemptState),
+        ("The states of one node's part of an attempt", lifecycle.AssignmentState),
+        ("Intents", lifecycle.Intent),
+    ):
+        texts = _member_docs(enum)
+        lines += ["", f"## {title}", "", "| value | meaning |", "| --- | --- |"]
+        for member in enum:
+            meaning = texts.get(member.name, "")
+            if enum is lifecycle.JobState and member in lifecycle.TERMINAL:
+                meaning = meaning or "The end: nothing leads out of it."
+            lines.append(f"| `{member.value}` | {_cell(meaning)} |")
+    return "\n".join(lines) + "\n"
+
+
+def reasons() -> str:
+    """Why attempts end, and what follows."""
+    texts = _member_docs(outcomes.Reason)
+    lines = [
+        NOTICE,
+        "# Why an attempt ended, and what follows",
+        "",
+        "A job's outcome carries one of these reasons. *Retry* says whether the same may pass; *counted* whether the attempt",
+        "counts against `retry.max`. A job that is not tried again ends in the state of the last-but-one column.",
+        "A requested cancel wins over every reason but `succeeded`.",
+        "",
+        "| reason | meaning | retry | counted | final state | advice |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for reason, rule in outcomes.RULES.items():
+        cells = (
+            f"`{reason.value}`",
+            _cell(texts.get(reason.name, "")),
+            rule.retry.value,
+            "yes" if rule.charged else "no",
+            rule.state,
+            _cell(rule.advice),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "## Retry classes", "", "| class | meaning |", "| --- | --- |"]
+    classes = _member_docs(outcomes.RetryClass)
+    lines += [f"| `{member.value}` | {_cell(classes[member.name])} |" for member in outcomes.RetryClass]
+    return "\n".join(lines) + "\n"
+
+
+def spec() -> str:
+    """Every field of the job spec, and the arguments of the built-in tasks."""
+    schema = JobSpec.model_json_schema()
+    lines = [
+        NOTICE,
+        "# The job spec",
+        "",
+        "The same document is the request body of `POST /v1/jobs`, the YAML file of `lockstep submit`, and what the engine reads.",
+        "Unknown fields are refused. Fields marked *not yet* are checked now and refused when they ask for something this",
+        "version does not have: nothing that is asked for is ever ignored.",
+        "",
+        "| field | type | default | meaning |",
+        "| --- | --- | --- | --- |",
+    ]
+    later = {entry.pointer.strip("/").replace("/", "."): entry for entry in support.LATER}
+    fields = list(_fields(schema, schema, ""))
+    for path, definition, needed in fields:
+        meaning = _cell(definition.get("description", ""))
+        if path in later:
+            meaning += f" **Not yet:** {later[path].what.rstrip(',')}; {later[path].instead}."
+        default = "*needed*" if needed else f"`{_value(definition['default'])}`" if "default" in definition else ""
+        lines.append(f"| `{path}` | {_type(definition, schema)} | {default} | {meaning.strip()} |")
+    missing = set(later) - {path for path, *_ in fields}
+    if missing:
+        raise ValueError(f"domain.support names fields that the spec does not have: {sorted(missing)}")
+    for name, model in tasks.BUILT_IN.items():
+        lines += ["", f"## `train.task_args` of `{name}`", "", _cell(inspect.getdoc(model) or ""), ""]
+        lines += ["| argument | type | default | meaning |", "| --- | --- | --- | --- |"]
+        lines += _argument_rows(model)
+    return "\n".join(lines) + "\n"
+
+
+def _argument_rows(model: type[BaseModel]) -> Iterator[str]:
+    schema = model.model_json_schema()
+    for name, definition in schema["properties"].items():
+        meaning = _cell(definition.get("description", ""))
+        yield f"| `{name}` | {_type(definition, schema)} | `{_value(definition['default'])}` | {meaning} |"
+
+
+def _fields(
+    definition: dict[str, Any], schema: dict[str, Any], prefix: str
+) -> Iterator[tuple[str, dict[str, Any], bool]]:
+    """(path, definition, whether it must be written) of every field, sections before what is in them."""
+    for name, field in definition.get("properties", {}).items():
+        path = f"{prefix}{name}"
+        sections = list(_sections(field, schema))
+        own = {
+            **field,
+            "description": field.get("description") or (sections[0].get("description", "") if sections else ""),
+        }
+        if sections:
+            if isinstance(own.get("default"), dict):
+                del own["default"]  # a section's default is those of its fields
+        elif name not in definition.get("required", ()) and "default" not in own:
+            own["default"] = [] if own["type"] == "array" else "{}"  # made by a factory, which the schema leaves out
+        yield path, own, name in definition.get("required", ())
+        for section in sections:
+            mark = f"*{section['title']}*: " if len(sections) > 1 else ""
+            for inner, inner_field, inner_needed in _fields(section, schema, f"{path}."):
+                meaning = mark + inner_field.get("description", "")
+                yield inner, {**inner_field, "description": meaning.removesuffix(": ")}, inner_needed
+
+
+def _sections(definition: dict[str, Any], schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The objects that a value may be."""
+    if "$ref" in definition:
+        yield schema["$defs"][definition["$ref"].rsplit("/", 1)[1]]
+    for union in ("anyOf", "oneOf"):
+        for member in definition.get(union, ()):
+            yield from _sections(member, schema)
+
+
+def _type(definition: dict[str, Any], schema: dict[str, Any]) -> str:
+    if "$ref" in definition:
+        return "object"
+    for union in ("anyOf", "oneOf"):
+        if union in definition:
+            return " or ".join(dict.fromkeys(_type(member, schema) for member in definition[union]))
+    if "enum" in definition or "const" in definition:
+        return " \\| ".join(f"`{value}`" for value in definition.get("enum", [definition.get("const")]))
+    if definition.get("type") == "array" and "items" in definition:
+        return f"list of {_type(definition['items'], schema)}"
+    names = {"string": "text", "integer": "whole number", "boolean": "true or false", "array": "list", "null": "null"}
+    name = names.get(str(definition.get("type")), str(definition.get("type", "any value")))
+    return name + _bounds(definition)
+
+
+def _bounds(definition: dict[str, Any]) -> str:
+    words = []
+    for key, word in (
+        ("minimum", "from"),
+        ("exclusiveMinimum", "above"),
+        ("maximum", "to"),
+        ("exclusiveMaximum", "below"),
+    ):
+        if key in definition:
+            words.append(f"{word} {_value(definition[key])}")
+    if "maxLength" in definition:
+        words.append(f"up to {definition['maxLength']:,} characters")
+    return f" {' '.join(words)}" if words else ""
+
+
+def _value(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _in_order(states: frozenset[lifecycle.JobState]) -> list[lifecycle.JobState]:
+    return [state for state in lifecycle.JobState if state in states]
+
+
+def _member_docs(enum: type[Enum]) -> dict[str, str]:
+    """The text under each member of an enum: Python keeps it in the source only."""
+    body = ast.parse(inspect.getsource(enum)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, str] = {}
+    for member, text in zip(body.body, body.body[1:], strict=False):
+        if (
+            isinstance(member, ast.Assign)
+            and isinstance(member.targets[0], ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            found[member.targets[0].id] = inspect.cleandoc(str(text.value.value))
+    return found
+
+
+def _cell(text: str) -> str:
+    """Text for one cell of a table."""
+    return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

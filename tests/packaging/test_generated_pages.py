@@ -1,0 +1,53 @@
+"""The pages that are drawn from code say what the code says, and a stale one is noticed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from domain.lifecycle import STEPS
+from domain.outcomes import Reason
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("state_machine.md", "reasons.md", "spec.md")
+
+
+def _run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_the_committed_pages_are_fresh() -> None:
+    done = _run(ROOT / "docs" / "generate.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_stale_page_is_named_and_not_touched_by_the_check(tmp_path: Path) -> None:
+    (tmp_path / "domain").symlink_to(ROOT / "domain")
+    (tmp_path / "docs").mkdir()
+    for name in ("generate.py", *PAGES):
+        shutil.copy(ROOT / "docs" / name, tmp_path / "docs" / name)
+    stale = tmp_path / "docs" / "reasons.md"
+    stale.write_text("old\n")
+    checked = _run(tmp_path / "docs" / "generate.py", "--check")
+    assert (checked.returncode, checked.stderr) == (1, "docs/reasons.md is stale: run make docs\n")
+    assert stale.read_text() == "old\n"
+    assert _run(tmp_path / "docs" / "generate.py").returncode == 0
+    assert stale.read_text() == (ROOT / "docs" / "reasons.md").read_text()
+
+
+def test_the_diagram_has_an_arrow_for_every_step_and_source() -> None:
+    text = (ROOT / "docs" / "state_machine.md").read_text()
+    arrows = set(re.findall(r"^    (\w+) --> (\w+): (\w+)$", text, re.MULTILINE))
+    assert arrows == {(source, step.target, name) for name, step in STEPS.items() for source in step.sources}
+
+
+def test_every_reason_state_and_field_has_a_meaning() -> None:
+    for name in PAGES:
+        for line in (ROOT / "docs" / name).read_text().splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+            if line.startswith("| `"):
+                assert cells[-1] or cells[0] in {f"`{Reason.SUCCEEDED}`", f"`{Reason.CANCELLED}`"}, line
+                assert cells[1], line
