@@ -105,6 +105,12 @@ def test_a_waiting_job_holds_no_more_nodes_than_it_needs() -> None:
     assert where(decisions["small"]) == {"b": (3,)}
 
 
+def test_a_waiting_job_holds_the_node_with_the_most_free_devices() -> None:
+    decisions = decide([job("large", 4, nodes=1), job("small", 1, created_at=2)], [node("a", 4, 1), node("b", 4, 3)])
+    assert why(decisions["large"]) == "waits for 1 more free device of type cpu (needs 4, 3 are free on b)"
+    assert where(decisions["small"]) == {"a": (3,)}
+
+
 def test_devices_that_a_waiting_job_could_never_use_stay_open() -> None:
     nodes = [node("a", 4, 3, "A"), node("b", 4, 4, "B"), node("tiny", 2, 2, "A")]
     decisions = decide([job("large", 4, nodes=1, kind="A"), job("b", 4, kind="B", created_at=1),
@@ -138,8 +144,14 @@ def test_backoff_ends_at_its_time() -> None:
     assert isinstance(decide([job("j", 1, not_before=1000.0)], [node("a", 1)], now=1000.0)["j"], Placed)
 
 
-def test_nodes_to_avoid_are_tried_last() -> None:
+@pytest.mark.parametrize("count", [None, 1])
+def test_nodes_to_avoid_are_tried_last(count: int | None) -> None:
     nodes = [node("bad", 2), node("good", 8)]
+    assert where(decide([job("j", 2, nodes=count, avoid=("bad",))], nodes)["j"]) == {"good": (0, 1)}
+
+
+def test_a_good_node_of_another_type_is_better_than_one_to_avoid() -> None:
+    nodes = [node("bad", 2, kind="A"), node("good", 8, kind="B")]
     assert where(decide([job("j", 2, avoid=("bad",))], nodes)["j"]) == {"good": (0, 1)}
 
 

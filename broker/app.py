@@ -1,0 +1,89 @@
+"""The Celery app, with every setting and its reason.
+
+Not here: the worker that runs it (``broker.consumer``), and what its tasks do (``scheduler``, ``worker``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from celery import Celery
+from celery.app.amqp import AMQP
+from kombu.connection import Connection
+from kombu.entity import Queue
+
+RECONNECT_SECONDS_MAX: Final = 2.0
+"""Between two looks for a broker that is away. Kombu's own waits grow to 30 s, and a bell would come that much later."""
+
+SETTINGS: Final[dict[str, Any]] = {
+    # Messages are ids. JSON alone: a pickle from the broker would be code.
+    "task_serializer": "json",
+    "accept_content": ["json"],
+    # No result backend: every state it could hold is weaker than the job's row.
+    "task_ignore_result": True,
+    "task_store_errors_even_if_ignored": False,
+    # Early: the lease in the database owns a running job, and no task lasts long enough to be redelivered.
+    "task_acks_late": False,
+    # Nothing is reserved that another could do now.
+    "worker_prefetch_multiplier": 1,
+    # A worker that starts or stays without its broker looks for it forever: its supervisor works meanwhile.
+    "broker_connection_retry": True,
+    "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,
+    "broker_pool_acquire_timeout": 5,
+    # A reconnect must not stop a task that is running: it is only claiming and launching.
+    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    # Pub/Sub commands and events between workers: nobody listens, and they are most of what can break at a reconnect.
+    "worker_enable_remote_control": False,
+    "worker_send_task_events": False,
+    # The programs log by themselves, also for Celery.
+    "worker_hijack_root_logger": False,
+    "worker_redirect_stdouts": False,
+    "task_create_missing_queues": True,
+    "enable_utc": True,
+}
+
+TRANSPORT: Final[dict[str, Any]] = {
+    # A frozen server keeps its connections open: without this a command waits for its answer forever. Well above the
+    # second that a consumer's BRPOP waits.
+    "socket_timeout": 5,
+    "socket_connect_timeout": 2,
+    "socket_keepalive": True,
+    # A half-open connection is dropped after 1 + 2 × this many seconds.
+    "health_check_interval": 5,
+    # A Redis that others use too keeps our keys apart.
+    "global_keyprefix": "lockstep:",
+}
+
+
+class _Connection(Connection):
+    """A connection that looks for its broker often, however long it was away."""
+
+    def ensure_connection(self, *args: Any, **options: Any) -> Any:
+        often = {"interval_start": 0.2, "interval_step": 0.4, "interval_max": RECONNECT_SECONDS_MAX}
+        return super().ensure_connection(*args, **{**options, **often})  # type: ignore[no-untyped-call]  # kombu has no types
+
+
+class _Amqp(AMQP):  # type: ignore[misc]  # celery publishes no types
+    Connection = _Connection
+
+
+def make_app(broker_url: str, *, queue: str) -> Celery:
+    """A Celery app that consumes ``queue`` and may send to any.
+
+    Parameters
+    ----------
+    broker_url : str
+        As in ``BrokerSettings``.
+    queue : str
+        ``CONTROL`` or a ``node_queue``.
+    """
+    app = Celery("lockstep", broker=broker_url, amqp=_Amqp, set_as_current=False, changes={}, config_source=None)
+    app.conf.update(SETTINGS)
+    app.conf.update(
+        broker_transport_options=dict(TRANSPORT),
+        # Only this one: an agent must not answer for another node.
+        task_queues=[Queue(queue, routing_key=queue)],  # type: ignore[no-untyped-call]  # kombu has no types
+        task_default_queue=queue,
+    )
+    return app

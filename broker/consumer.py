@@ -1,0 +1,85 @@
+"""A Celery worker with a supervisor beside it: what scheduler and agent have in common.
+
+The supervisor is a thread of the program's own. It hangs on the *worker's* blueprint: a step of the consumer's would be
+stopped and started at each reconnect, and would not run at all while the broker is away. Celery's worker starts its
+steps before it looks for the broker, and then looks for ever.
+
+Ending on SIGTERM or SIGINT: the supervisor is told at once, from the signal's handler; Celery follows when it notices.
+A broker that is frozen can keep Celery in a socket's timeout, so after ``end_seconds`` the process goes anyway: nothing
+that Celery still holds matters.
+
+Not here: what the supervisors do (``scheduler.loop``, ``worker``).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any, Protocol
+
+from celery import Celery, bootsteps
+from celery.worker import WorkController, state
+
+
+class Supervisor(Protocol):
+    """The part of a program that must run whether or not there is a broker."""
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+
+    def ask_stop(self) -> None:
+        """Begin to end. Called from a signal handler: sets a flag, takes no lock."""
+
+    def join(self) -> None:
+        """Wait until it has ended. Called once, after ``ask_stop``."""
+
+
+def consume(app: Celery, supervisor: Supervisor, *, name: str, threads: int, end_seconds: float) -> None:
+    """Run a worker on the app's queue, and the supervisor, until SIGTERM or SIGINT. Call from the main thread.
+
+    Parameters
+    ----------
+    app : Celery
+        From ``make_app``, with its tasks registered.
+    supervisor : Supervisor
+    name : str
+        Of this worker among all that share the broker.
+    threads : int
+        Messages handled at once.
+    end_seconds : float
+        How long an end in order may take, supervisor and Celery together.
+    """
+
+    class Beside(bootsteps.StartStopStep):  # type: ignore[misc]  # celery publishes no types
+        requires = ("celery.worker.components:Pool",)
+
+        def start(self, _parent: Any) -> None:
+            supervisor.start()
+
+        def stop(self, _parent: Any) -> None:
+            supervisor.ask_stop()
+            supervisor.join()
+
+    app.steps["worker"].add(Beside)
+    worker = WorkController(
+        app=app,
+        hostname=name,
+        pool="threads",
+        concurrency=threads,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    )
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        supervisor.ask_stop()
+        state.should_stop = os.EX_OK
+        guard = threading.Timer(end_seconds, os._exit, args=(os.EX_OK,))
+        guard.daemon = True
+        guard.start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    worker.start()

