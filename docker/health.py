@@ -1,0 +1,86 @@
+"""Whether the program of this container does its work: exit 0 if so, otherwise 1 with the reason.
+
+    python health.py api | scheduler | agent
+
+A process that exists may still be stuck, so each is asked for its latest work: the api for an answer, the scheduler for a
+pass that ended lately, the agent for a heartbeat that reached the database.
+
+Not here: whether training goes well (a job's outcome says so).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import urllib.request
+
+from domain.timings import Timings
+
+ANSWER_SECONDS = 4.0
+"""A little less than the timeout of the health check, so that the reason is still written."""
+
+
+def main(program: str) -> str:
+    """What is wrong; empty when nothing is."""
+    if program == "api":
+        return _api(int(os.environ.get("LOCKSTEP_PORT", "8470")))
+    if program == "scheduler":
+        return _scheduler()
+    if program == "agent":
+        return _agent()
+    return f"no program is named {program!r}; expected api, scheduler or agent"
+
+
+def _api(port: int) -> str:
+    url = f"http://127.0.0.1:{port}/livez"
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS):
+            return ""
+    except OSError as error:
+        return f"{url} does not answer: {error}"
+
+
+def _scheduler() -> str:
+    from storage import passes
+    from storage.database import Database
+    from storage.settings import StorageSettings
+
+    settings = StorageSettings()
+    database = Database(settings.database_url, settings.series_url)
+    try:
+        with database.read_jobs() as session:
+            gap = passes.gap_seconds(session)
+    finally:
+        database.close()
+    limit = _scaled().outage_seconds
+    return "" if gap <= limit else f"the last pass ended {gap:.0f} s ago; at most {limit:.0f} s are expected"
+
+
+def _agent() -> str:
+    from storage import clock, nodes
+    from storage.database import Database
+    from worker.settings import Settings
+
+    settings = Settings()
+    database = Database(settings.database_url, settings.series_url)
+    try:
+        with database.read_jobs() as session:
+            now = clock.now(session)
+            seen = {node.name: node.seen_at for node in nodes.all_nodes(session)}
+    finally:
+        database.close()
+    if settings.node_name not in seen:
+        return f"node {settings.node_name} has not registered"
+    silent = now - seen[settings.node_name]
+    limit = settings.timings.lease_seconds
+    return "" if silent <= limit else f"the last heartbeat was {silent:.0f} s ago; at most {limit:.0f} s are expected"
+
+
+def _scaled() -> Timings:
+    return Timings().scaled(float(os.environ.get("LOCKSTEP_TIMINGS_SCALE", "1")))
+
+
+if __name__ == "__main__":
+    problem = main(sys.argv[1] if len(sys.argv) > 1 else "")
+    if problem:
+        sys.exit(problem)

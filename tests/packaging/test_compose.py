@@ -1,0 +1,193 @@
+"""What Dockerfile and docker-compose.yml name exists: modules, settings, files, targets, profiles. Nothing is built here."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_settings import BaseSettings
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ("api", "scheduler", "worker")
+
+Instruction = tuple[str, str]
+
+
+def _stages() -> dict[str, tuple[str, list[Instruction]]]:
+    """Each stage's parent and instructions, by name."""
+    text = re.sub(r"\\\n\s*", " ", (ROOT / "Dockerfile").read_text())
+    stages: dict[str, tuple[str, list[Instruction]]] = {}
+    current = ""
+    for line in text.splitlines():
+        keyword, _, rest = line.strip().partition(" ")
+        if not keyword or keyword.startswith("#"):
+            continue
+        if keyword == "FROM":
+            parent, _, current = rest.partition(" AS ")
+            stages[current] = (parent, [])
+        else:
+            stages[current][1].append((keyword, rest.strip()))
+    return stages
+
+
+def _inherited(stage: str) -> list[Instruction]:
+    """A stage's instructions after those of its parents."""
+    parent, own = _stages()[stage]
+    return (_inherited(parent) if parent in _stages() else []) + own
+
+
+def _last(stage: str, keyword: str) -> str:
+    return [rest for found, rest in _inherited(stage) if found == keyword][-1]
+
+
+def _compose() -> dict[str, Any]:
+    return YAML(typ="safe").load(ROOT / "docker-compose.yml")
+
+
+SERVICES: dict[str, dict[str, Any]] = _compose()["services"]
+OURS = [name for name, service in SERVICES.items() if "build" in service]
+RUNTIME_STAGES = ("server", "scheduler", "node")
+
+
+def _program(command: list[str]) -> str:
+    assert command[:2] == ["python", "-m"], command
+    return command[2]
+
+
+def _fields(program: str) -> set[str]:
+    settings = import_module(f"{program}.settings").Settings
+    assert issubclass(settings, BaseSettings)
+    assert settings.model_config["env_prefix"] == "LOCKSTEP_"
+    return {f"LOCKSTEP_{name.upper()}" for name in settings.model_fields}
+
+
+def _environment(stage: str) -> Iterator[tuple[str, str]]:
+    for keyword, rest in _inherited(stage):
+        if keyword == "ENV":
+            for word in shlex.split(rest):
+                name, _, value = word.partition("=")
+                yield name, value
+
+
+def test_the_programs_of_the_design_are_all_started() -> None:
+    assert {"postgres", "redis", "migrate", "api", "scheduler", "agent-cpu", "agent-gpu"} == set(SERVICES)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_services_command_is_a_program_of_ours(name: str) -> None:
+    program = _program(SERVICES[name]["command"])
+    assert program in PROGRAMS
+    assert importlib.util.find_spec(f"{program}.__main__") is not None
+
+
+@pytest.mark.parametrize("stage", RUNTIME_STAGES)
+def test_an_images_command_is_a_program_of_ours(stage: str) -> None:
+    assert importlib.util.find_spec(f"{_program(json.loads(_last(stage, 'CMD')))}.__main__") is not None
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_variable_of_a_service_is_a_setting_of_its_program(name: str) -> None:
+    variables = {variable for variable in SERVICES[name]["environment"] if variable.startswith("LOCKSTEP_")}
+    assert variables
+    assert variables <= _fields(_program(SERVICES[name]["command"]))
+
+
+@pytest.mark.parametrize("stage", RUNTIME_STAGES)
+def test_every_variable_of_an_image_is_a_setting_of_its_program_or_its_parents(stage: str) -> None:
+    own = _program(json.loads(_last(stage, "CMD")))
+    # The scheduler's image is the api's with another command, so the api's variables are in it too.
+    known = _fields(own) | (_fields("api") if stage == "scheduler" else set())
+    assert {name for name, _ in _environment(stage) if name.startswith("LOCKSTEP_")} <= known
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_services_settings_are_accepted_by_its_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = SERVICES[name]
+    values = dict(_environment(service["build"]["target"])) | service["environment"]
+    for variable, value in values.items():
+        filled = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value))
+        monkeypatch.setenv(variable, re.sub(r"\$\{\w+:\?[^}]*\}", "secret", filled))
+    settings = import_module(f"{_program(service['command'])}.settings").Settings()
+    assert "secret" in settings.database_url
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_is_built_from_a_stage_that_exists(name: str) -> None:
+    assert SERVICES[name]["build"]["target"] in _stages()
+
+
+def test_every_copied_path_exists_and_is_not_ignored() -> None:
+    ignored = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    copied = [
+        source
+        for _, instructions in _stages().values()
+        for keyword, rest in instructions
+        if keyword == "COPY" and not rest.startswith("--from")
+        for source in shlex.split(rest)[:-1]
+    ]
+    assert copied
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert not any(fnmatch(source.rstrip("/"), pattern) for pattern in ignored), source
+
+
+def test_the_image_has_every_package_that_the_wheel_has() -> None:
+    packages = re.search(r"packages = \[([^\]]+)\]", (ROOT / "pyproject.toml").read_text())
+    assert packages
+    copied = {rest.split()[0].rstrip("/") for keyword, rest in _stages()["build"][1] if keyword == "COPY"}
+    assert set(re.findall(r'"(\w+)"', packages[1])) <= copied
+
+
+@pytest.mark.parametrize("stage", RUNTIME_STAGES)
+def test_an_image_runs_as_a_user_without_privileges_and_can_say_whether_it_works(stage: str) -> None:
+    assert _last(stage, "USER") == "lockstep"
+    command = json.loads(_last(stage, "HEALTHCHECK").partition("CMD ")[2])
+    copies = [rest.split() for keyword, rest in _inherited(stage) if keyword == "COPY"]
+    assert ["docker/health.py", command[1]] in copies
+    assert command[2] in {"api", "scheduler", "agent"}
+
+
+def test_the_agent_comes_in_two_profiles_and_the_gpu_one_asks_for_gpus() -> None:
+    assert {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service} == {
+        "agent-cpu": ["cpu"],
+        "agent-gpu": ["gpu"],
+    }
+    (device,) = SERVICES["agent-gpu"]["deploy"]["resources"]["reservations"]["devices"]
+    assert device["capabilities"] == ["gpu"]
+    assert "deploy" not in SERVICES["agent-cpu"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_waits_only_for_what_can_answer(name: str) -> None:
+    for other, wait in SERVICES[name].get("depends_on", {}).items():
+        if wait["condition"] == "service_healthy":
+            assert "test" in SERVICES[other]["healthcheck"]
+        else:
+            assert wait["condition"] == "service_completed_successfully"
+            assert "restart" not in SERVICES[other]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_volume_is_declared_and_every_path_of_a_setting_lies_in_one(name: str) -> None:
+    mounts = dict(volume.split(":") for volume in SERVICES[name].get("volumes", []))
+    assert set(mounts) <= set(_compose()["volumes"])
+    for variable, value in SERVICES[name].get("environment", {}).items():
+        if str(value).startswith("/"):
+            assert any(Path(value).is_relative_to(mount) for mount in mounts.values()), variable
+
+
+def test_nothing_is_reachable_from_other_hosts_and_no_password_is_written_down() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    text = (ROOT / "docker-compose.yml").read_text()
+    assert re.findall(r"PASSWORD\S*: (?!\$\{)", text) == []

@@ -1,0 +1,98 @@
+"""The examples: every job file is accepted, and the scripts run under plain torchrun, without the service."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from domain.metrics import decode
+from domain.reading import read_spec
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+JOB_FILES = sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*/*.yaml")])
+WITHIN_SECONDS = 60
+
+
+def _document(path: Path) -> dict[str, object]:
+    document: dict[str, object] = YAML(typ="safe").load(path)
+    # `lockstep submit --code DIR` adds what the archive was uploaded as.
+    return {**document, "code": {"upload": "0" * 64}} if path.parent != EXAMPLES else document
+
+
+def torchrun(script: Path, *arguments: str, folder: Path, **environment: str) -> str:
+    """Output of a script on two ranks; the ranks die with torchrun, which is killed after a limit."""
+    argv = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(script),
+        *arguments,
+    ]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+    process = subprocess.Popen(
+        argv,
+        cwd=folder,
+        env={**clean, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            output, _ = process.communicate(timeout=WITHIN_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == 0, output
+    return output
+
+
+@pytest.mark.parametrize("path", JOB_FILES, ids=lambda path: str(path.relative_to(EXAMPLES)))
+def test_every_job_file_is_accepted(path: Path) -> None:
+    assert read_spec(_document(path)).world_size() == 2
+
+
+def test_the_readmes_table_has_every_example_and_nothing_else() -> None:
+    linked = set(re.findall(r"\]\(([\w./-]+)\) \|", (EXAMPLES / "README.md").read_text()))
+    assert linked == {path.name if path.parent == EXAMPLES else path.parent.name for path in JOB_FILES}
+
+
+@pytest.mark.parametrize("path", JOB_FILES, ids=lambda path: str(path.relative_to(EXAMPLES)))
+def test_a_scripts_program_lies_beside_its_job_file(path: Path) -> None:
+    script = read_spec(_document(path)).script
+    if script is not None:
+        assert (path.parent / script.command[0]).is_file()
+
+
+def test_the_plain_ddp_script_trains_on_two_ranks(tmp_path: Path) -> None:
+    output = torchrun(EXAMPLES / "script_ddp" / "train.py", "--steps", "100", folder=tmp_path)
+    for rank in (0, 1):
+        assert f"rank {rank} of 2 on cpu" in output
+        losses = [float(loss) for loss in re.findall(rf"rank {rank} step \d+ loss (\S+)", output)]
+        assert losses[-1] < losses[0] < 1
+        assert f"rank {rank} done" in output
+    assert "lockstep" not in (EXAMPLES / "script_ddp" / "train.py").read_text().partition('"""\n\n')[2].lower()
+
+
+def test_the_metrics_script_writes_one_readable_line_per_step_from_rank_0_alone(tmp_path: Path) -> None:
+    spool = tmp_path / "metrics.jsonl"
+    output = torchrun(EXAMPLES / "script_metrics" / "train.py", folder=tmp_path, LOCKSTEP_METRICS=str(spool))
+    records = [decode(line, now=0.0, default_step=-1) for line in spool.read_text().splitlines()]
+    assert [record.step for record in records] == list(range(1, 301))
+    assert {name for record in records for name in record.values} == {"train/loss", "train/lr"}
+    assert records[-1].values["train/loss"] < 0.01 * records[0].values["train/loss"]
+    assert json.loads(spool.read_text().splitlines()[0])["step"] == 1
+    assert "after 300 steps" in output
