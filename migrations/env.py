@@ -1,0 +1,22 @@
+"""What Alembic runs: one database's versions, on the connection and in the transaction of ``storage.migrate``."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from storage.migrate import VERSION_TABLES
+from storage.series_tables import SeriesBase
+from storage.tables import JobsBase
+
+METADATA = {"jobs": JobsBase.metadata, "series": SeriesBase.metadata}
+
+which = context.config.attributes["which"]
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=METADATA[which],
+    version_table=VERSION_TABLES[which],
+    compare_type=True,
+    # SQLite changes a table by making it anew.
+    render_as_batch=True,
+)
+context.run_migrations()

@@ -1,0 +1,434 @@
+"""Attempts at jobs: placed by the scheduler, claimed, renewed and ended by nodes.
+
+Every write names the assignment's token, and the database compares it: a writer whose lease was lost matches no row, is
+told so, and stops. Nobody has to be sure that the other side is dead.
+
+How an attempt ends, and what that does to its job, is in ``storage.endings``; its functions are offered here too. What
+a node ships is in ``storage.series`` and ``storage.logs``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import uuid_utils
+from sqlalchemy import and_, func, select, tuple_, update
+from sqlalchemy.orm import Session, selectinload
+
+from domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
+from domain.plan import plan_of
+from domain.spec import JobSpec
+from storage import checkpoints, events, nodes, steps
+from storage.clock import db_now, now
+from storage.dialects import changed, write
+from storage.endings import (
+    ACTOR,
+    LIVE,
+    ExpiredAssignment,
+    end,
+    expired,
+    lock_attempt,
+    lose,
+    release,
+)
+from storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
+
+__all__ = [
+    "Claim",
+    "ExpiredAssignment",
+    "HeldAssignment",
+    "PlacedAssignment",
+    "PlacedAttempt",
+    "claim",
+    "end",
+    "expired",
+    "held",
+    "lose",
+    "mark_running",
+    "newest",
+    "overdue",
+    "place",
+    "release",
+    "renew",
+    "settle_plan",
+    "unclaimed",
+]
+
+Devices = tuple[tuple[str, tuple[int, ...]], ...]
+"""(node name, device indices) by node rank, as ``domain.placement.Placed`` has it."""
+
+
+@dataclass(frozen=True)
+class PlacedAssignment:
+    """One node's part of an attempt, just written."""
+
+    assignment_id: str
+    node_name: str
+
+
+@dataclass(frozen=True)
+class PlacedAttempt:
+    """An attempt, just written."""
+
+    attempt_id: str
+    job_id: str
+    number: int
+    assignments: tuple[PlacedAssignment, ...]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Everything a node needs to start its part of an attempt."""
+
+    assignment_id: str
+    token: str
+    job_id: str
+    attempt_id: str
+    attempt_number: int
+    spec: dict[str, Any]
+    """With defaults filled in: ``JobSpec.model_validate`` reads it."""
+    plan: dict[str, Any] | None
+    """As an earlier attempt on as many ranks settled it, if one did."""
+    node_name: str
+    node_rank: int
+    node_count: int
+    ranks_here: int
+    world_size: int
+    devices: list[int]
+    device_kind: str
+    rendezvous_host: str
+    rendezvous_port: int
+    resume: str | None
+    """Location of the newest published checkpoint."""
+    resume_step: int | None
+    timeout_left_seconds: float | None
+    """Seconds that it may still run; None has no limit."""
+
+
+@dataclass(frozen=True)
+class HeldAssignment:
+    """An assignment that still holds devices of its node: claimed, or ended and not swept yet."""
+
+    assignment_id: str
+    token: str
+    job_id: str
+    attempt_number: int
+    state: AssignmentState
+
+
+def place(session: Session, job_id: str, devices: Devices, *, lease_seconds: float) -> PlacedAttempt | None:
+    """Start an attempt at a job on these devices: all of it, or nothing.
+
+    1. The job is taken from the queue, if it is still queued, out of its backoff, and nobody wants it cancelled.
+    2. Its nodes must have been heard within a lease, and not be draining.
+    3. The attempt and one assignment per node are written, each with its token and its lease.
+    4. The devices are taken; one that somebody else holds undoes everything above.
+
+    Two schedulers that place the same job meet at 1, two that want the same device at 4; the second finds the row
+    changed in either case.
+
+    Returns
+    -------
+    PlacedAttempt or None
+        None when the race was lost; nothing was written.
+    """
+    savepoint = session.begin_nested()
+    placed = _place(session, job_id, devices, lease_seconds=lease_seconds)
+    if placed is None:
+        savepoint.rollback()
+    else:
+        savepoint.commit()
+    return placed
+
+
+def _place(session: Session, job_id: str, devices: Devices, *, lease_seconds: float) -> PlacedAttempt | None:
+    names = [name for name, _indices in devices]
+    taken = steps.take(
+        session,
+        job_id,
+        "place",
+        attempt=None,
+        reason=f"placed on {', '.join(f'{name} ({len(indices)} devices)' for name, indices in devices)}",
+        actor=ACTOR,
+        changes={"attempt_count": JobRow.attempt_count + 1},
+        only_if=(JobRow.intent.is_(None), JobRow.not_before <= db_now()),
+        data={"nodes": names},
+    )
+    if not taken or not _ready(session, names, lease_seconds):
+        return None
+    job = session.get_one(JobRow, job_id, populate_existing=True)
+    attempt = _write_attempt(session, job, devices, lease_seconds=lease_seconds)
+    for assignment in attempt.assignments:
+        free = update(DeviceRow).where(
+            DeviceRow.node_name == assignment.node_name,
+            DeviceRow.index.in_(assignment.device_indices),
+            DeviceRow.assignment_id.is_(None),
+            DeviceRow.present,
+        )
+        if changed(session, free.values(assignment_id=assignment.id)) != len(assignment.device_indices):
+            return None
+    parts = tuple(PlacedAssignment(assignment.id, assignment.node_name) for assignment in attempt.assignments)
+    return PlacedAttempt(attempt.id, job_id, attempt.number, parts)
+
+
+def _ready(session: Session, names: list[str], lease_seconds: float) -> bool:
+    ready = select(func.count()).where(
+        NodeRow.name.in_(names), NodeRow.draining.is_(False), NodeRow.seen_at > db_now() - lease_seconds
+    )
+    return session.execute(ready).scalar_one() == len(set(names)) == len(names)
+
+
+def _write_attempt(session: Session, job: JobRow, devices: Devices, *, lease_seconds: float) -> AttemptRow:
+    spec = JobSpec.model_validate(job.spec)
+    per_node = None if spec.script is None else spec.script.nproc_per_node
+    ranks = [per_node or len(indices) for _name, indices in devices]
+    first_name, first_indices = devices[0]
+    kind = session.execute(
+        select(DeviceRow.kind).where(DeviceRow.node_name == first_name, DeviceRow.index == first_indices[0])
+    ).scalar_one_or_none()
+    at = now(session)
+    attempt = AttemptRow(
+        id=str(uuid_utils.uuid7()),
+        job_id=job.id,
+        number=job.attempt_count,
+        plan=_plan(job, spec, sum(ranks)),
+        world_size=sum(ranks),
+        node_count=len(devices),
+        device_kind=kind or "cpu",
+        rendezvous_host="127.0.0.1" if len(devices) == 1 else first_name,
+        created_at=at,
+    )
+    attempt.assignments = [
+        AssignmentRow(
+            id=str(uuid_utils.uuid7()),
+            job_id=job.id,
+            node_name=name,
+            node_rank=rank,
+            token=secrets.token_hex(16),
+            device_indices=list(indices),
+            ranks_here=ranks[rank],
+            lease_expires_at=at + lease_seconds,
+            created_at=at,
+        )
+        for rank, (name, indices) in enumerate(devices)
+    ]
+    session.add(attempt)
+    session.flush()
+    return attempt
+
+
+def _plan(job: JobRow, spec: JobSpec, world_size: int) -> dict[str, Any] | None:
+    """The job's plan, with what an earlier attempt settled, unless it was for another number of ranks."""
+    if job.plan is not None and job.plan.get("world_size") == world_size:
+        return job.plan
+    plan = plan_of(spec, world_size)
+    return None if plan is None else plan.model_dump(mode="json")
+
+
+def claim(
+    session: Session, assignment_id: str, node_name: str, *, lease_seconds: float, rendezvous_port: int | None
+) -> Claim | None:
+    """Take an assignment to start it; of several deliveries of its message one gets it.
+
+    Parameters
+    ----------
+    session : Session
+    assignment_id, node_name : str
+    lease_seconds : float
+    rendezvous_port : int or None
+        A free port of this node, used if it is node rank 0. The other nodes' claims succeed once that has claimed.
+
+    Returns
+    -------
+    Claim or None
+        None when it was claimed before, has ended, belongs to another node, or waits for node rank 0.
+    """
+    attempt = lock_attempt(session, assignment_id)
+    if attempt is None:
+        return None
+    taken = (
+        update(AssignmentRow)
+        .where(
+            AssignmentRow.id == assignment_id,
+            AssignmentRow.node_name == node_name,
+            AssignmentRow.state == AssignmentState.ASSIGNED,
+            AssignmentRow.node_rank >= 0 if attempt.rendezvous_port is not None else AssignmentRow.node_rank == 0,
+        )
+        .values(state=AssignmentState.CLAIMED, claimed_at=db_now(), lease_expires_at=db_now() + lease_seconds)
+    )
+    if changed(session, taken) == 0:
+        return None
+    assignment = session.get_one(AssignmentRow, assignment_id, populate_existing=True)
+    if assignment.node_rank == 0:
+        attempt.rendezvous_port = rendezvous_port
+    session.flush()
+    job = session.get_one(JobRow, attempt.job_id)
+    newest_checkpoint = checkpoints.newest(session, job.id)
+    timeout_left = None if job.timeout_seconds is None else job.timeout_seconds - job.running_seconds
+    return Claim(
+        assignment_id=assignment_id,
+        token=assignment.token,
+        job_id=job.id,
+        attempt_id=attempt.id,
+        attempt_number=attempt.number,
+        spec=job.spec,
+        plan=attempt.plan,
+        node_name=node_name,
+        node_rank=assignment.node_rank,
+        node_count=attempt.node_count,
+        ranks_here=assignment.ranks_here,
+        world_size=attempt.world_size,
+        devices=list(assignment.device_indices),
+        device_kind=attempt.device_kind,
+        rendezvous_host=attempt.rendezvous_host,
+        rendezvous_port=attempt.rendezvous_port or 0,
+        resume=None if newest_checkpoint is None else newest_checkpoint.location,
+        resume_step=None if newest_checkpoint is None else newest_checkpoint.step,
+        timeout_left_seconds=None if timeout_left is None else max(0.0, timeout_left),
+    )
+
+
+def _fenced(session: Session, assignment_id: str, token: str) -> AttemptRow | None:
+    """The attempt, locked, if the token is the valid one of an assignment that has not ended."""
+    attempt = lock_attempt(session, assignment_id)
+    valid = select(AssignmentRow.id).where(
+        AssignmentRow.id == assignment_id, AssignmentRow.token == token, AssignmentRow.state == AssignmentState.CLAIMED
+    )
+    if attempt is None or session.execute(valid).one_or_none() is None:
+        return None
+    return attempt
+
+
+def mark_running(session: Session, assignment_id: str, token: str) -> bool:
+    """Note that all ranks have met. Saying it again changes nothing.
+
+    Returns
+    -------
+    bool
+        False when the token is not valid any more.
+    """
+    attempt = _fenced(session, assignment_id, token)
+    if attempt is None:
+        return False
+    if attempt.state is AttemptState.STARTING:
+        attempt.state = AttemptState.RUNNING
+        attempt.running_at = now(session)
+        session.flush()
+        message = f"{attempt.world_size} ranks are running"
+        steps.take(session, attempt.job_id, "run", attempt=attempt.number, reason=message, actor=ACTOR)
+    return True
+
+
+def settle_plan(session: Session, assignment_id: str, token: str, plan: dict[str, Any]) -> bool:
+    """Keep what the engine really does as the attempt's plan and the job's.
+
+    Returns
+    -------
+    bool
+        False when the token is not valid any more.
+    """
+    attempt = _fenced(session, assignment_id, token)
+    if attempt is None:
+        return False
+    if attempt.plan != plan:
+        attempt.plan = plan
+        session.flush()
+        settled = update(JobRow).where(JobRow.id == attempt.job_id, JobRow.attempt_count == attempt.number)
+        write(session, settled.values(plan=plan, version=JobRow.version + 1))
+        events.add(
+            session,
+            job_id=attempt.job_id,
+            attempt=attempt.number,
+            kind="plan",
+            message="the batch plan is settled",
+            actor=ACTOR,
+            data=plan,
+        )
+    return True
+
+
+def renew(
+    session: Session, node_name: str, tokens: Mapping[str, str], *, lease_seconds: float
+) -> dict[str, Intent | None]:
+    """Renew the leases of a node's assignments, and note that the node was heard.
+
+    There is no condition on time: a lease that ran out while the database was away lives again if nobody has been given
+    the work yet. That it has run out is decided by :func:`lose` alone.
+
+    Parameters
+    ----------
+    session : Session
+    node_name : str
+    tokens : mapping of assignment id to token
+    lease_seconds : float
+
+    Returns
+    -------
+    dict of assignment id to Intent or None
+        What is wanted of each. One that is missing here is lost: stop its ranks.
+    """
+    answer: dict[str, Intent | None] = {}
+    if tokens:
+        intent = (
+            select(JobRow.intent).where(JobRow.id == AssignmentRow.job_id).correlate(AssignmentRow).scalar_subquery()
+        )
+        renewed = (
+            update(AssignmentRow)
+            .where(
+                AssignmentRow.node_name == node_name,
+                AssignmentRow.state.in_(LIVE),
+                tuple_(AssignmentRow.id, AssignmentRow.token).in_(sorted(tokens.items())),
+            )
+            .values(lease_expires_at=db_now() + lease_seconds)
+            .returning(AssignmentRow.id, intent)
+        )
+        answer = {row[0]: row[1] for row in write(session, renewed)}
+    nodes.touch(session, node_name)
+    return answer
+
+
+def unclaimed(session: Session, node_name: str) -> list[str]:
+    """Assignments that wait for a node to claim them, oldest first: their messages may have been lost."""
+    waiting = and_(AssignmentRow.node_name == node_name, AssignmentRow.state == AssignmentState.ASSIGNED)
+    return list(session.scalars(select(AssignmentRow.id).where(waiting).order_by(AssignmentRow.id)))
+
+
+def held(session: Session, node_name: str) -> list[HeldAssignment]:
+    """Assignments that hold a node's devices: to adopt (claimed), or to sweep and release (ended)."""
+    holding = (AssignmentState.CLAIMED, AssignmentState.ENDED)
+    statement = (
+        select(AssignmentRow.id, AssignmentRow.token, AssignmentRow.job_id, AttemptRow.number, AssignmentRow.state)
+        .join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
+        .where(AssignmentRow.node_name == node_name, AssignmentRow.state.in_(holding))
+        .order_by(AssignmentRow.id)
+    )
+    return [HeldAssignment(*row) for row in session.execute(statement)]
+
+
+def newest(session: Session, job_ids: Iterable[str]) -> dict[str, AttemptRow]:
+    """The newest attempt of each job that has one, with its assignments, in two statements."""
+    statement = (
+        select(AttemptRow)
+        .join(JobRow, and_(JobRow.id == AttemptRow.job_id, JobRow.attempt_count == AttemptRow.number))
+        .where(AttemptRow.job_id.in_(list(job_ids)))
+        .options(selectinload(AttemptRow.assignments))
+        .execution_options(populate_existing=True)
+    )
+    return {attempt.job_id: attempt for attempt in session.scalars(statement)}
+
+
+def overdue(session: Session) -> list[str]:
+    """Running jobs that have run longer than their ``timeout_seconds``, over all attempts."""
+    statement = (
+        select(JobRow.id)
+        .join(AttemptRow, and_(AttemptRow.job_id == JobRow.id, AttemptRow.number == JobRow.attempt_count))
+        .where(
+            JobRow.state == JobState.RUNNING,
+            JobRow.intent.is_(None),
+            JobRow.timeout_seconds < JobRow.running_seconds + (db_now() - AttemptRow.running_at),
+        )
+    )
+    return list(session.scalars(statement))

@@ -1,0 +1,159 @@
+"""Opening the two databases, and the transactions that everything else runs in.
+
+One ``Database`` per program; its threads share it. ``jobs()`` and ``series()`` give a session inside a write
+transaction that is committed at the end of the block and rolled back on any exception; ``read_jobs()`` and
+``read_series()`` give one that is always rolled back. A commit whose answer got lost looks like a failure to the caller,
+who may try again: every write here is guarded so that the second time changes nothing.
+
+On SQLite a write transaction is ``BEGIN IMMEDIATE``: one that starts by reading and wants to write later fails at once
+with "database is locked", whatever the busy timeout says.
+
+Not here: the schema (``storage.tables``), bringing it up to date (``storage.migrate``).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.orm import Session
+
+from storage.faults import translated
+
+BUSY_SECONDS: Final = 15.0
+"""How long a statement waits for another writer before it gives up."""
+POOL_SIZE: Final = 5
+POOL_OVERFLOW: Final = 15
+"""An api has 40 request threads; more than 20 connections of one process serve nobody faster."""
+_WRITE: Final = "lockstep_write"
+
+
+class Database:
+    """The jobs database and the series database."""
+
+    def __init__(self, jobs_url: str, series_url: str) -> None:
+        self._jobs = make_engine(jobs_url, durable=True)
+        # Two pools to one PostgreSQL would only double the connections.
+        self._series = self._jobs if series_url == jobs_url else make_engine(series_url, durable=False)
+
+    @contextmanager
+    def jobs(self) -> Iterator[Session]:
+        """A write transaction on the jobs database."""
+        with translated("jobs"), _write_transaction(self._jobs) as session:
+            yield session
+
+    @contextmanager
+    def series(self) -> Iterator[Session]:
+        """A write transaction on the series database."""
+        with translated("series"), _write_transaction(self._series) as session:
+            yield session
+
+    @contextmanager
+    def read_jobs(self) -> Iterator[Session]:
+        """A transaction on the jobs database that changes nothing."""
+        with translated("jobs"), Session(self._jobs, expire_on_commit=False) as session:
+            yield session
+
+    @contextmanager
+    def read_series(self) -> Iterator[Session]:
+        """A transaction on the series database that changes nothing."""
+        with translated("series"), Session(self._series, expire_on_commit=False) as session:
+            yield session
+
+    def ping(self) -> None:
+        """Ask both databases for an answer.
+
+        Raises
+        ------
+        LockstepError
+            ``UNAVAILABLE``, naming the one that does not answer.
+        """
+        for opened in (self.read_jobs, self.read_series):
+            with opened() as session:
+                session.execute(text("SELECT 1"))
+
+    def close(self) -> None:
+        """Close every connection. Sessions still open keep theirs until they end."""
+        self._jobs.dispose()
+        self._series.dispose()
+
+
+@contextmanager
+def _write_transaction(engine: Engine) -> Iterator[Session]:
+    bind = engine.execution_options(**{_WRITE: True})
+    with Session(bind, expire_on_commit=False) as session, session.begin():
+        yield session
+
+
+def make_engine(url: str, *, durable: bool) -> Engine:
+    """An engine with this project's settings.
+
+    Parameters
+    ----------
+    url : str
+    durable : bool
+        Whether a commit must survive a power cut. False lets SQLite skip the sync of each commit (85 times faster for
+        small ones); the file stays sound, only the last commits may be missing.
+    """
+    if make_url(url).get_backend_name() == "sqlite":
+        return _sqlite_engine(url, durable=durable)
+    return create_engine(
+        url,
+        pool_size=POOL_SIZE,
+        max_overflow=POOL_OVERFLOW,
+        pool_timeout=10,
+        pool_pre_ping=True,  # a connection that died with a restarted server is replaced, not handed out
+        connect_args={
+            "connect_timeout": 5,
+            # A server that vanished without a word is noticed in seconds, not after the kernel's quarter of an hour.
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 10_000,
+            "options": "-c lock_timeout=15s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s",
+        },
+    )
+
+
+def _sqlite_engine(url: str, *, durable: bool) -> Engine:
+    engine = create_engine(
+        url,
+        pool_size=POOL_SIZE,
+        max_overflow=POOL_OVERFLOW,
+        pool_timeout=10,
+        # The pool hands a connection to one thread at a time, which is all that SQLite asks for.
+        connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves, below
+        _switch_to_wal(connection)
+        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        connection.execute("PRAGMA foreign_keys=ON")
+        # SQLite compares LIKE without regard to case unless told otherwise; ids and names are exact.
+        connection.execute("PRAGMA case_sensitive_like=ON")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITE, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Turn on the write-ahead log. Two programs that do it to a new file at once may refuse each other without waiting."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

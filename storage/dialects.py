@@ -1,0 +1,35 @@
+"""The few places where the two databases need different words, and the one way rows are changed.
+
+Not here: opening them (``storage.database``), and the clock (``storage.clock``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, Executable
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import DeclarativeBase, Session
+
+
+def upsert(session: Session, row: type[DeclarativeBase]) -> sqlite.Insert | postgresql.Insert:
+    """An ``INSERT`` that may be given an ``ON CONFLICT`` clause; both dialects spell it the same way."""
+    if session.get_bind().dialect.name == "sqlite":
+        return sqlite.insert(row)
+    return postgresql.insert(row)
+
+
+def write(session: Session, statement: Executable) -> CursorResult[Any]:
+    """Run an ``INSERT``, ``UPDATE`` or ``DELETE`` as it stands.
+
+    Rows already loaded in the session are not brought up to date: a guarded update is decided by the database, and a
+    reader that needs the result afterwards selects it anew (``populate_existing``).
+    """
+    session.flush()
+    result = session.execute(statement, execution_options={"synchronize_session": False})
+    return cast("CursorResult[Any]", result)
+
+
+def changed(session: Session, statement: Executable) -> int:
+    """Run a statement and say how many rows it changed."""
+    return int(write(session, statement).rowcount)

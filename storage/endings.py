@@ -1,0 +1,261 @@
+"""How an attempt comes to its end, and what that does to its job.
+
+One attempt ends once: the fenced update of its row decides, and the job's step, the budget, the backoff and the event
+follow in the same transaction. Locks are always taken in the order attempt, assignments, devices, job, so that ends of
+two nodes of one gang, a cancel and a lost lease wait for each other instead of deadlocking.
+
+An attempt's stream is sealed after this, in the other database, and by whoever ended it; an attempt that is placed later
+seals the streams of the earlier ones when it opens its own. So ship what is left, then end.
+
+Not here: the rules of what an outcome means (``domain.outcomes``), and starting attempts (``storage.attempts``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Select, func, select, update
+from sqlalchemy.orm import Session
+
+from domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
+from domain.outcomes import RULES, Outcome, Reason, RetryClass, judge
+from domain.timings import Timings
+from storage import steps
+from storage.clock import db_now, now
+from storage.dialects import changed, write
+from storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow
+
+LIVE = (AssignmentState.ASSIGNED, AssignmentState.CLAIMED)
+"""States of an assignment whose token is valid."""
+ACTOR = "lockstep"
+"""Who did it, in events that no person caused."""
+
+
+@dataclass(frozen=True)
+class ExpiredAssignment:
+    """An assignment whose node has been silent for longer than its lease."""
+
+    assignment_id: str
+    token: str
+    job_id: str
+    attempt_number: int
+    node_name: str
+
+
+def _attempt_of(assignment_id: str) -> Select[AttemptRow]:
+    inside = select(AssignmentRow.attempt_id).where(AssignmentRow.id == assignment_id).scalar_subquery()
+    return select(AttemptRow).where(AttemptRow.id == inside)
+
+
+def lock_attempt(session: Session, assignment_id: str) -> AttemptRow | None:
+    """The attempt of an assignment, locked until the transaction ends. The first lock of everything about an attempt."""
+    statement = _attempt_of(assignment_id).with_for_update(key_share=True)
+    return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
+
+
+def lock_live(session: Session, job_id: str) -> AttemptRow | None:
+    """The job's attempt that has not ended, locked until the transaction ends."""
+    statement = (
+        select(AttemptRow)
+        .where(AttemptRow.job_id == job_id, AttemptRow.state != AttemptState.ENDED)
+        .with_for_update(key_share=True)
+    )
+    return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
+
+
+def end(session: Session, assignment_id: str, token: str, outcome: Outcome, *, timings: Timings) -> bool:
+    """Note how one node's part of an attempt ended, and end the attempt if that decides it.
+
+    The first part that fails ends the attempt; it succeeds once every part has.
+
+    Returns
+    -------
+    bool
+        False, and nothing written, when the token is not valid any more or this part has ended already.
+    """
+    attempt = lock_attempt(session, assignment_id)
+    if attempt is None:
+        return False
+    fenced = update(AssignmentRow).where(
+        AssignmentRow.id == assignment_id, AssignmentRow.token == token, AssignmentRow.state.in_(LIVE)
+    )
+    ended = fenced.values(state=AssignmentState.ENDED, ended_at=db_now(), outcome=outcome.model_dump(mode="json"))
+    if changed(session, ended) == 0:
+        return False
+    if outcome.reason is not Reason.SUCCEEDED or not _others_live(session, attempt.id):
+        _end_attempt(session, attempt, outcome, timings=timings)
+    return True
+
+
+def lose(session: Session, assignment_id: str, token: str, *, timings: Timings) -> bool:
+    """End an attempt because its node fell silent, if the lease is still expired at this moment.
+
+    The job is not placed again before its old node has certainly stopped its ranks.
+
+    Returns
+    -------
+    bool
+        False when the node renewed after all, or the attempt ended otherwise.
+    """
+    attempt = lock_attempt(session, assignment_id)
+    if attempt is None:
+        return False
+    fenced = update(AssignmentRow).where(
+        AssignmentRow.id == assignment_id,
+        AssignmentRow.token == token,
+        AssignmentRow.state.in_(LIVE),
+        AssignmentRow.lease_expires_at < db_now(),
+    )
+    # An unclaimed one can never be claimed now, so nothing of it can run. It is only marked as ended here and freed with
+    # the attempt's other unclaimed parts.
+    values = {"state": AssignmentState.ENDED, "ended_at": db_now()}
+    lost = write(
+        session,
+        fenced.values(values).returning(
+            AssignmentRow.node_name, AssignmentRow.lease_expires_at, AssignmentRow.claimed_at
+        ),
+    ).one_or_none()
+    if lost is None:
+        return False
+    silent = "fell silent" if lost.claimed_at is not None else "never answered"
+    outcome = Outcome.of(Reason.LOST, f"node {lost.node_name} {silent}", node=lost.node_name)
+    write(
+        session,
+        update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(outcome=outcome.model_dump(mode="json")),
+    )
+    if lost.claimed_at is None:
+        _free(session, assignment_id)
+    stopped_at = lost.lease_expires_at - timings.lease_seconds + timings.replace_after_seconds
+    _end_attempt(session, attempt, outcome, timings=timings, not_before=stopped_at)
+    return True
+
+
+def end_unclaimed(session: Session, attempt: AttemptRow, *, message: str) -> bool:
+    """End a cancelled attempt (locked by the caller) at once, if none of its nodes has claimed its part.
+
+    Returns
+    -------
+    bool
+        False when some node has: then that node ends it.
+    """
+    states = session.scalars(select(AssignmentRow.state).where(AssignmentRow.attempt_id == attempt.id))
+    if any(state is not AssignmentState.ASSIGNED for state in states):
+        return False
+    outcome = Outcome.of(Reason.CANCELLED, message)
+    # No wait can follow from this outcome, so the timings do not matter.
+    return _end_attempt(session, attempt, outcome, timings=Timings())
+
+
+def expired(session: Session) -> list[ExpiredAssignment]:
+    """Every assignment whose lease has run out, oldest first."""
+    statement = (
+        select(AssignmentRow.id, AssignmentRow.token, AssignmentRow.job_id, AttemptRow.number, AssignmentRow.node_name)
+        .join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
+        .where(AssignmentRow.state.in_(LIVE), AssignmentRow.lease_expires_at < db_now())
+        .order_by(AssignmentRow.lease_expires_at)
+    )
+    return [ExpiredAssignment(*row) for row in session.execute(statement)]
+
+
+def release(session: Session, assignment_id: str, node_name: str) -> bool:
+    """Give an ended assignment's devices back: no process of it is left on its node.
+
+    Returns
+    -------
+    bool
+        False when it has not ended, is another node's, or was released before.
+    """
+    ended = (
+        AssignmentRow.id == assignment_id,
+        AssignmentRow.node_name == node_name,
+        AssignmentRow.state == AssignmentState.ENDED,
+    )
+    values = {"state": AssignmentState.RELEASED, "released_at": db_now()}
+    if changed(session, update(AssignmentRow).where(*ended).values(values)) == 0:
+        return False
+    write(session, update(DeviceRow).where(DeviceRow.assignment_id == assignment_id).values(assignment_id=None))
+    return True
+
+
+def _others_live(session: Session, attempt_id: str) -> bool:
+    live = select(AssignmentRow.id).where(AssignmentRow.attempt_id == attempt_id, AssignmentRow.state.in_(LIVE))
+    return session.execute(live.limit(1)).one_or_none() is not None
+
+
+def _free(session: Session, assignment_id: str) -> None:
+    """Release a part that was never claimed: no process of it was ever started."""
+    values = {
+        "state": AssignmentState.RELEASED,
+        "ended_at": func.coalesce(AssignmentRow.ended_at, db_now()),
+        "released_at": db_now(),
+    }
+    write(session, update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(values))
+    write(session, update(DeviceRow).where(DeviceRow.assignment_id == assignment_id).values(assignment_id=None))
+
+
+def _end_attempt(
+    session: Session, attempt: AttemptRow, outcome: Outcome, *, timings: Timings, not_before: float = 0.0
+) -> bool:
+    """End a locked attempt and move its job; False when it has ended already."""
+    details = outcome.model_dump(mode="json")
+    ended = (
+        update(AttemptRow)
+        .where(AttemptRow.id == attempt.id, AttemptRow.state != AttemptState.ENDED)
+        .values(state=AttemptState.ENDED, ended_at=db_now(), outcome=details)
+    )
+    if changed(session, ended) == 0:
+        return False
+    others = select(AssignmentRow.id, AssignmentRow.state).where(
+        AssignmentRow.attempt_id == attempt.id, AssignmentRow.state.in_(LIVE)
+    )
+    for assignment_id, state in session.execute(others).all():
+        if state is AssignmentState.ASSIGNED:
+            _free(session, assignment_id)
+        else:
+            # Its node reads from its next renewal that this is over, stops its ranks and releases the devices.
+            values: dict[str, Any] = {"state": AssignmentState.ENDED, "ended_at": db_now()}
+            write(session, update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(values))
+    _move_job(session, attempt, outcome, timings=timings, not_before=not_before)
+    return True
+
+
+def _move_job(session: Session, attempt: AttemptRow, outcome: Outcome, *, timings: Timings, not_before: float) -> None:
+    """Take the step that an attempt's outcome means for its job, with the budget and the backoff that go with it."""
+    job = session.scalars(
+        select(JobRow)
+        .where(JobRow.id == attempt.job_id)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    ).one()
+    verdict = judge(
+        outcome.reason,
+        charged_attempts=job.charged_attempts,
+        retries_max=job.retries_max,
+        cancel_requested=job.intent is Intent.CANCEL,
+    )
+    at = now(session)
+    charged = job.charged_attempts + (1 if verdict.charged else 0)
+    changes: dict[str, Any] = {
+        "outcome": outcome.model_dump(mode="json"),
+        "reason": outcome.reason.value,
+        "charged_attempts": charged,
+        "running_seconds": job.running_seconds + (at - attempt.running_at if attempt.running_at is not None else 0.0),
+    }
+    if verdict.step == "requeue":
+        changes["not_before"] = max(at + (timings.backoff(charged) if verdict.charged else 0.0), not_before)
+        if RULES[outcome.reason].retry is RetryClass.RETRY_ELSEWHERE and outcome.node is not None:
+            changes["avoid_nodes"] = sorted({*job.avoid_nodes, outcome.node})
+    if verdict.step == "succeed" and job.state is JobState.STARTING:
+        # A script may end before anybody noted that its ranks had met; nothing reaches succeeded but through running.
+        steps.take(session, job.id, "run", attempt=attempt.number, reason="all ranks ran", actor=ACTOR)
+    steps.take(
+        session,
+        job.id,
+        verdict.step,
+        attempt=attempt.number,
+        reason=outcome.message,
+        actor=ACTOR,
+        changes=changes,
+        data={"reason": outcome.reason.value, "charged": verdict.charged},
+    )

@@ -1,0 +1,54 @@
+"""The record of what happened: rows that are added and never changed.
+
+Ids of one job's events grow in the order in which they become visible, so a reader who goes on after the last id it saw
+misses none: PostgreSQL hands out ids before the commit, so whoever adds an event locks the job's row first.
+
+Not here: sending them anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from storage.clock import db_now
+from storage.dialects import write
+from storage.tables import EventRow, JobRow
+
+
+def add(
+    session: Session,
+    *,
+    job_id: str,
+    attempt: int | None,
+    kind: str,
+    message: str,
+    actor: str,
+    data: dict[str, Any] | None = None,
+) -> None:
+    """Note that something happened to a job, in the transaction in which it happened."""
+    session.flush()
+    session.execute(select(JobRow.id).where(JobRow.id == job_id).with_for_update(key_share=True)).one()
+    write(
+        session,
+        insert(EventRow).values(
+            at=db_now(),
+            job_id=job_id,
+            attempt=attempt,
+            kind=kind,
+            # A message may quote user code, and PostgreSQL has no NUL in text.
+            message=message.replace("\0", "\N{SYMBOL FOR NULL}"),
+            actor=actor,
+            data=data or {},
+        ),
+    )
+
+
+def page(session: Session, job_id: str, *, after_id: int = 0, limit: int) -> list[EventRow]:
+    """The job's events after an id, oldest first."""
+    statement = (
+        select(EventRow).where(EventRow.job_id == job_id, EventRow.id > after_id).order_by(EventRow.id).limit(limit)
+    )
+    return list(session.scalars(statement))

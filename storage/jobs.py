@@ -1,0 +1,316 @@
+"""Jobs: written once when submitted, found again by what a person types, and moved by named steps.
+
+Not here: attempts at them (``storage.attempts``), and which job goes next (``domain.placement``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+import uuid_utils
+from sqlalchemy import insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from domain.errors import ErrorCode, LockstepError
+from domain.lifecycle import TERMINAL, Intent, JobState
+from domain.plan import BatchPlan
+from domain.spec import JobSpec
+from storage import endings, events, steps
+from storage.clock import db_now, now
+from storage.dialects import changed, upsert, write
+from storage.tables import IdempotencyKeyRow, JobLabelRow, JobRow
+
+Order = Literal["newest", "oldest"]
+_ID_PART: Final = re.compile(r"^[0-9a-f-]{4,36}$")
+
+
+def create(
+    session: Session,
+    *,
+    document: dict[str, Any],
+    spec: JobSpec,
+    plan: BatchPlan | None,
+    actor: str,
+    idempotency: tuple[str, str] | None = None,
+) -> tuple[JobRow, bool]:
+    """Write a job, queued, with its first event.
+
+    Parameters
+    ----------
+    session : Session
+    document : dict
+        The submitted body, kept as it was sent.
+    spec : JobSpec
+    plan : BatchPlan or None
+    actor : str
+        Who submitted it.
+    idempotency : (key, fingerprint), optional
+        A repeat of both by the same actor writes nothing and returns the job of the first time.
+
+    Returns
+    -------
+    (JobRow, bool)
+        The job, and whether it was written now.
+
+    Raises
+    ------
+    LockstepError
+        ``CONFLICT`` when the key was used for another body.
+    """
+    job_id = str(uuid_utils.uuid7())
+    if idempotency is not None:
+        earlier = _reserve(session, job_id, actor, *idempotency)
+        if earlier is not None:
+            return earlier, False
+    job = JobRow(
+        id=job_id,
+        name=spec.name,
+        project=spec.project,
+        kind=spec.kind,
+        priority=spec.priority,
+        devices=spec.device_count(),
+        device_type=spec.resources.gpu_type,
+        node_count=spec.resources.nodes,
+        document=document,
+        spec=spec.model_dump(mode="json"),
+        plan=None if plan is None else plan.model_dump(mode="json"),
+        retries_max=spec.retry.max,
+        timeout_seconds=spec.timeout_seconds,
+        actor=actor,
+        created_at=now(session),
+    )
+    session.add(job)
+    session.flush()
+    if spec.labels:
+        labels = [{"job_id": job_id, "key": key, "value": value} for key, value in spec.labels.items()]
+        session.execute(insert(JobLabelRow), labels)
+    message = f"submitted by {actor}"
+    events.add(session, job_id=job_id, attempt=None, kind="submitted", message=message, actor=actor)
+    return job, True
+
+
+def _reserve(session: Session, job_id: str, actor: str, key: str, fingerprint: str) -> JobRow | None:
+    """Take an idempotency key for a new job; the earlier job if it was taken before.
+
+    The insert waits for a transaction that holds the same key, so that of many repeats at once exactly one goes on.
+    """
+    statement = (
+        upsert(session, IdempotencyKeyRow)
+        .values(actor=actor, key=key, fingerprint=fingerprint, job_id=job_id, created_at=db_now())
+        .on_conflict_do_nothing()
+    )
+    if changed(session, statement) == 1:
+        return None
+    taken = session.execute(
+        select(IdempotencyKeyRow).where(IdempotencyKeyRow.actor == actor, IdempotencyKeyRow.key == key)
+    ).scalar_one()
+    if taken.fingerprint != fingerprint:
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"the idempotency key {key!r} was used for job {taken.job_id} with another body",
+            next_step="Send the same body again, or use a new key for a new job.",
+        )
+    return session.execute(select(JobRow).where(JobRow.id == taken.job_id)).scalar_one()
+
+
+def get(session: Session, job_id: str) -> JobRow | None:
+    """A job by its full id, as it is now."""
+    return session.get(JobRow, job_id, populate_existing=True)
+
+
+def find(session: Session, reference: str) -> JobRow:
+    """The job a person means.
+
+    Parameters
+    ----------
+    session : Session
+    reference : str
+        An id; a beginning or an end of exactly one id, of at least 4 characters; a name, which means the newest job of
+        that name; or ``last``, the newest job of all.
+
+    Raises
+    ------
+    LockstepError
+        ``NOT_FOUND``, or ``INVALID`` when it fits several jobs.
+    """
+    exact = get(session, reference) if len(reference) == 36 else None
+    if exact is not None:
+        return exact
+    newest = select(JobRow).order_by(JobRow.id.desc()).limit(1)
+    if reference == "last":
+        found = list(session.scalars(newest))
+    else:
+        found = list(session.scalars(newest.where(JobRow.name == reference.replace("\0", ""))))
+        if _ID_PART.fullmatch(reference):
+            # Three are enough to know that it is not unique, even if one of them is also the one found by name.
+            part = or_(JobRow.id.like(f"{reference}%"), JobRow.id.like(f"%{reference}"))
+            found += [job for job in session.scalars(select(JobRow).where(part).limit(3)) if job not in found]
+    if len(found) > 1:
+        ids = ", ".join(f"{job.id} ({job.name})" for job in found)
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"{reference!r} fits more than one job: {ids}",
+            next_step="Give more characters of the id; its end differs most.",
+        )
+    if not found:
+        raise LockstepError(
+            ErrorCode.NOT_FOUND,
+            f"there is no job {reference!r}",
+            next_step="lockstep ps -a lists all jobs; a job is named by its id, an end of it, its name, or last.",
+        )
+    return found[0]
+
+
+def page(
+    session: Session,
+    *,
+    states: Iterable[JobState] = (),
+    name: str | None = None,
+    project: str | None = None,
+    label: tuple[str, str] | None = None,
+    cursor: str | None = None,
+    limit: int,
+    order: Order = "newest",
+) -> tuple[list[JobRow], str | None]:
+    """One page of jobs, by age.
+
+    The cursor is the last id of the page before, and ids grow with time: jobs submitted meanwhile neither push a job
+    onto the next page a second time nor hide one.
+
+    Returns
+    -------
+    (list of JobRow, str or None)
+        The cursor is None on the last page.
+    """
+    if cursor is not None and not re.fullmatch(r"[0-9a-f-]{36}", cursor):
+        raise LockstepError(
+            ErrorCode.INVALID, f"{cursor!r} is no cursor of this list", next_step="Take next_cursor from a page."
+        )
+    statement = select(JobRow)
+    wanted = list(states)
+    if wanted:
+        statement = statement.where(JobRow.state.in_(wanted))
+    if name is not None:
+        statement = statement.where(JobRow.name == name)
+    if project is not None:
+        statement = statement.where(JobRow.project == project)
+    if label is not None:
+        labelled = select(JobLabelRow.job_id).where(JobLabelRow.key == label[0], JobLabelRow.value == label[1])
+        statement = statement.where(JobRow.id.in_(labelled))
+    if order == "newest":
+        statement = statement.order_by(JobRow.id.desc())
+        statement = statement if cursor is None else statement.where(JobRow.id < cursor)
+    else:
+        statement = statement.order_by(JobRow.id)
+        statement = statement if cursor is None else statement.where(JobRow.id > cursor)
+    rows = list(session.scalars(statement.limit(limit + 1)))
+    return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+
+
+def queued(session: Session) -> list[JobRow]:
+    """Every queued job, in the order in which they go: larger priority first, then older."""
+    statement = select(JobRow).where(JobRow.state == JobState.QUEUED).order_by(JobRow.priority.desc(), JobRow.id)
+    return list(session.scalars(statement))
+
+
+def advance(session: Session, job_id: str, step: str, *, attempt: int | None, reason: str, actor: str) -> bool:
+    """Take one step of the job's life; False when somebody else was first (see ``storage.steps.take``)."""
+    return steps.take(session, job_id, step, attempt=attempt, reason=reason, actor=actor)
+
+
+def cancel(session: Session, job_id: str, actor: str) -> JobRow:
+    """Cancel a job: at once while nothing of it runs, otherwise by asking its nodes.
+
+    Raises
+    ------
+    LockstepError
+        ``NOT_FOUND``; ``CONFLICT`` when it has ended.
+    """
+    message = f"cancelled by {actor}"
+    # The attempt first: whoever ends it holds the same lock, so while we hold it the job cannot go back to the queue
+    # between the two statements below. Where there is no attempt yet one may appear in between, and even end: hence
+    # the second round, and the bound, because nothing turns over twice in the time of two statements.
+    for _round in range(3):
+        attempt = endings.lock_live(session, job_id)
+        if steps.take(session, job_id, "cancel", attempt=None, reason=message, actor=actor, only_if=(_QUEUED,)):
+            break
+        if ask(session, job_id, Intent.CANCEL, actor=actor, message=f"{actor} asked to cancel it"):
+            if attempt is not None:
+                endings.end_unclaimed(session, attempt, message=message)
+            break
+        if not _moved_on(session, job_id):
+            break
+    job = get(session, job_id)
+    assert job is not None
+    return job
+
+
+_QUEUED: Final = JobRow.state == JobState.QUEUED
+
+
+def _moved_on(session: Session, job_id: str) -> bool:
+    """Whether a job that took neither statement of :func:`cancel` was merely moving; False when a cancel is asked already.
+
+    Raises
+    ------
+    LockstepError
+        When there is no such job, or it has ended.
+    """
+    job = get(session, job_id)
+    if job is None:
+        raise LockstepError(ErrorCode.NOT_FOUND, f"there is no job {job_id!r}")
+    if job.state in TERMINAL:
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"job {job_id} has already {_ENDED_AS[job.state]}; a job that has ended is not changed",
+            next_step="Nothing of it is running.",
+        )
+    return job.intent is not Intent.CANCEL
+
+
+_ENDED_AS: Final[Mapping[JobState, str]] = {
+    JobState.SUCCEEDED: "succeeded",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "been cancelled",
+}
+
+
+def ask(session: Session, job_id: str, intent: Intent, *, actor: str, message: str) -> bool:
+    """Note what should happen to the job's live attempt; its nodes read it with their next renewal.
+
+    False, and nothing written, when the job is not live or the same (or a cancel) is asked already. A cancel replaces
+    any other intent: it is a person's.
+    """
+    weaker = JobRow.intent.is_(None) if intent is not Intent.CANCEL else JobRow.intent.is_distinct_from(Intent.CANCEL)
+    statement = (
+        update(JobRow)
+        .where(JobRow.id == job_id, JobRow.state.in_((JobState.STARTING, JobState.RUNNING)), weaker)
+        .values(intent=intent, version=JobRow.version + 1)
+        .returning(JobRow.attempt_count)
+    )
+    row = write(session, statement).one_or_none()
+    if row is None:
+        return False
+    kind = f"{intent.value}_requested"
+    events.add(session, job_id=job_id, attempt=row.attempt_count, kind=kind, message=message, actor=actor)
+    return True
+
+
+def set_waiting(session: Session, waiting: Mapping[str, tuple[int, str]]) -> None:
+    """Write each queued job's place in the queue and why it waits, where either is new.
+
+    Parameters
+    ----------
+    session : Session
+    waiting : mapping of job id to (position, reason)
+    """
+    for job_id, (position, reason) in sorted(waiting.items()):
+        differs = or_(JobRow.wait_position.is_distinct_from(position), JobRow.wait_reason.is_distinct_from(reason))
+        write(
+            session,
+            update(JobRow)
+            .where(JobRow.id == job_id, JobRow.state == JobState.QUEUED, differs)
+            .values(wait_position=position, wait_reason=reason, version=JobRow.version + 1),
+        )

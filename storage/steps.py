@@ -1,0 +1,86 @@
+"""A step of a job's life, as one guarded statement.
+
+Of two writers that race for one job, the ``UPDATE`` below changes a row for one and none for the other; the event that
+tells of it is written in the same transaction, so there is exactly one per step taken.
+
+Not here: which steps exist (``domain.lifecycle``), and what else changes with them (``storage.jobs``,
+``storage.endings``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import func, update
+from sqlalchemy.orm import Session
+
+from domain.lifecycle import STEPS, TERMINAL
+from storage import events
+from storage.clock import db_now
+from storage.dialects import changed
+from storage.tables import JobRow
+
+EVENT_KINDS: Final = {
+    "place": "placed",
+    "run": "running",
+    "succeed": "succeeded",
+    "fail": "failed",
+    "requeue": "requeued",
+    "cancel": "cancelled",
+}
+"""The event that each step writes."""
+
+
+def take(
+    session: Session,
+    job_id: str,
+    step: str,
+    *,
+    attempt: int | None,
+    reason: str,
+    actor: str,
+    changes: dict[str, Any] | None = None,
+    only_if: tuple[Any, ...] = (),
+    data: dict[str, Any] | None = None,
+) -> bool:
+    """Take one step of a job if it may be taken now.
+
+    Parameters
+    ----------
+    session : Session
+    job_id, step : str
+        ``step`` is a name from ``lifecycle.STEPS``.
+    attempt : int or None
+        The attempt that causes it: the step is refused when the job has gone on to another.
+    reason : str
+        What happened, for the event's message.
+    actor : str
+    changes : dict, optional
+        Columns that change with it.
+    only_if : tuple of SQL conditions
+    data : dict, optional
+        For the event.
+
+    Returns
+    -------
+    bool
+        False when somebody else was first; nothing was written.
+    """
+    sources, target, _cause = STEPS[step]
+    values: dict[str, Any] = {"state": target, "version": JobRow.version + 1, **(changes or {})}
+    if step == "run":
+        values["started_at"] = func.coalesce(JobRow.started_at, db_now())
+    if step == "place":
+        values |= {"wait_position": None, "wait_reason": None}
+    if target in TERMINAL:
+        values |= {"finished_at": db_now(), "wait_position": None, "wait_reason": None}
+    if step not in ("place", "run"):
+        values["intent"] = None  # it was meant for the attempt that is over
+    statement = update(JobRow).where(JobRow.id == job_id, JobRow.state.in_(sources), *only_if)
+    if attempt is not None and step != "place":
+        statement = statement.where(JobRow.attempt_count == attempt)
+    if changed(session, statement.values(values)) == 0:
+        return False
+    kind = EVENT_KINDS[step]
+    events.add(session, job_id=job_id, attempt=attempt, kind=kind, message=reason, actor=actor, data=data)
+    return True

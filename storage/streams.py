@@ -1,0 +1,148 @@
+"""The fence of what an attempt ships, and how far it has been shipped.
+
+Each assignment has a stream. Whoever appends names the stream's token and the offset it believes in, in one guarded
+update; the points or lines follow in the same transaction. So a batch that is sent twice is stored once, and a batch of
+a writer that lost its lease is stored never.
+
+A stream is open while it is not sealed and no later attempt of its job has one. The second half needs nobody's help:
+once a new attempt has opened its stream, no old one can append, even if whoever should have sealed it died.
+
+Not here: what is appended (``storage.series``, ``storage.logs``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, select, update
+from sqlalchemy.orm import Session, aliased
+
+from storage.clock import db_now
+from storage.dialects import changed, upsert, write
+from storage.series_tables import LogTotalRow, StreamRow
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """How far an assignment's files are stored: where a shipper goes on."""
+
+    job_id: str
+    attempt: int
+    sealed: bool
+    metrics_offset: int
+    """Bytes of the metrics spool."""
+    events_offset: int
+    """Bytes of the events spool."""
+    log_segment: int
+    log_offset: int
+    """Bytes into that segment."""
+    next_line: int
+    """Lines the attempt has so far, and so the number of the next."""
+    last_step: int | None
+    """Step of the last stored record: a script's line without a step is counted on from it."""
+    points_dropped: int
+    """Points of names beyond the limit of names per job."""
+
+
+def open_stream(session: Session, *, assignment_id: str, job_id: str, attempt: int, token: str) -> bool:
+    """Open an assignment's stream, or find it open; this fences every earlier attempt of the job.
+
+    Returns
+    -------
+    bool
+        False when it is sealed, has another token, or a later attempt has a stream.
+    """
+    row = upsert(session, StreamRow).values(
+        assignment_id=assignment_id,
+        job_id=job_id,
+        attempt=attempt,
+        token=token,
+        sealed=False,
+        metrics_offset=0,
+        events_offset=0,
+        log_segment=0,
+        log_offset=0,
+        points_dropped=0,
+        opened_at=db_now(),
+    )
+    write(session, row.on_conflict_do_nothing())
+    return session.execute(select(StreamRow.job_id).where(*_open(assignment_id, token))).one_or_none() is not None
+
+
+def seal(session: Session, assignment_id: str) -> bool:
+    """Refuse everything further for this stream; False when it is sealed already or was never opened."""
+    statement = update(StreamRow).where(StreamRow.assignment_id == assignment_id, StreamRow.sealed.is_(False))
+    return changed(session, statement.values(sealed=True, sealed_at=db_now())) == 1
+
+
+def state(session: Session, assignment_id: str) -> StreamState | None:
+    """How far a stream is, or None when it was never opened."""
+    stream = session.get(StreamRow, assignment_id, populate_existing=True)
+    if stream is None:
+        return None
+    lines = session.execute(
+        select(LogTotalRow.lines).where(LogTotalRow.job_id == stream.job_id, LogTotalRow.attempt == stream.attempt)
+    ).scalar_one_or_none()
+    return StreamState(
+        job_id=stream.job_id,
+        attempt=stream.attempt,
+        sealed=stream.sealed,
+        metrics_offset=stream.metrics_offset,
+        events_offset=stream.events_offset,
+        log_segment=stream.log_segment,
+        log_offset=stream.log_offset,
+        next_line=lines or 0,
+        last_step=stream.last_step,
+        points_dropped=stream.points_dropped,
+    )
+
+
+def advance_events(session: Session, *, assignment_id: str, token: str, offset_before: int, offset_after: int) -> bool:
+    """Note that the engine's events up to an offset have been applied to the jobs database.
+
+    Applying an event twice changes nothing there, so this may be noted after it, in a transaction of its own.
+
+    Returns
+    -------
+    bool
+        False as for every append: stale token, sealed, or noted already.
+    """
+    return (
+        advance(session, assignment_id, token, {"events_offset": offset_before}, {"events_offset": offset_after})
+        is not None
+    )
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """A stream whose offset was just moved; it is locked until the transaction ends."""
+
+    job_id: str
+    attempt: int
+    first_step: int | None
+
+
+def advance(
+    session: Session, assignment_id: str, token: str, before: dict[str, Any], after: dict[str, Any]
+) -> Advanced | None:
+    """Move a stream's columns from ``before`` to ``after``, if it is open under this token and stands at ``before``.
+
+    The first statement of every append: what follows it in the transaction happens once, and only for the right writer.
+    """
+    at = [getattr(StreamRow, column) == value for column, value in before.items()]
+    statement = update(StreamRow).where(*_open(assignment_id, token), *at).values(after)
+    moved = write(session, statement.returning(StreamRow.job_id, StreamRow.attempt, StreamRow.first_step))
+    row = moved.one_or_none()
+    return None if row is None else Advanced(row.job_id, row.attempt, row.first_step)
+
+
+def _open(assignment_id: str, token: str) -> tuple[ColumnElement[bool], ...]:
+    later = aliased(StreamRow)
+    overtaken = select(later.assignment_id).where(later.job_id == StreamRow.job_id, later.attempt > StreamRow.attempt)
+    return (
+        StreamRow.assignment_id == assignment_id,
+        StreamRow.token == token,
+        StreamRow.sealed.is_(False),
+        ~overtaken.correlate(StreamRow).exists(),
+    )
