@@ -1,0 +1,13 @@
+"""``python -m api``: serve. ``python -m api migrate``: bring the databases to this version's schema, and say what was done.
+
+Not here: the command a person types (``lockstep``), which starts this.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from api import server
+
+if __name__ == "__main__":
+    sys.exit(server.main(sys.argv[1:]))

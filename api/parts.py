@@ -1,0 +1,67 @@
+"""What every handler works with: put together once in ``api.app``, found again through the request.
+
+Not here: opening and closing any of it (``api.server``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
+
+from api.auth import Guard
+from api.readiness import Readiness
+from api.uploads import Uploads
+from broker.messages import Message
+from storage.database import Database
+
+
+class Bell(Protocol):
+    """Where messages go. It never blocks and never raises: every message may be lost."""
+
+    def publish(self, message: Message) -> None: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Shared by all requests of one application."""
+
+    database: Database
+    uploads: Uploads
+    bell: Bell
+    guard: Guard
+    lease_seconds: float
+    """A node that was silent for longer is lost."""
+    readiness: Readiness
+
+
+def _parts_of(request: Request) -> Parts:
+    found: Parts = request.app.state.parts
+    return found
+
+
+async def _in_loop(request: Request) -> Parts:
+    # `async` although nothing is awaited: a sync dependency costs a hop to another thread.
+    return _parts_of(request)
+
+
+async def _actor(request: Request) -> str:
+    """Who asks. Remembered tokens are answered in the event loop; only new ones cost a thread and a statement."""
+    guard = _parts_of(request).guard
+    authorization = request.headers.get("authorization")
+    actor = guard.remembered(authorization)
+    return actor if actor is not None else await run_in_threadpool(guard.look_up, authorization)
+
+
+bearer = HTTPBearer(
+    auto_error=False, description="A token of this service; `lockstep up` makes the first one.", bearerFormat="opaque"
+)
+"""Only for the API description: the check is ``_actor``, which says what was wrong."""
+
+Here = Annotated[Parts, Depends(_in_loop)]
+Actor = Annotated[str, Depends(_actor)]
+guarded = [Security(bearer), Depends(_actor)]
+"""Dependencies of every router under ``/v1``: they run before the body is read."""

@@ -1,0 +1,81 @@
+"""What would happen to a job if it were submitted now: its plan, its place, its turn. Writes nothing.
+
+The scheduler decides by the same pure function with the same facts, so the answer is what its next pass would do; it may
+be overtaken before that.
+
+Not here: doing it (``scheduler``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from api.submitting import check_capacity, check_code
+from api.uploads import Uploads
+from domain.placement import Placed, Request, Waiting, place
+from domain.plan import plan_of
+from domain.reading import invalid, read_spec
+from domain.spec import JobSpec
+from domain.views import PlanView, QueuePlace
+from storage import nodes, scheduling
+from storage.clock import now
+from storage.database import Database
+
+_THIS: Final = "the planned job"
+"""Stands for the id it does not have."""
+
+
+def plan(database: Database, uploads: Uploads, document: object, *, lease_seconds: float) -> PlanView:
+    """Check a document as a submit would, and say where it would go.
+
+    Raises
+    ------
+    LockstepError
+        When a submit would be refused.
+    """
+    spec = read_spec(document)
+    code_errors = tuple(check_code(spec, uploads))
+    with database.read_jobs() as session:
+        largest = nodes.largest_ever(session)
+        queue = scheduling.queue(session)
+        cluster = scheduling.cluster(session, lease_seconds=lease_seconds)
+        at = now(session)
+    errors = (*check_capacity(spec, largest), *code_errors)
+    if errors:
+        raise invalid(errors)
+    requests = [_request_of(job) for job in queue] + [_request_of_spec(spec, created_at=at)]
+    decisions = place(requests, cluster, now=at)
+    mine = next(decision for decision in decisions if decision.job_id == _THIS)
+    batch = plan_of(spec)
+    return PlanView(
+        plan=batch,
+        sentence=None if batch is None else batch.sentence(),
+        spec=spec.model_dump(mode="json"),
+        placement=[name for name, _ in mine.devices] if isinstance(mine, Placed) else [],
+        queue=QueuePlace(position=mine.position, reason=mine.reason) if isinstance(mine, Waiting) else None,
+        warnings=[] if largest else ["no node is registered yet, so whether the job fits is not known"],
+    )
+
+
+def _request_of(job: scheduling.QueuedJob) -> Request:
+    return Request(
+        job_id=job.id,
+        priority=job.priority,
+        created_at=job.created_at,
+        devices=job.devices,
+        nodes=job.node_count,
+        device_type=job.device_type,
+        avoid=frozenset(job.avoid_nodes),
+        not_before=job.not_before,
+    )
+
+
+def _request_of_spec(spec: JobSpec, *, created_at: float) -> Request:
+    return Request(
+        job_id=_THIS,
+        priority=spec.priority,
+        created_at=created_at,
+        devices=spec.device_count(),
+        nodes=spec.resources.nodes,
+        device_type=spec.resources.gpu_type,
+    )

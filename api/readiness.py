@@ -1,0 +1,71 @@
+"""Whether the service can do its work: asked at most every two seconds, however many want to know.
+
+Ready means that a submit would be accepted: both databases answer and have this version's schema. A broker that is away
+is reported and does not make the service unready, because jobs are accepted and placed without it.
+
+Not here: the health of nodes (``api.routes.nodes``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from domain.errors import LockstepError
+from domain.views import Health
+from storage.database import Database
+
+REMEMBER_SECONDS: Final = 2.0
+"""Checks are not made more often, however many ask: this address is open."""
+
+
+class Readiness:
+    """The last look, shared by all who ask.
+
+    Parameters
+    ----------
+    database : Database
+    pending : callable
+        Answers what the databases still lack of this version's schema; empty when nothing.
+    broker_answers : callable
+    clock : callable
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        pending: Callable[[], list[str]],
+        broker_answers: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._database = database
+        self._pending = pending
+        self._broker_answers = broker_answers
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._current = False
+        self._seen: tuple[float, Health] | None = None
+
+    def look(self) -> Health:
+        """The state now, or as of at most ``REMEMBER_SECONDS`` ago."""
+        with self._lock:
+            if self._seen is None or self._clock() - self._seen[0] > REMEMBER_SECONDS:
+                self._seen = (self._clock(), self._look())
+            return self._seen[1]
+
+    def _look(self) -> Health:
+        checks = {"broker": "ok" if self._broker_answers() else "does not answer; jobs are accepted and start later"}
+        try:
+            self._database.ping()
+            # Not asked again once it is up to date: no schema goes back under a running service.
+            pending = [] if self._current else self._pending()
+            self._current = not pending
+        except LockstepError as error:
+            return Health(status="unavailable", checks={**checks, "database": error.message})
+        checks["database"] = f"needs: lockstep migrate ({', '.join(pending)})" if pending else "ok"
+        if pending:
+            return Health(status="unavailable", checks=checks)
+        return Health(status="ok" if checks["broker"] == "ok" else "degraded", checks=checks)

@@ -1,0 +1,109 @@
+"""What a job left behind: metrics, events, checkpoints.
+
+Not here: its log lines (``api.routes.logs``), and how points become buckets (``storage.series``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api import conditional
+from api.parts import Here, guarded
+from api.problems import documented
+from api.routes.jobs import ETAG, Reference
+from api.views import checkpoint_view, event_view, job_tag
+from domain import limits
+from domain.views import CheckpointView, EventView, MetricsView, Page
+from storage import checkpoints, events, jobs, series
+
+router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
+
+
+class MetricsAsked(BaseModel):
+    """Which points, and how many at most."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    names: Annotated[
+        list[str],
+        Field(
+            max_length=limits.METRIC_NAMES_PER_JOB_MAX,
+            description="Series, repeated or with commas; none asks for all.",
+        ),
+    ] = []
+    from_step: Annotated[int | None, Field(ge=0, lt=2**62)] = None
+    to_step: Annotated[int | None, Field(ge=0, lt=2**62, description="The last step, itself included.")] = None
+    max_points: Annotated[
+        int, Field(ge=1, le=limits.SERIES_POINTS_MAX, description="Of each series; more are put into buckets.")
+    ] = 1_000
+    attempts: Annotated[
+        Literal["current", "all"], Field(description="`current` hides what a later attempt ran again.")
+    ] = "current"
+
+    def wanted(self) -> list[str] | None:
+        split = [name.strip() for names in self.names for name in names.split(",")]
+        return [name for name in split if name] or None
+
+
+class EventsAsked(BaseModel):
+    """A page of events, oldest first."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cursor: Annotated[int, Field(ge=0, lt=2**62, description="`next_cursor` of the page before")] = 0
+    limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
+
+
+@router.get(
+    "/metrics",
+    operation_id="getJobMetrics",
+    summary="Read a job's series",
+    response_model=MetricsView,
+    responses={200: {"headers": ETAG}, 304: {"description": "It has not changed."}, **documented(404)},
+)
+def metrics(
+    reference: Reference, asked: Annotated[MetricsAsked, Query()], request: Request, response: Response, here: Here
+) -> MetricsView | Response:
+    with here.database.read_jobs() as session:
+        job = jobs.find(session, reference)
+    with here.database.read_series() as session:
+        tag = conditional.tag_of(*job_tag(job, series.progress(session, [job.id]).get(job.id)))
+        if (same := conditional.unchanged(request, tag)) is not None:
+            return same
+        found = series.read(
+            session,
+            job.id,
+            names=asked.wanted(),
+            from_step=asked.from_step,
+            to_step=asked.to_step,
+            max_points=asked.max_points,
+            attempts=asked.attempts,
+        )
+    conditional.mark(response, tag)
+    return MetricsView(job_id=job.id, series=found)
+
+
+@router.get("/events", operation_id="listJobEvents", summary="List what happened to a job", responses=documented(404))
+def list_events(reference: Reference, asked: Annotated[EventsAsked, Query()], here: Here) -> Page[EventView]:
+    with here.database.read_jobs() as session:
+        job = jobs.find(session, reference)
+        rows = events.page(session, job.id, after_id=asked.cursor, limit=asked.limit + 1)
+    more = len(rows) > asked.limit
+    items = [event_view(row) for row in rows[: asked.limit]]
+    return Page(items=items, next_cursor=str(items[-1].id) if more else None)
+
+
+@router.get(
+    "/checkpoints",
+    operation_id="listJobCheckpoints",
+    summary="List a job's published checkpoints",
+    responses=documented(404),
+)
+def list_checkpoints(reference: Reference, here: Here) -> Page[CheckpointView]:
+    with here.database.read_jobs() as session:
+        job = jobs.find(session, reference)
+        rows = checkpoints.of_job(session, job.id)
+    return Page(items=[checkpoint_view(row) for row in rows])

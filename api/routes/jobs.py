@@ -1,0 +1,169 @@
+"""Jobs: submitted, planned, listed, read, cancelled.
+
+A submit is one transaction. The bell is rung after the commit and may be lost: the row is the message.
+
+Not here: what a job's processes produced (``api.routes.history``, ``api.routes.logs``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api import conditional, placing, submitting
+from api.body import Document
+from api.openapi import SPEC_BODY
+from api.parts import Actor, Here, guarded
+from api.problems import documented
+from api.views import Around, job_tag, job_view, job_views
+from broker.messages import RingScheduler, StopAssignment
+from domain import limits
+from domain.lifecycle import AssignmentState, JobState
+from domain.views import JobView, Page, PlanView
+from storage import attempts, jobs, series
+
+router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
+
+Reference = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=200,
+        description="An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.",
+    ),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=limits.IDEMPOTENCY_KEY_CHARS_MAX,
+        pattern=r"^[!-~]+$",
+        description="Visible ASCII, chosen by the caller. A repeat with the same key and body returns the same job.",
+    ),
+]
+ETAG: Final = {"ETag": {"description": "Changes with the answer.", "schema": {"type": "string"}}}
+
+
+class JobFilter(BaseModel):
+    """Which jobs a list shows. All given conditions must hold."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: Annotated[list[JobState], Field(max_length=len(JobState))] = []
+    name: Annotated[str | None, Field(max_length=63)] = None
+    project: Annotated[str | None, Field(max_length=63)] = None
+    label: Annotated[str | None, Field(pattern=r"^[^=]+=", max_length=320, description="`key=value`")] = None
+    cursor: Annotated[str | None, Field(max_length=100, description="`next_cursor` of the page before")] = None
+    limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
+    order: Literal["newest", "oldest"] = "newest"
+
+
+@router.post(
+    "/jobs",
+    operation_id="submitJob",
+    summary="Submit a job",
+    status_code=201,
+    response_description="The job, queued.",
+    responses={
+        200: {"model": JobView, "description": "A repeat: the job of the first time. `Idempotent-Replay: true`."},
+        **documented(400, 409, 413, 415, 507),
+    },
+    openapi_extra=SPEC_BODY,
+)
+def submit(
+    body: Document, here: Here, actor: Actor, response: Response, idempotency_key: IdempotencyKey = None
+) -> JobView:
+    job, created, waits_because = submitting.submit(
+        here.database, here.uploads, body, actor=actor, idempotency_key=idempotency_key
+    )
+    if created:
+        here.bell.publish(RingScheduler())
+        view = job_view(job, Around(), waits_because=waits_because)
+    else:
+        response.status_code = 200
+        response.headers["Idempotent-Replay"] = "true"
+        view = job_views(here.database, [job])[0]
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return view
+
+
+@router.post(
+    "/jobs/plan",
+    operation_id="planJob",
+    summary="Say what a job would do, without submitting it",
+    responses=documented(400, 413, 415),
+    openapi_extra=SPEC_BODY,
+)
+def plan(body: Document, here: Here) -> PlanView:
+    return placing.plan(here.database, here.uploads, body.document, lease_seconds=here.lease_seconds)
+
+
+@router.get("/jobs", operation_id="listJobs", summary="List jobs, newest first", responses=documented())
+def list_jobs(here: Here, asked: Annotated[JobFilter, Query()]) -> Page[JobView]:
+    key, _, value = (asked.label or "").partition("=")
+    with here.database.read_jobs() as session:
+        rows, cursor = jobs.page(
+            session,
+            states=asked.state,
+            name=asked.name,
+            project=asked.project,
+            label=(key, value) if asked.label else None,
+            cursor=asked.cursor,
+            limit=asked.limit,
+            order=asked.order,
+        )
+    return Page(items=job_views(here.database, rows), next_cursor=cursor)
+
+
+@router.get(
+    "/queue",
+    operation_id="listQueue",
+    summary="Queued jobs in the order in which they go",
+    responses=documented(),
+)
+def queue(here: Here) -> Page[JobView]:
+    with here.database.read_jobs() as session:
+        rows = jobs.queued(session)
+    return Page(items=job_views(here.database, rows[: limits.PAGE_SIZE_MAX]))
+
+
+@router.get(
+    "/jobs/{reference}",
+    operation_id="getJob",
+    summary="Read a job",
+    response_model=JobView,
+    responses={200: {"headers": ETAG}, 304: {"description": "It has not changed."}, **documented(404)},
+)
+def get_job(reference: Reference, request: Request, response: Response, here: Here) -> JobView | Response:
+    with here.database.read_jobs() as session:
+        job = jobs.find(session, reference)
+    with here.database.read_series() as session:
+        progress = series.progress(session, [job.id]).get(job.id)
+    # Read before the rest: what changes in between is then answered under an old tag and simply read again.
+    tag = conditional.tag_of(*job_tag(job, progress))
+    if (same := conditional.unchanged(request, tag)) is not None:
+        return same
+    conditional.mark(response, tag)
+    return job_views(here.database, [job])[0]
+
+
+@router.post(
+    "/jobs/{reference}/cancel",
+    operation_id="cancelJob",
+    summary="Cancel a job",
+    status_code=202,
+    response_description="Cancelled if nothing of it ran; otherwise `intent` is `cancel` until its processes are gone.",
+    responses=documented(404, 409),
+)
+def cancel(reference: Reference, here: Here, actor: Actor) -> JobView:
+    with here.database.jobs() as session:
+        job = jobs.cancel(session, jobs.find(session, reference).id, actor)
+        newest = attempts.newest(session, [job.id]).get(job.id)
+        parts = newest.assignments if newest is not None else []
+        stops = [StopAssignment(part.id, part.node_name) for part in parts if part.state is AssignmentState.CLAIMED]
+    for stop in stops:
+        here.bell.publish(stop)
+    here.bell.publish(RingScheduler())
+    return job_views(here.database, [job])[0]

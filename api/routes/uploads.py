@@ -1,0 +1,129 @@
+"""Code archives: sent once under the digest of their bytes, then named by jobs.
+
+The body goes to a temporary file while it is hashed; it is examined there, and only an archive that passes is put into the
+store. A refusal leaves nothing behind.
+
+Not here: what is refused (``api.archives``), and where archives are (``api.uploads``).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path as FilePath
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from api.archives import MEDIA_TYPES, Archive, examine
+from api.body import check_media_type, read_bounded
+from api.openapi import ARCHIVE_BODY
+from api.parts import Here, guarded
+from api.problems import documented
+from api.uploads import Uploads
+from domain import limits
+from domain.errors import ErrorCode, FieldError, LockstepError
+from domain.views import UploadView
+
+router = APIRouter(prefix="/v1/uploads", tags=["uploads"], dependencies=guarded)
+
+Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the archive's bytes, in hex.")]
+
+
+@router.put(
+    "/{sha256}",
+    operation_id="putUpload",
+    summary="Send a code archive",
+    status_code=201,
+    response_description="It is kept.",
+    responses={
+        200: {"model": UploadView, "description": "It was already there."},
+        **documented(413, 415, 507),
+    },
+    openapi_extra=ARCHIVE_BODY,
+)
+async def put_upload(sha256: Digest, request: Request, response: Response, here: Here) -> UploadView:
+    check_media_type(request, MEDIA_TYPES)
+    with tempfile.TemporaryDirectory(prefix="lockstep-upload-") as folder:
+        path = FilePath(folder) / "code.tar.gz"
+        try:
+            digest = await _receive(path, read_bounded(request, limits.UPLOAD_BYTES_MAX, "a code archive"))
+            if digest != sha256:
+                raise _wrong_digest(sha256, digest)
+            archive, created = await run_in_threadpool(_keep, here.uploads, path, sha256)
+        except OSError as error:
+            raise _disk(error) from error
+    response.status_code = 201 if created else 200
+    return _view(archive, created=created)
+
+
+@router.get(
+    "/{sha256}",
+    operation_id="getUpload",
+    summary="Whether a code archive is there",
+    responses=documented(404),
+)
+def get_upload(sha256: Digest, here: Here) -> UploadView:
+    archive = here.uploads.find(sha256)
+    if archive is None:
+        raise LockstepError(
+            ErrorCode.NOT_FOUND, f"no archive {sha256} was uploaded", next_step=f"send it: PUT /v1/uploads/{sha256}"
+        )
+    return _view(archive, created=False)
+
+
+async def _receive(path: FilePath, chunks: AsyncIterator[bytes]) -> str:
+    """Write the body to ``path``; its SHA-256. Threads write and hash: a disk must not hold up other requests."""
+    hasher = hashlib.sha256()
+    with path.open("wb") as file:
+
+        def take(block: bytes) -> None:
+            hasher.update(block)
+            file.write(block)
+
+        waiting = bytearray()
+        async for chunk in chunks:
+            waiting += chunk
+            if len(waiting) >= _BLOCK_BYTES:
+                await run_in_threadpool(take, bytes(waiting))
+                waiting.clear()
+        await run_in_threadpool(take, bytes(waiting))
+    return hasher.hexdigest()
+
+
+_BLOCK_BYTES = 1024 * 1024
+
+
+def _keep(uploads: Uploads, path: FilePath, sha256: str) -> tuple[Archive, bool]:
+    present = uploads.find(sha256)
+    if present is not None:
+        return present, False
+    archive = examine(path, sha256)
+    uploads.keep(path, archive)
+    return archive, True
+
+
+def _view(archive: Archive, *, created: bool) -> UploadView:
+    return UploadView(sha256=archive.sha256, bytes=archive.bytes, files=archive.files, created=created)
+
+
+def _wrong_digest(asked: str, got: str) -> LockstepError:
+    message = f"the body's SHA-256 is {got}; expected {asked}, as in the address; nothing was kept"
+    step = "send the archive's bytes unchanged, to the address with their own digest"
+    return LockstepError(
+        ErrorCode.INVALID, message, next_step=step, fields=(FieldError("/path/sha256", message, asked, step),)
+    )
+
+
+def _disk(error: OSError) -> LockstepError:
+    """A full disk of the api or of the store; anything else about files is a defect and goes on as one."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return LockstepError(
+            ErrorCode.STORAGE_FULL,
+            "the disk for code archives is full; nothing was kept",
+            next_step="free space in the store's and the temporary folder, then send it again",
+        )
+    raise error

@@ -1,0 +1,63 @@
+"""What the api reads from its environment, checked before anything is opened.
+
+A service that guards nothing must not be reachable from elsewhere: without authentication only loopback is accepted, and
+the refusal says how to go on.
+
+Not here: making the token of ``token_file`` (``api.auth``).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from broker.settings import BrokerSettings
+from storage.settings import StorageSettings
+
+
+class Settings(StorageSettings, BrokerSettings):
+    """``LOCKSTEP_*`` of the api, beside those of the databases and the broker."""
+
+    model_config = SettingsConfigDict(env_prefix="LOCKSTEP_", frozen=True, extra="ignore")
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8470
+    """0 takes a free port; the log says which."""
+    auth: Literal["on", "off"] = "on"
+    """``off`` lets everybody in who reaches the port, and is accepted on loopback only."""
+    token_file: Path | None = None
+    """A file that keeps one valid token, made on the first start."""
+    migrate: Literal["on", "off"] = "on"
+    """Bring the databases to this version's schema before listening."""
+    timings_scale: Annotated[float, Field(gt=0, le=1_000)] = 1.0
+    """Factor on every wait of ``domain.timings``; the same for all programs."""
+    log_format: Literal["console", "json"] = "console"
+
+    @field_validator("token_file")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_absolute():
+            raise ValueError(f"an absolute path is expected, got {str(path)!r}")
+        return path
+
+    @model_validator(mode="after")
+    def _open_only_on_loopback(self) -> Self:
+        if self.auth == "off" and not is_loopback(self.host):
+            raise ValueError(
+                f"LOCKSTEP_AUTH=off would let everybody who reaches {self.host} run code on your nodes; "
+                "set LOCKSTEP_AUTH=on, or LOCKSTEP_HOST=127.0.0.1"
+            )
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach ``host``. A name other than ``localhost`` is not looked up: it may change."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

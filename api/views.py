@@ -1,0 +1,221 @@
+"""From rows to the types of ``domain.views``: the one place where a job's answer is put together.
+
+A page of jobs costs a fixed number of statements however many jobs are on it: ``Around`` loads what lies around them all
+at once.
+
+Not here: which rows (``storage``), and which requests (``api.routes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from domain.lifecycle import JobState
+from domain.outcomes import Outcome
+from domain.plan import BatchPlan
+from domain.views import (
+    AttemptView,
+    CheckpointView,
+    DeviceView,
+    EventView,
+    JobView,
+    NodeView,
+    Progress,
+    QueuePlace,
+)
+from storage import attempts, series
+from storage.database import Database
+from storage.series_tables import ProgressRow
+from storage.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
+
+NOT_LOOKED_AT: Final = "the scheduler has not looked at it yet"
+Value = float | str
+"""As JSON carries it: non-finite ones are strings."""
+THROUGHPUT: Final = "throughput/samples_per_second"
+
+
+@dataclass(frozen=True)
+class Around:
+    """What belongs to some jobs and lies in other tables, by job id."""
+
+    attempts: Mapping[str, AttemptRow] = field(default_factory=dict)
+    """The newest of each."""
+    progress: Mapping[str, ProgressRow] = field(default_factory=dict)
+    latest: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    """Newest value of each series."""
+
+    @classmethod
+    def load(cls, database: Database, jobs: Sequence[JobRow]) -> Around:
+        # A job that was never placed has nothing around it; most of a long queue is like that.
+        ids = [job.id for job in jobs if job.attempt_count]
+        if not ids:
+            return cls()
+        with database.read_jobs() as session:
+            newest = attempts.newest(session, ids)
+        with database.read_series() as session:
+            return cls(newest, series.progress(session, ids), series.latest(session, ids))
+
+
+def job_views(database: Database, jobs: Sequence[JobRow]) -> list[JobView]:
+    """Views of jobs, in their order."""
+    around = Around.load(database, jobs)
+    return [job_view(job, around) for job in jobs]
+
+
+def job_view(job: JobRow, around: Around, *, waits_because: str = NOT_LOOKED_AT) -> JobView:
+    """One job.
+
+    Parameters
+    ----------
+    job : JobRow
+    around : Around
+    waits_because : str
+        Why the job waits, where the scheduler has not said it yet.
+    """
+    plan = None if job.plan is None else BatchPlan.model_validate(job.plan)
+    attempt = around.attempts.get(job.id)
+    waits = (job.wait_reason or waits_because) if job.state is JobState.QUEUED else None
+    return JobView(
+        id=job.id,
+        name=job.name,
+        project=job.project,
+        kind=_kind(job.kind),
+        state=job.state,
+        reason=waits or job.reason,
+        spec=job.document,
+        plan=plan,
+        plan_sentence=None if plan is None else plan.sentence(),
+        progress=_progress(job, plan, around),
+        attempt=None if attempt is None else attempt_view(attempt),
+        queue=None
+        if waits is None or job.wait_position is None
+        else QueuePlace(position=job.wait_position, reason=waits),
+        intent=job.intent,
+        outcome=None if job.outcome is None else Outcome.model_validate(job.outcome),
+        priority=job.priority,
+        labels=job.labels,
+        created_at=moment(job.created_at),
+        started_at=_moment_or_none(job.started_at),
+        finished_at=_moment_or_none(job.finished_at),
+        version=job.version,
+    )
+
+
+def job_tag(job: JobRow, progress: ProgressRow | None) -> tuple[object, ...]:
+    """What a job's entity tag is made of: either number changes whenever its answer may."""
+    return job.id[-12:], job.version, 0 if progress is None else progress.seq
+
+
+def _progress(job: JobRow, plan: BatchPlan | None, around: Around) -> Progress | None:
+    row = around.progress.get(job.id)
+    if row is None or not row.attempt:
+        return None  # nothing, or log lines only
+    latest = around.latest.get(job.id, {})
+    steps = None if plan is None else plan.steps
+    fraction = None if not steps else min(1.0, row.step / steps)
+    return Progress(
+        step=row.step,
+        steps=steps,
+        samples=None if plan is None else row.step * plan.batch_size,
+        fraction=fraction,
+        eta_seconds=_eta_seconds(row, plan, latest) if job.state is JobState.RUNNING else None,
+        latest=dict(latest),
+    )
+
+
+def _eta_seconds(row: ProgressRow, plan: BatchPlan | None, latest: Mapping[str, Value]) -> float | None:
+    """Seconds left at the present speed; at the attempt's mean speed where the present one is not reported."""
+    if plan is None or plan.steps is None:
+        return None
+    steps_left = max(0, plan.steps - row.step)
+    samples_per_second = latest.get(THROUGHPUT)
+    # A string is a value that is not finite.
+    if isinstance(samples_per_second, float) and samples_per_second > 0:
+        return steps_left * plan.batch_size / samples_per_second
+    if row.time is None or row.first_time is None or row.first_step is None:
+        return None
+    seconds = row.time - row.first_time
+    steps = row.step - row.first_step
+    return steps_left * seconds / steps if steps > 0 and seconds > 0 else None
+
+
+def attempt_view(attempt: AttemptRow) -> AttemptView:
+    return AttemptView(
+        number=attempt.number,
+        state=attempt.state,
+        nodes=attempt.nodes,
+        world_size=attempt.world_size,
+        outcome=None if attempt.outcome is None else Outcome.model_validate(attempt.outcome),
+        created_at=moment(attempt.created_at),
+        running_at=_moment_or_none(attempt.running_at),
+        ended_at=_moment_or_none(attempt.ended_at),
+    )
+
+
+def event_view(event: EventRow) -> EventView:
+    return EventView(
+        id=event.id,
+        at=moment(event.at),
+        kind=event.kind,
+        attempt=event.attempt,
+        actor=event.actor,
+        message=event.message,
+        data=event.data,
+    )
+
+
+def checkpoint_view(checkpoint: CheckpointRow) -> CheckpointView:
+    return CheckpointView(
+        step=checkpoint.step,
+        attempt=checkpoint.attempt,
+        bytes=checkpoint.bytes,
+        sha256=checkpoint.sha256,
+        final=checkpoint.final,
+        created_at=moment(checkpoint.created_at),
+        location=checkpoint.location,
+    )
+
+
+def node_view(node: NodeRow, *, now: float, lease_seconds: float) -> NodeView:
+    """One node; ``now`` is the database's clock, as is the time it was last heard."""
+    devices = [device for device in node.devices if device.present]
+    return NodeView(
+        name=node.name,
+        state=node_state(node, now=now, lease_seconds=lease_seconds),
+        seen_at=moment(node.seen_at),
+        devices=[
+            DeviceView(
+                index=device.index,
+                kind="cuda" if device.kind == "cuda" else "cpu",
+                type=device.type,
+                memory_bytes=device.memory_bytes,
+                job_id=device.job_id,
+            )
+            for device in devices
+        ],
+        devices_free=sum(device.free for device in devices),
+        version=node.version,
+    )
+
+
+def node_state(node: NodeRow, *, now: float, lease_seconds: float) -> Literal["ready", "draining", "lost"]:
+    """A node that was silent for a lease is lost, draining or not: what ran there is being placed elsewhere."""
+    if now - node.seen_at > lease_seconds:
+        return "lost"
+    return "draining" if node.draining else "ready"
+
+
+def moment(seconds: float) -> datetime:
+    """Seconds since the epoch as RFC 3339 shows them: UTC."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _moment_or_none(seconds: float | None) -> datetime | None:
+    return None if seconds is None else moment(seconds)
+
+
+def _kind(kind: str) -> Literal["train", "script"]:
+    return "train" if kind == "train" else "script"

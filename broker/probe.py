@@ -1,0 +1,22 @@
+"""Whether the broker answers, for a health page.
+
+Not here: deciding anything by it. Nothing of the service waits for the broker.
+"""
+
+from __future__ import annotations
+
+from broker.app import TRANSPORT, make_app
+from broker.queues import CONTROL
+
+
+def answers(broker_url: str, *, seconds_max: float = 1.0) -> bool:
+    """Ask the broker for one answer, on a connection of its own, waiting at most about ``seconds_max``."""
+    options = {**TRANSPORT, "socket_timeout": seconds_max, "socket_connect_timeout": seconds_max}
+    app = make_app(broker_url, queue=CONTROL)
+    try:
+        with app.connection_for_write(transport_options=options) as connection:
+            return bool(connection.default_channel.client.ping())
+    except Exception:  # noqa: BLE001 -- whatever it was, there was no answer
+        return False
+    finally:
+        app.close()

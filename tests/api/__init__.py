@@ -1,0 +1,1 @@
+"""The HTTP API on both databases, with a broker that is not there."""

@@ -1,0 +1,162 @@
+"""What a code archive may hold: each way out of its folder is refused by name, each bomb early."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from api import archives
+from domain import limits
+from domain.errors import ErrorCode, LockstepError
+from tests.api.archives import code, link, member, packed
+
+
+def examine(tmp_path: Path, archive: bytes) -> archives.Archive:
+    path = tmp_path / "code.tar.gz"
+    path.write_bytes(archive)
+    return archives.examine(path, "0" * 64)
+
+
+def refusal(tmp_path: Path, archive: bytes) -> LockstepError:
+    with pytest.raises(LockstepError) as caught:
+        examine(tmp_path, archive)
+    return caught.value
+
+
+def test_an_honest_folder_with_links_inside_it_is_accepted(tmp_path: Path) -> None:
+    archive = packed(
+        member("./", b"", type=tarfile.DIRTYPE),
+        member("./train.py", b"x" * 10),
+        member("pkg/__init__.py", b"y" * 5),
+        member("pkg/deep/data.txt", b""),
+        link("pkg/deep/up.py", "../../train.py"),
+        link("latest", "pkg"),
+        link("copy.py", "train.py", tarfile.LNKTYPE),
+    )
+    found = examine(tmp_path, archive)
+    assert found.files == 3
+    assert found.unpacked_bytes == 15
+    assert found.bytes == len(archive)
+    assert found.top_level == ["copy.py", "latest", "pkg", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (member("../evil.py"), "'../evil.py' leads out of the archive's folder"),
+        (member("a/../../evil.py"), "'a/../../evil.py' leads out of the archive's folder"),
+        (member("/etc/cron.d/evil"), "'/etc/cron.d/evil' has an absolute path"),
+        (link("evil", "/etc"), "'evil' links to '/etc', out of the archive's folder"),
+        (link("a/evil", "../../x"), "'a/evil' links to '../../x', out of the archive's folder"),
+        (link("evil", "a/../../x"), "'evil' links to 'a/../../x', out of the archive's folder"),
+        (link("evil", "/etc/passwd", tarfile.LNKTYPE), "has an absolute path"),
+        (link("evil", "../passwd", tarfile.LNKTYPE), "leads out of the archive's folder"),
+        (link("evil", "nowhere", tarfile.LNKTYPE), "hard link to 'nowhere', which is no file of the archive"),
+        (member("disk", b"", type=tarfile.BLKTYPE), "'disk' is a device"),
+        (member("tty", b"", type=tarfile.CHRTYPE), "'tty' is a device"),
+        (member("pipe", b"", type=tarfile.FIFOTYPE), "'pipe' is a named pipe"),
+        (member("x" * 2_000), "has a path of more than 1024 characters"),
+    ],
+    ids=lambda value: value[0].name[:20] if isinstance(value, tuple) else "",
+)
+def test_a_member_that_could_do_harm_is_refused_by_name(
+    tmp_path: Path, bad: tuple[tarfile.TarInfo, bytes], says: str
+) -> None:
+    error = refusal(tmp_path, packed(member("train.py"), bad))
+    assert error.code is ErrorCode.INVALID
+    assert says in error.message
+    assert error.message.endswith("nothing was kept")
+    assert "lockstep submit --code DIR" in error.next_step
+
+
+def test_a_path_through_a_link_is_refused_although_its_text_looks_harmless(tmp_path: Path) -> None:
+    through = packed(member("d/f.py"), link("d/up", ".."), link("out", "d/up/../x"))
+    assert "leads through another link" in refusal(tmp_path, through).message
+
+
+def test_a_member_behind_a_link_is_refused_whatever_their_order(tmp_path: Path) -> None:
+    for members in (
+        (link("d", "elsewhere"), member("d/f.py"), member("elsewhere/g.py")),
+        (member("elsewhere/g.py"), member("d/f.py"), link("d", "elsewhere")),
+    ):
+        assert "'d/f.py' lies behind a symbolic link" in refusal(tmp_path, packed(*members)).message
+
+
+def test_what_is_accepted_unpacks_inside_its_folder_and_nowhere_else(tmp_path: Path) -> None:
+    archive = packed(member("a/train.py"), link("a/here", "."), link("b", "a/train.py"))
+    examine(tmp_path, archive)
+    into = tmp_path / "into"
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+        tar.extractall(into, filter="data")
+    assert all(path.resolve().is_relative_to(into) for path in into.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not an archive at all",
+        gzip.compress(b"no tar inside" * 100),
+        code()[:60],
+        code()[:-1],
+        gzip.compress(b"x" * 512 + b"\0" * 512),
+    ],
+    ids=["empty", "text", "no tar", "cut short", "one byte short", "bad header"],
+)
+def test_bytes_that_are_no_archive_are_refused(tmp_path: Path, body: bytes) -> None:
+    error = refusal(tmp_path, body)
+    assert error.code is ErrorCode.INVALID
+    assert "tar archive compressed with gzip" in error.message
+
+
+def test_an_archive_without_files_is_refused(tmp_path: Path) -> None:
+    empty = packed(member("only/folders", b"", type=tarfile.DIRTYPE))
+    assert "holds no file" in refusal(tmp_path, empty).message
+
+
+def test_a_bomb_is_stopped_by_what_its_members_say_before_it_is_decompressed(tmp_path: Path) -> None:
+    liar = tarfile.TarInfo("zeros")
+    liar.size = 40 * limits.UPLOAD_UNPACKED_BYTES_MAX
+    archive = gzip.compress(liar.tobuf() + b"\0" * 10_000)
+    started = time.monotonic()
+    error = refusal(tmp_path, archive)
+    assert error.code is ErrorCode.TOO_LARGE
+    assert "unpacks to more than 1024 MiB" in error.message
+    assert time.monotonic() - started < 2
+
+
+def test_a_huge_header_is_refused_without_taking_it_into_memory(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("long")
+    header.type = tarfile.XHDTYPE
+    header.size = 64 * 1024 * 1024
+    archive = gzip.compress(header.tobuf() + b"\0" * header.size, compresslevel=1)
+    tracemalloc.start()
+    try:
+        error = refusal(tmp_path, archive)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "header of the archive is larger than 1 MiB" in error.message
+    assert peak < 8 * 1024 * 1024
+
+
+def test_a_chain_of_headers_and_a_negative_size_end(tmp_path: Path) -> None:
+    chained = tarfile.TarInfo("x")
+    chained.type = tarfile.GNUTYPE_LONGNAME
+    refusal(tmp_path, gzip.compress(chained.tobuf() * 5_000))
+    negative = tarfile.TarInfo("x")
+    negative.size = -1024
+    refusal(tmp_path, gzip.compress(negative.tobuf(tarfile.GNU_FORMAT) * 3))
+
+
+def test_too_many_members_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "UPLOAD_FILES_MAX", 3)
+    error = refusal(tmp_path, code(["a.py", "b.py", "c.py", "d.py"]))
+    assert error.code is ErrorCode.TOO_LARGE
+    assert "more than 3 members" in error.message
