@@ -10,6 +10,7 @@ Not here: what a reason means for the job (``domain.outcomes``).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -22,10 +23,8 @@ from typing import Final
 import torch
 
 from domain import limits
+from domain.attempt import ERRORS
 from domain.outcomes import Reason
-
-ERRORS: Final = "errors"
-"""Folder of the rank error files, in the attempt's folder."""
 
 _STORAGE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 _COLLECTIVE: Final = re.compile(
@@ -87,7 +86,8 @@ def write_error(folder: Path, rank: int, error: BaseException, *, step: int) -> 
         "time": time.time(),
     }
     target = folder / ERRORS / f"rank{rank}.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(document))
-    temporary.replace(target)
+    with contextlib.suppress(OSError):  # On a full disk the launcher still has the exit code and the log.
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(document))
+        temporary.replace(target)

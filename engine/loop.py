@@ -12,7 +12,6 @@ Not here: how a rank starts and fails (``engine.__main__``).
 from __future__ import annotations
 
 import math
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from engine.loader import Batches, Length, RankBatch, SeededItems
 from engine.optimizer import Optimizer
 from engine.ranks import Ranks
 from engine.report import StepReport
+from engine.state import TrainingState, restore_model, restore_optimizer
 from engine.step import GradientStep
 from engine.task import Task
 from engine.telemetry import Telemetry
@@ -109,9 +109,11 @@ class Trainer:
             dataset_size=self._dataset_size,
             batch_size=self.plan.batch_size,
         )
-        state = self._restored_state()
+        self._state = TrainingState(self.folder, train, self.plan, ranks, self._telemetry, samples=self._dataset_size)
+        state = self._state.restored(steps=self._length.steps, goes_on=self._goes_on)
         if state is not None:
-            self._restore_model(state)
+            self.steps_done = state["step"]
+            restore_model(self._model, state)
         masked = self.task.collate([SeededItems(self._dataset, train.seed)[0, 0]])
         self._gradient = GradientStep(
             self.task, self._model, ranks, seed=train.seed, bucket_cap_mb=train.strategy.bucket_cap_mb
@@ -119,7 +121,7 @@ class Trainer:
         self._gradient.warm_up(masked)
         self._optimizer = Optimizer(train, self.task, self._model, steps=self._length.steps)
         if state is not None:
-            self._restore_optimizer(state)
+            restore_optimizer(self._optimizer.inner, state)
         self._control = Control(ranks, len(self._gradient.terms))
         self._batches = self._open_batches(masked)
         self._announce()
@@ -220,6 +222,7 @@ class Trainer:
         if report.counted:
             report.norm = optimizer.norm() if due or self.train.clip_grad_norm is not None else None
             optimizer.update(batch.step, report.norm)
+        report.leave_device()
         optimizer.discard_gradient()
         timeline.mark("optimizer")
         self.steps_done = report.step
@@ -313,99 +316,7 @@ class Trainer:
         if not self.ranks.first:
             return
         final = self.steps_done == self._length.steps
-        state = {
-            "model": self._model.state_dict(),
-            "optimizer": self._optimizer.inner.state_dict(),
-            "identity": self._identity(),
-            "layout": self._layout(),
-        }
-        saved = checkpoint.save(
-            self.folder / attempt.CHECKPOINTS, self.steps_done, state, keep_last=self.train.checkpoint.keep_last
-        )
-        self._saved = saved
-        self._telemetry.event(
-            "checkpoint",
-            step=saved.step,
-            folder=saved.folder.name,
-            bytes=saved.size_bytes,
-            sha256=saved.sha256,
-            final=final,
-        )
-
-    def _identity(self) -> dict[str, Any]:
-        """What decides which samples a step holds: a checkpoint of another identity is at another place in the data."""
-        return {"batch_size": self.plan.batch_size, "seed": self.train.seed, "samples": self._dataset_size}
-
-    def _layout(self) -> dict[str, Any]:
-        """What the last bits of a result depend on: resuming in the same layout is exact."""
-        return {
-            "world_size": self.plan.world_size,
-            "micro_batch_size": self.plan.micro_batch_size,
-            "threads": torch.get_num_threads(),
-            "device": self.ranks.device.type,
-            "torch": str(torch.__version__),
-            "machine": platform.machine(),
-        }
-
-    def _restored_state(self) -> dict[str, Any] | None:
-        """The state to go on from, on every rank; None at a fresh start. All ranks must call this."""
-        found = self.ranks.from_first(self._find_checkpoint() if self.ranks.first else None)
-        if found is None:
-            return None
-        state = checkpoint.load(found)
-        wrong = [
-            f"{name} {state['identity'].get(name)!r}, now {value!r}"
-            for name, value in self._identity().items()
-            if state["identity"].get(name) != value
-        ]
-        if wrong:
-            raise EngineError(
-                Reason.BAD_SPEC, f"the checkpoint {found.name} belongs to another run: {'; '.join(wrong)}"
-            )
-        self.steps_done = int(state["step"])
-        if self.steps_done > self._length.steps:
-            raise EngineError(
-                Reason.BAD_SPEC,
-                f"the checkpoint is at step {self.steps_done}, but the run has only {self._length.steps}",
-            )
-        exact = state["layout"] == self._layout()
-        source = found.relative_to(self.folder).as_posix()
-        self._telemetry.event("resumed", step=self.steps_done, exact=exact, **{"from": source})
-        return state
-
-    def _find_checkpoint(self) -> Path | None:
-        """The checkpoint to go on from, verified. Rank 0 only: one reader's verdict holds for all."""
-        resume = self.folder / attempt.RESUME
-        if resume.is_dir():
-            try:
-                checkpoint.verify(resume)
-            except checkpoint.DamagedCheckpointError as error:
-                self._telemetry.event("checkpoint_skipped", folder=attempt.RESUME, why=str(error))
-                raise EngineError(Reason.STORAGE, f"the checkpoint to resume from is damaged: {error}") from error
-            return resume
-        if not self._goes_on:
-            return None
-        for folder in checkpoint.complete(self.folder / attempt.CHECKPOINTS):
-            try:
-                checkpoint.verify(folder)
-            except checkpoint.DamagedCheckpointError as error:
-                self._telemetry.event("checkpoint_skipped", folder=folder.name, why=str(error))
-                self._telemetry.say(f"warning: checkpoint {folder.name} is damaged and skipped: {error}")
-            else:
-                return folder
-        return None
-
-    def _restore_model(self, state: dict[str, Any]) -> None:
-        try:
-            self._model.load_state_dict(state["model"])
-        except RuntimeError as error:
-            raise EngineError(Reason.BAD_SPEC, f"the checkpoint does not fit the model: {error}") from error
-
-    def _restore_optimizer(self, state: dict[str, Any]) -> None:
-        try:
-            self._optimizer.inner.load_state_dict(state["optimizer"])
-        except (ValueError, KeyError) as error:
-            raise EngineError(Reason.BAD_SPEC, f"the checkpoint does not fit the optimizer: {error}") from error
+        self._saved = self._state.save(self.steps_done, self._model, self._optimizer.inner, final=final)
 
 
 def _length(dataset: Dataset[Any], split: str) -> int:

@@ -75,8 +75,8 @@ class Replicas:
         self._objective = objective
         self._ddp: DistributedDataParallel | None = None
         if ranks.world_size > 1:
-            # forward_sync_buffers: evaluation and checkpoints use rank 0's buffers anyway, and a broadcast per step
-            # would be a collective that the contract does not count. Buffers are still equal at the start.
+            # forward_sync_buffers: a broadcast of rank 0's buffers in every step would be one more collective, and
+            # right for no rank's running statistics. Buffers are still made equal here, at the start.
             self._ddp = DistributedDataParallel(
                 objective,
                 process_group=ranks.device_group,

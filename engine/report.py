@@ -1,7 +1,8 @@
 """From what a step left behind to its line in the spool.
 
-On the CPU a step is reported at its end. On CUDA its values are still on the device then, so it is reported when the
-next step has been launched: reading them waits for a step that is over, never for the one that is running.
+On the CPU a step is reported at its end. On CUDA its values are still on the device then: their copy to the host is
+queued behind the step, and it is reported when the next step has been launched. Reading waits for that copy alone; a
+plain ``.item()`` would wait for everything queued since, the running step included.
 
 Not here: the files (``engine.telemetry``), the marks (``engine.timeline``).
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from engine.replicas import WHOLE
@@ -37,6 +39,16 @@ class StepReport:
     norm: Tensor | None = None
     line: Line | None = None
     evaluated: dict[str, float] = field(default_factory=dict)
+    _copied: torch.cuda.Event | None = None
+
+    def leave_device(self) -> None:
+        """Queue the copy of the values to the host. Once per step, when the norm is there too."""
+        if not self.sums.is_cuda:
+            return
+        self.sums = _copy(self.sums)
+        self.norm = _copy(self.norm) if self.norm is not None else None
+        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copied.record()
 
     @property
     def counted(self) -> bool:
@@ -45,6 +57,7 @@ class StepReport:
 
     def losses(self) -> dict[str, float]:
         """Weighted mean of each term over the whole batch; terms without weight are left out."""
+        self._wait()
         sums: list[float] = self.sums.tolist()
         return {
             term: total / divisor
@@ -63,6 +76,7 @@ class StepReport:
         loss = self.loss()
         if loss is not None:
             values["train/loss"] = loss
+        self._wait()
         if self.norm is not None:
             values["train/grad_norm"] = float(self.norm)
         if self.terms == (WHOLE,):
@@ -85,3 +99,12 @@ class StepReport:
             if self.unit == "tokens" and len(self.divisors) == 1:
                 values["throughput/tokens_per_second"] = self.divisors[0] / training
         return values
+
+    def _wait(self) -> None:
+        if self._copied is not None:
+            self._copied.synchronize()
+
+
+def _copy(value: Tensor) -> Tensor:
+    # Page-locked, because only then does the copy run behind the step instead of waiting for it.
+    return torch.empty(value.shape, dtype=value.dtype, pin_memory=True).copy_(value, non_blocking=True)

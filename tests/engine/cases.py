@@ -1,0 +1,96 @@
+"""What the ranks of the pool are asked to do: train a toy through the engine, and tell what they saw from outside.
+
+Gradients and rates are taken from torch's own hook before each optimizer step, so no part of the engine has to report
+on itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from domain.plan import BatchPlan, accumulation_steps, ceil_div
+from domain.spec import Train
+from engine.loop import Trainer
+from engine.ranks import Ranks
+from tests.engine.toy import Toy, toy_task
+
+
+@dataclass
+class Seen:
+    """What one rank saw of one run."""
+
+    steps_done: int = 0
+    stopped: bool = False
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    gradients: list[dict[str, torch.Tensor]] = field(default_factory=list)
+    """Before each optimizer step, as the optimizer gets them."""
+    rates: list[float] = field(default_factory=list)
+    slots: list[list[int]] = field(default_factory=list)
+    """Ids of every micro-batch, the warm-up's left out."""
+    left_over: list[str] = field(default_factory=list)
+    """Parameters that still had a gradient at the end."""
+    all_reduces: int = 0
+    """Counted by torch's profiler, if asked for."""
+
+
+def train(
+    ranks: Ranks,
+    toy: Toy,
+    settings: dict[str, Any],
+    folder: Path,
+    mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
+    count: bool = False,
+) -> Seen:
+    """One run of the engine on these ranks."""
+    plan, spec = planned(settings, ranks.world_size)
+    folder.mkdir(parents=True, exist_ok=True)
+    task = toy_task(toy, folder)
+    seen = Seen()
+    trainer = Trainer(spec, plan, task, ranks, folder)
+
+    def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        names = {id(parameter): name for name, parameter in task.built.named_parameters()}
+        seen.rates.append(optimizer.param_groups[0]["lr"])
+        seen.gradients.append(
+            {
+                names[id(p)]: p.grad.clone()
+                for group in optimizer.param_groups
+                for p in group["params"]
+                if p.grad is not None
+            }
+        )
+
+    hook = register_optimizer_step_pre_hook(look)
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) if count else None
+    try:
+        with mutate() if mutate is not None else contextlib.nullcontext():
+            if profiler is not None:
+                with profiler:
+                    ending = trainer.run()
+                seen.all_reduces = sum(e.count for e in profiler.key_averages() if e.key == "gloo:all_reduce")
+            else:
+                ending = trainer.run()
+    finally:
+        hook.remove()
+    seen.steps_done, seen.stopped = ending.steps_done, ending.stopped
+    seen.weights = {name: value.detach().clone() for name, value in task.built.state_dict().items()}
+    seen.slots = task.slots[2:]
+    seen.left_over = [name for name, parameter in task.built.named_parameters() if parameter.grad is not None]
+    return seen
+
+
+def planned(settings: dict[str, Any], world_size: int) -> tuple[BatchPlan, Train]:
+    spec = Train.model_validate({"task": "causal_lm", "task_args": {}, **settings})
+    micro = min(spec.batch.micro_size, ceil_div(spec.batch.size, world_size))
+    steps = accumulation_steps(spec.batch.size, micro, world_size)
+    plan = BatchPlan(
+        batch_size=spec.batch.size, micro_batch_size=micro, accumulation_steps=steps, world_size=world_size
+    )
+    return plan, spec

@@ -1,0 +1,126 @@
+"""Wrong rules, swapped into the engine: each must make the check of its contract item fail."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+from engine.optimizer import Optimizer
+from engine.replicas import Objective, Replicas, as_terms
+from engine.step import GradientStep
+
+
+def _means(slots: Any) -> Any:
+    """Each micro-batch's own mean, divided by a number of slots: how most loops do it."""
+
+    def forward(self: Objective, batch: Any, scales: Any, *, penalize: bool) -> Any:
+        sums = as_terms(self.task.loss(self.model, batch))
+        weight = self.task.weight(batch)
+        factor = 1.0 / (max(float(weight), 1.0) * slots(self)) if scales is not None else 0.0
+        return sum(sums.values()) * factor, {name: term.detach() for name, term in sums.items()}
+
+    return forward
+
+
+@contextlib.contextmanager
+def mean_of_means() -> Iterator[None]:
+    """Divide by the number of slots that this batch has."""
+    accumulate = GradientStep.accumulate
+
+    def noting(self: GradientStep, batch: Any, *rest: Any) -> Any:
+        Objective.slots = len(batch.slots)
+        return accumulate(self, batch, *rest)
+
+    with (
+        mock.patch.object(GradientStep, "accumulate", noting),
+        mock.patch.object(Objective, "slots", 1, create=True),
+        mock.patch.object(Objective, "forward", _means(lambda objective: objective.slots)),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def divide_by_nominal_slots() -> Iterator[None]:
+    """Divide by the number of slots that a full batch has, K, also in the ragged last batch."""
+    accumulate = GradientStep.accumulate
+
+    def noting(self: GradientStep, batch: Any, *rest: Any) -> Any:
+        Objective.slots = max(Objective.slots, len(batch.slots))
+        return accumulate(self, batch, *rest)
+
+    with (
+        mock.patch.object(GradientStep, "accumulate", noting),
+        mock.patch.object(Objective, "slots", 1, create=True),
+        mock.patch.object(Objective, "forward", _means(lambda objective: objective.slots)),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def schedule_counts_every_rank() -> Iterator[None]:
+    """Step the schedule once per rank, W times per optimizer step."""
+    rate = Optimizer.rate
+
+    def faster(self: Optimizer, step: int) -> float:
+        return rate(self, step * 2)
+
+    with mock.patch.object(Optimizer, "rate", faster):
+        yield
+
+
+@contextlib.contextmanager
+def forward_outside_no_sync() -> Iterator[None]:
+    """Run forward in sync mode and only backward inside no_sync: DDP reads the flag in forward."""
+    call = Replicas.__call__
+
+    def forward(self: Replicas, *arguments: Any, **options: Any) -> Any:
+        ddp = self._ddp
+        if ddp is None:
+            return call(self, *arguments, **options)
+        before, ddp.require_backward_grad_sync = ddp.require_backward_grad_sync, True
+        try:
+            return call(self, *arguments, **options)
+        finally:
+            ddp.require_backward_grad_sync = before
+
+    with mock.patch.object(Replicas, "__call__", forward):
+        yield
+
+
+@contextlib.contextmanager
+def loss_of_rank_0() -> Iterator[None]:
+    """Log what rank 0 saw in its last slot."""
+    stacked = GradientStep._stacked
+
+    def last_only(self: GradientStep, sums: Any) -> torch.Tensor:
+        return stacked(self, sums) if self._ranks.first else stacked(self, sums) * 0.0
+
+    with mock.patch.object(GradientStep, "_stacked", last_only):
+        yield
+
+
+@contextlib.contextmanager
+def optimizer_not_restored() -> Iterator[None]:
+    with mock.patch("engine.loop.restore_optimizer"):
+        yield
+
+
+@contextlib.contextmanager
+def model_not_restored() -> Iterator[None]:
+    with mock.patch("engine.loop.restore_model"):
+        yield
+
+
+@contextlib.contextmanager
+def penalty_in_every_slot() -> Iterator[None]:
+    forward = Objective.forward
+
+    def every(self: Objective, batch: Any, scales: Any, *, penalize: bool) -> Any:
+        return forward(self, batch, scales, penalize=True)
+
+    with mock.patch.object(Objective, "forward", every):
+        yield

@@ -1,0 +1,148 @@
+"""A small task whose every sample and weight a test can work out by itself.
+
+Item i is a function of i: features, targets, and a mask that counts between none and all of its positions. A sample
+carries its id, and the task notes the ids of every micro-batch it is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from engine.task import Task
+
+POSITIONS = 5
+FEATURES = 3
+
+
+@dataclass(frozen=True)
+class Toy:
+    """What makes one toy task, for both the engine and the reference."""
+
+    items: int = 40
+    double: bool = True
+    weigh: str = "tokens"
+    """``tokens``: unmasked positions. ``samples``. ``terms``: a dict with both."""
+    masked: str = "some"
+    """``some``: item i has i mod (positions + 1) unmasked positions. ``all``: none has any. ``odd``: odd items have none."""
+    penalty: float = 0.0
+    buffer: bool = False
+    noise: bool = False
+    """Whether an item has random noise drawn from the generator that the loader seeds."""
+    dropout: float = 0.0
+    stop_after: int | None = None
+    """Ask for a stop after this many fetched items."""
+    log_items: str | None = None
+    """File that gets one line per fetched item."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float64 if self.double else torch.float32
+
+
+def item(toy: Toy, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(id, features (T, F), targets (T,), mask (T,)) of one item."""
+    generator = torch.Generator().manual_seed(1000 + index)
+    x = torch.randn(POSITIONS, FEATURES, dtype=toy.dtype, generator=generator)
+    y = torch.randn(POSITIONS, dtype=toy.dtype, generator=generator)
+    count = index % (POSITIONS + 1)
+    if toy.masked == "all" or (toy.masked == "odd" and index % 2):
+        count = 0
+    mask = (torch.arange(POSITIONS) < count).to(toy.dtype)
+    return torch.tensor(index), x, y, mask
+
+
+class Items(Dataset[Any]):
+    def __init__(self, toy: Toy, folder: Path | None):
+        self.toy, self.folder, self.fetched = toy, folder, 0
+
+    def __len__(self) -> int:
+        return self.toy.items
+
+    def __getitem__(self, index: int) -> Any:
+        self.fetched += 1
+        if self.toy.log_items is not None:
+            with Path(self.toy.log_items).open("a") as file:
+                file.write(f"{index}\n")
+        if self.toy.stop_after is not None and self.fetched == self.toy.stop_after and self.folder is not None:
+            (self.folder / "stop").touch()
+        found = item(self.toy, index)
+        if self.toy.noise:
+            found = (found[0], found[1] + torch.rand(1, dtype=self.toy.dtype), *found[2:])
+        return found
+
+
+class Net(nn.Module):
+    """Two layers and a scale that is used twice, so that gradients add up inside one backward too."""
+
+    def __init__(self, toy: Toy):
+        super().__init__()
+        self.hidden = nn.Linear(FEATURES, 4)
+        self.out = nn.Linear(4, 1)
+        self.scale = nn.Parameter(torch.ones(1))
+        self.dropout = nn.Dropout(toy.dropout)
+        if toy.buffer:
+            self.register_buffer("calls", torch.zeros(1))
+        self.to(toy.dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and hasattr(self, "calls"):
+            self.calls += 1
+        hidden = torch.tanh(self.scale * self.hidden(x))
+        return self.scale * self.out(self.dropout(hidden)).squeeze(-1)
+
+    def size(self) -> Tensor:
+        """A method of the model that is not forward, as a task may call."""
+        return (self.out.weight**2).sum()
+
+
+def initial(toy: Toy) -> Net:
+    """The model before training: the same for the engine and the reference."""
+    torch.manual_seed(7)
+    return Net(toy)
+
+
+class ToyTask(Task):
+    def __init__(self, toy: Toy, folder: Path | None = None):
+        self.toy, self.folder = toy, folder
+        self.slots: list[list[int]] = []
+        """Ids of every micro-batch of the training loss, the two masked warm-up passes first."""
+
+    def model(self) -> nn.Module:
+        self.built = initial(self.toy)
+        return self.built
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        return Items(self.toy, self.folder)
+
+    def weight(self, batch: Any) -> float | dict[str, float]:
+        tokens, samples = float(batch[3].sum()), float(len(batch[0]))
+        return {"tokens": tokens, "samples": samples, "terms": {"fit": tokens, "mean": samples}}[self.toy.weigh]
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor | dict[str, Tensor]:
+        ids, x, y, mask = batch
+        if model.training:
+            self.slots.append(ids.tolist())
+        fit = ((model(x) - y) ** 2 * mask).sum()
+        if self.toy.weigh == "terms":
+            return {"fit": fit, "mean": (model(x).mean(1) ** 2).sum() * 0.5}
+        return fit
+
+    def _penalty(self, model: nn.Module) -> Tensor:
+        return self.toy.penalty * model.size()
+
+
+class PenalizedToyTask(ToyTask):
+    """With a penalty, which must be a method of the class for the engine to see it."""
+
+    def penalty(self, model: nn.Module) -> Tensor:
+        return self._penalty(model)
+
+
+def toy_task(toy: Toy, folder: Path | None = None) -> ToyTask:
+    return PenalizedToyTask(toy, folder) if toy.penalty else ToyTask(toy, folder)
