@@ -1,0 +1,16 @@
+"""The node agent as a process, with the launcher that its command line names."""
+
+from __future__ import annotations
+
+import sys
+
+from worker import logs, service
+from worker.settings import Settings
+
+if __name__ == "__main__":
+    settings = Settings()
+    logs.configure(settings.log_format)
+    if sys.argv[1:]:
+        service.run(settings, launcher_command=sys.argv[1:])
+    else:
+        service.run(settings)

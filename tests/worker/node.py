@@ -1,0 +1,188 @@
+"""A node agent process for a test, and the part of the control plane that it answers to: placing, and looking."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from domain.reading import read_spec
+from domain.timings import Timings
+from domain.views import LogLine, SeriesView
+from storage import attempts, events, jobs, logs, nodes, series
+from storage.database import Database
+from storage.tables import AssignmentRow, AttemptRow, JobRow
+from worker import identity
+from worker.identity import Census
+
+HERE = Path(__file__).parent
+FAKE_LAUNCHER = [sys.executable, str(HERE / "fake_launcher.py")]
+NAME = "node-under-test"
+SCALE = 0.1
+"""Heartbeat 0.5 s, fence 5 s, lease 6 s, grace 0.5 s."""
+T = TypeVar("T")
+
+
+def until(ask: Callable[[], T | None], seconds: float = 20.0, what: str = "") -> T:
+    """Ask until the answer is true; fail after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = ask()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or ask}"
+        time.sleep(0.02)
+
+
+class Node:
+    """One node: its folder, its agent, its database."""
+
+    def __init__(self, folder: Path, database: Database, urls: tuple[str, str], broker_url: str):
+        self.dir = folder / "node"
+        self.store = folder / "store"
+        self.log = folder / "agent.log"
+        self.database = database
+        self.urls = urls
+        self.broker_url = broker_url
+        self.agent: subprocess.Popen[bytes] | None = None
+        self.timings = Timings().scaled(SCALE)
+
+    def start(self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float = SCALE, **settings: str) -> None:
+        """Start an agent and wait until the node is registered by it."""
+        before = self._boot()
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")},
+            "LOCKSTEP_DATABASE_URL": self.urls[0],
+            "LOCKSTEP_SERIES_URL": self.urls[1],
+            "LOCKSTEP_BROKER_URL": self.broker_url,
+            "LOCKSTEP_STORE": str(self.store),
+            "LOCKSTEP_NODE_NAME": NAME,
+            "LOCKSTEP_NODE_DIR": str(self.dir),
+            "LOCKSTEP_CPU_SLOTS": "4",
+            "LOCKSTEP_TIMINGS_SCALE": str(scale),
+            **settings,
+        }
+        with self.log.open("ab") as log:
+            self.agent = subprocess.Popen(
+                [sys.executable, "-m", "tests.worker.agent", *launcher],
+                env=environment,
+                cwd=HERE.parents[1],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        until(lambda: self._boot() > before or self._died(), what="the node registers")
+        assert self.agent.poll() is None, self.log.read_text()
+
+    def _died(self) -> bool:
+        return self.agent is not None and self.agent.poll() is not None
+
+    def _boot(self) -> int:
+        return self.log.read_text().count("registered") if self.log.exists() else 0
+
+    def kill(self) -> None:
+        """SIGKILL the agent alone."""
+        assert self.agent is not None
+        self.agent.kill()
+        self.agent.wait()
+
+    def terminate(self, seconds: float = 30.0) -> int:
+        """SIGTERM the agent and wait for its end."""
+        assert self.agent is not None
+        self.agent.terminate()
+        return self.agent.wait(seconds)
+
+    def close(self) -> None:
+        """End the agent and everything that it started."""
+        if self.agent is not None and self.agent.poll() is None:
+            self.kill()
+        for path in self.dir.iterdir() if self.dir.is_dir() else ():
+            until(lambda path=path: self._end_all(path))
+
+    @staticmethod
+    def _end_all(folder: Path) -> bool:
+        census = Census.take()
+        found = [each for marked in census.marked(folder) for each in (marked, *census.descendants(marked.key.pid))]
+        for process in found:
+            identity.send(process.key, signal.SIGKILL)
+        return not found
+
+    # What the api and the scheduler would do.
+
+    def submit(self, source: str, *, devices: int = 1, **spec: Any) -> str:
+        """A script job whose launcher does what ``source`` says; placed at once. Returns its id."""
+        document = {"name": "test", "kind": "script", "script": {"command": [source]}, **spec}
+        document["resources"] = {"gpus": devices}
+        with self.database.jobs() as session:
+            job, _ = jobs.create(
+                session, document=document, spec=read_spec(document), plan=None, actor="test", idempotency=None
+            )
+            job_id = job.id
+        self.place(job_id, devices=devices)
+        return job_id
+
+    def place(self, job_id: str, *, devices: int = 1) -> None:
+        """Place a queued job on the first free devices, as soon as it may be."""
+
+        def placed() -> bool:
+            with self.database.jobs() as session:
+                (node,) = nodes.all_nodes(session)
+                free = [device.index for device in node.devices if device.free][:devices]
+                return len(free) == devices and (
+                    attempts.place(session, job_id, ((NAME, tuple(free)),), lease_seconds=60 * SCALE) is not None
+                )
+
+        until(placed, what="the job is placed")
+
+    def job(self, job_id: str) -> JobRow:
+        with self.database.read_jobs() as session:
+            row = jobs.get(session, job_id)
+            assert row is not None
+            session.expunge(row)
+            return row
+
+    def wait(self, job_id: str, *states: str, seconds: float = 20.0) -> JobRow:
+        """The job, once it is in one of these states."""
+        try:
+            return until(lambda: row if (row := self.job(job_id)).state.value in states else None, seconds)
+        except AssertionError:
+            row = self.job(job_id)
+            raise AssertionError(f"{row.state} ({row.outcome}); the agent says:\n{self.log.read_text()}") from None
+
+    def attempts(self, job_id: str) -> list[AttemptRow]:
+        with self.database.read_jobs() as session:
+            return list(session.query(AttemptRow).filter_by(job_id=job_id).order_by(AttemptRow.number))
+
+    def assignment(self, job_id: str) -> AssignmentRow:
+        """The newest."""
+        with self.database.read_jobs() as session:
+            return session.query(AssignmentRow).filter_by(job_id=job_id).order_by(AssignmentRow.id.desc()).first()
+
+    def folder(self, job_id: str) -> Path:
+        return self.dir / self.assignment(job_id).id
+
+    def released(self, job_id: str) -> None:
+        """Wait until the newest assignment's devices are free."""
+        until(lambda: self.assignment(job_id).state.value == "released", what="released")
+
+    def logs(self, job_id: str) -> list[LogLine]:
+        with self.database.read_series() as session:
+            lines, cursor = logs.page(session, job_id, limit=5000)
+            while more := logs.page(session, job_id, limit=5000, cursor=cursor):
+                if not more[0]:
+                    return lines
+                lines, cursor = lines + more[0], more[1]
+        return lines
+
+    def series(self, job_id: str) -> dict[str, SeriesView]:
+        with self.database.read_series() as session:
+            return {view.name: view for view in series.read(session, job_id)}
+
+    def events(self, job_id: str) -> list[tuple[str, str]]:
+        with self.database.read_jobs() as session:
+            return [(row.kind, row.message) for row in events.page(session, job_id, limit=500)]

@@ -1,0 +1,135 @@
+"""Bringing a job's code to the node."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from domain import limits
+from domain.spec import PathCode, UploadedCode
+from storage.blobs import BlobStore
+from worker import code
+
+
+def _archive(path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for member, content in members:
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def _file(name: str) -> tarfile.TarInfo:
+    return tarfile.TarInfo(name)
+
+
+def _link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
+    link = tarfile.TarInfo(name)
+    link.type = kind
+    link.linkname = target
+    return link
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> BlobStore:
+    return BlobStore(str(tmp_path / "store"))
+
+
+def _upload(blobs: BlobStore, archive: Path) -> UploadedCode:
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    blobs.put_file(archive, f"uploads/{digest}.tar.gz")
+    return UploadedCode(upload=digest)
+
+
+def test_an_upload_is_unpacked_at_the_target(tmp_path: Path, blobs: BlobStore) -> None:
+    archive = _archive(tmp_path / "a.tar.gz", [(_file("train.py"), b"print(1)"), (_file("lib/x.py"), b"")])
+    code.bring(_upload(blobs, archive), tmp_path / "code", blobs)
+    assert (tmp_path / "code/train.py").read_bytes() == b"print(1)"
+    assert (tmp_path / "code/lib/x.py").exists()
+
+
+def test_remains_of_an_interrupted_unpacking_are_not_taken_for_the_code(tmp_path: Path, blobs: BlobStore) -> None:
+    archive = _archive(tmp_path / "a.tar.gz", [(_file("train.py"), b"whole")])
+    (tmp_path / "code.partial").mkdir()
+    (tmp_path / "code.partial/train.py").write_bytes(b"wh")
+    code.bring(_upload(blobs, archive), tmp_path / "code", blobs)
+    assert (tmp_path / "code/train.py").read_bytes() == b"whole"
+
+
+def test_a_blob_that_is_not_what_its_name_says_is_refused(tmp_path: Path, blobs: BlobStore) -> None:
+    archive = _archive(tmp_path / "a.tar.gz", [(_file("train.py"), b"1")])
+    blobs.put_file(archive, f"uploads/{'0' * 64}.tar.gz")
+    with pytest.raises(code.CodeUnavailableError, match="damaged: sha256"):
+        code.bring(UploadedCode(upload="0" * 64), tmp_path / "code", blobs)
+    assert not (tmp_path / "code").exists()
+
+
+def test_an_upload_that_is_gone_is_named(tmp_path: Path, blobs: BlobStore) -> None:
+    with pytest.raises(code.CodeUnavailableError, match="not in the store any more"):
+        code.bring(UploadedCode(upload="1" * 64), tmp_path / "code", blobs)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        _file("../out.py"),
+        _file("/tmp/lockstep-test-out.py"),
+        _link("out", "../../etc"),
+        _link("out", "/etc/passwd"),
+        _link("out", "../secret", tarfile.LNKTYPE),
+        _link("device", "", tarfile.CHRTYPE),
+    ],
+    ids=["parent", "absolute", "link-up", "link-absolute", "hardlink-up", "device"],
+)
+def test_a_member_that_leads_out_is_refused(tmp_path: Path, member: tarfile.TarInfo) -> None:
+    archive = _archive(tmp_path / "a.tar.gz", [(member, b"")])
+    target = tmp_path / "inside" / "code"
+    target.parent.mkdir()
+    if member.name.startswith("/"):
+        # The data filter makes absolute names relative: nothing may appear outside.
+        code.unpack(archive, target)
+        assert not Path(member.name).exists()
+    else:
+        with pytest.raises(code.CodeUnavailableError, match="cannot be unpacked"):
+            code.unpack(archive, target)
+    assert not (tmp_path / "inside/out.py").exists()
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused_by_its_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "UPLOAD_UNPACKED_BYTES_MAX", 1000)
+    archive = _archive(tmp_path / "a.tar.gz", [(_file("a"), b"0" * 600), (_file("b"), b"0" * 600)])
+    with pytest.raises(code.CodeUnavailableError, match="larger than 1000 bytes"):
+        code.unpack(archive, tmp_path / "code")
+    assert not (tmp_path / "code/b").exists()
+
+
+def test_an_archive_with_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "UPLOAD_FILES_MAX", 2)
+    archive = _archive(tmp_path / "a.tar.gz", [(_file(name), b"") for name in "abc"])
+    with pytest.raises(code.CodeUnavailableError, match="more than 2 files"):
+        code.unpack(archive, tmp_path / "code")
+
+
+def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
+    archive = _archive(tmp_path / "a.tar.gz", [(_file("a"), bytes(range(256)) * 100)])
+    archive.write_bytes(archive.read_bytes()[:-60])
+    with pytest.raises(code.CodeUnavailableError, match="cannot be unpacked"):
+        code.unpack(archive, tmp_path / "code")
+
+
+def test_a_folder_on_the_node_is_run_in_place(tmp_path: Path, blobs: BlobStore) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/train.py").write_text("1")
+    code.bring(PathCode(path=str(tmp_path / "mine")), tmp_path / "code", blobs)
+    assert (tmp_path / "code").resolve() == (tmp_path / "mine").resolve()
+
+
+def test_a_folder_that_is_not_on_the_node_is_named(tmp_path: Path, blobs: BlobStore) -> None:
+    with pytest.raises(code.CodeUnavailableError, match="there is no folder"):
+        code.bring(PathCode(path=str(tmp_path / "absent")), tmp_path / "code", blobs)

@@ -1,0 +1,214 @@
+"""Ending every process of an attempt. Real processes: each test starts what it kills.
+
+Tests that act as an agent run in a process of their own: an agent is a subreaper and kills orphans, and pytest's own
+process has other children (database servers).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from worker import identity, launching
+from worker.folders import Folder
+from worker.identity import Census, ProcessKey
+from worker.sweeping import Children, Tree, become_subreaper
+
+SUBREAPER = "import ctypes; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:          # forked twice, in a session of its own
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        open(sys.argv[1] + "/grandchild", "w").write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+"""
+LAUNCHER = SUBREAPER + "import os\n" + STUBBORN + "time.sleep(600)\n"
+
+
+def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "not within the limit"
+        time.sleep(0.02)
+
+
+def _as_agent(test: Callable[[Path, Children], None]) -> Callable[[Path], None]:
+    """Run a test in a process that is a subreaper."""
+
+    def isolated(tmp_path: Path) -> None:
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                become_subreaper()
+                children = Children()
+                test(tmp_path, children)
+                children.leave()
+                _until(lambda: children.sweep_orphans() == 0)
+                code = 0
+            except BaseException:  # noqa: BLE001 - a fork must not go on into pytest
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        assert status == 0, "see the traceback above"
+
+    isolated.__name__ = test.__name__
+    return isolated
+
+
+def _start(children: Children, tmp_path: Path, source: str) -> tuple[Folder, ProcessKey, ProcessKey]:
+    folder = Folder(tmp_path / "0000-attempt")
+    folder.create()
+    launcher = launching.launch(folder, children, [sys.executable, "-c", source], dict(os.environ))
+    mark = folder.file("grandchild")
+    _until(lambda: mark.exists() and mark.read_text() != "")
+    grandchild = identity.process(int(mark.read_text()))
+    assert launcher is not None
+    assert grandchild is not None
+    return folder, launcher, grandchild.key
+
+
+def _kill_all(tree: Tree) -> None:
+    assert tree.kill(seconds=10)
+
+
+@_as_agent
+def test_a_grandchild_in_its_own_session_that_ignores_sigterm_is_killed(tmp_path: Path, children: Children) -> None:
+    folder, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
+    _kill_all(Tree(folder.path, launcher))
+    assert not identity.is_alive(launcher)
+    assert not identity.is_alive(grandchild)
+
+
+@_as_agent
+def test_what_a_killed_launcher_leaves_becomes_the_agents_and_is_swept(tmp_path: Path, children: Children) -> None:
+    _, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
+    identity.send(launcher, signal.SIGKILL)
+    _until(lambda: children.exit_status(launcher.pid) == -signal.SIGKILL)
+    children.forget(launcher.pid)
+    assert identity.is_alive(grandchild)
+    _until(lambda: children.sweep_orphans() == 0)
+    assert not identity.is_alive(grandchild)
+
+
+@_as_agent
+def test_a_live_launcher_is_no_orphan(tmp_path: Path, children: Children) -> None:
+    folder, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
+    assert children.sweep_orphans() == 0
+    assert identity.is_alive(launcher)
+    assert identity.is_alive(grandchild)
+    _kill_all(Tree(folder.path, launcher))
+
+
+@_as_agent
+def test_descendants_seen_earlier_are_killed_when_the_launcher_is_gone(tmp_path: Path, children: Children) -> None:
+    _, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
+    tree = Tree(tmp_path / "another-name", launcher)  # so that the mark in the environment finds nothing
+    tree.remember(Census.take())
+    identity.send(launcher, signal.SIGKILL)
+    _until(lambda: children.exit_status(launcher.pid) is not None)
+    assert identity.is_alive(grandchild)
+    _kill_all(tree)
+    assert not identity.is_alive(grandchild)
+
+
+@_as_agent
+def test_processes_started_for_a_folder_are_found_without_any_memory_of_them(
+    tmp_path: Path, children: Children
+) -> None:
+    folder, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
+    found = {process.key for process in Census.take().marked(folder.path)}
+    assert {launcher, grandchild} <= found
+    _kill_all(Tree(folder.path, None))
+    assert not identity.is_alive(grandchild)
+
+
+def test_a_program_that_only_looks_into_the_folder_is_not_killed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "0000-attempt")
+    folder.create()
+    looker = subprocess.Popen(["sleep", "600"], cwd=folder.path, env={**os.environ, "PWD": str(folder.path)})
+    try:
+        assert Tree(folder.path, None).kill()
+        assert looker.poll() is None
+    finally:
+        looker.kill()
+        looker.wait()
+
+
+def test_a_pid_given_to_another_process_is_not_signalled() -> None:
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        found = identity.process(other.pid)
+        assert found is not None
+        identity.send(ProcessKey(other.pid, found.key.start_ticks - 1), signal.SIGKILL)
+        identity.send(found.key, signal.SIGSTOP)  # a later signal that does arrive: the first had its time
+        _until(lambda: (identity.process(other.pid) or found).state == "T")
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_launcher_sees_neither_the_services_settings_nor_its_python_path(tmp_path: Path) -> None:
+    seen = launching.environment_of(
+        {
+            "LOCKSTEP_DATABASE_URL": "postgresql://secret",
+            "PYTHONPATH": "/service",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "PATH": "/usr/bin",
+            "NCCL_DEBUG": "INFO",
+        },
+        tmp_path,
+    )
+    assert seen["PATH"] == "/usr/bin"
+    assert seen["NCCL_DEBUG"] == "INFO"
+    assert not {name for name in seen if name.startswith(("LOCKSTEP_DATABASE", "PYTHONPATH", "AWS"))}
+
+
+@_as_agent
+def test_a_launcher_has_no_open_file_of_the_agent(tmp_path: Path, children: Children) -> None:
+    folder = Folder(tmp_path / "0000-attempt")
+    folder.create()
+    held = os.open(tmp_path / "secret", os.O_CREAT | os.O_RDWR)
+    os.set_inheritable(held, True)
+    try:
+        source = (
+            "import os, sys; from pathlib import Path; found = []\n"
+            "for fd in os.listdir('/proc/self/fd'):\n"
+            "    try: found.append(os.readlink('/proc/self/fd/' + fd))\n"
+            "    except FileNotFoundError: pass\n"
+            "Path(sys.argv[1], 'fds').write_text(' '.join(found))"
+        )
+        launcher = launching.launch(folder, children, [sys.executable, "-c", source], dict(os.environ))
+        assert launcher is not None
+        _until(lambda: children.exit_status(launcher.pid) == 0)
+    finally:
+        os.close(held)
+    found = folder.file("fds").read_text()
+    assert "launcher.log" in found
+    assert "secret" not in found
+
+
+def test_a_name_with_parentheses_and_spaces_does_not_shift_the_fields(tmp_path: Path) -> None:
+    program = tmp_path / "a) R 1 (b"
+    program.symlink_to("/bin/sleep")
+    named = subprocess.Popen([str(program), "600"])
+    try:
+        _until(lambda: "R 1" in Path(f"/proc/{named.pid}/comm").read_text())
+        found = identity.process(named.pid)
+        assert found is not None
+        assert found.parent == os.getpid()
+    finally:
+        named.kill()
+        named.wait()

@@ -1,0 +1,67 @@
+"""Reading whole lines of a growing file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from worker.tail import whole_lines
+
+
+def _texts(path: Path, offset: int = 0, **options: object) -> list[bytes]:
+    return [line.text for line in whole_lines(path, offset, **options).lines]  # type: ignore[arg-type]
+
+
+def test_a_line_without_its_newline_is_left_for_later(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    path.write_bytes(b"one\ntwo\nthr")
+    found = whole_lines(path, 0)
+    assert [line.text for line in found.lines] == [b"one", b"two"]
+    path.write_bytes(b"one\ntwo\nthree\n")
+    assert _texts(path, found.offset) == [b"three"]
+
+
+def test_a_line_without_its_newline_counts_once_its_writer_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    path.write_bytes(b"one\ntwo")
+    found = whole_lines(path, 0, last=True)
+    assert [line.text for line in found.lines] == [b"one", b"two"]
+    assert whole_lines(path, found.offset, last=True).lines == []
+
+
+def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
+    found = whole_lines(tmp_path / "absent", 7)
+    assert (found.lines, found.offset) == ([], 7)
+
+
+def test_batches_of_any_size_give_the_same_lines_at_the_same_places(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    content = b"".join(b"%d " % number + b"x" * (number % 37) + b"\n" for number in range(200))
+    path.write_bytes(content)
+    whole = whole_lines(path, 0, batch_bytes=10**6).lines
+    for batch_bytes in (50, 64, 1000):
+        offset, lines = 0, []
+        while True:
+            found = whole_lines(path, offset, batch_bytes=batch_bytes)
+            if found.offset == offset:
+                break
+            lines += found.lines
+            offset = found.offset
+        assert lines == whole
+        assert offset == len(content)
+    assert all(content[line.offset :].startswith(line.text) for line in whole)
+
+
+def test_a_line_longer_than_a_batch_is_named_and_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    path.write_bytes(b"short\n" + b"y" * 500 + b"\nafter\n")
+    first = whole_lines(path, 0, batch_bytes=100)
+    second = whole_lines(path, first.offset, batch_bytes=100)
+    assert [line.text for line in first.lines] == [b"short"]
+    assert second.too_long == 6
+    assert second.offset > first.offset
+
+
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    path.write_bytes("a\x0cb\u2028c\rd\n".encode())
+    assert _texts(path) == ["a\x0cb\u2028c\rd".encode()]

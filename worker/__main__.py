@@ -1,0 +1,28 @@
+"""The command ``python -m worker``: one node agent, set up by ``LOCKSTEP_…`` variables (``worker.settings``).
+
+Not here: anything it does (``worker.service``).
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pydantic import ValidationError
+
+from worker import logs, service
+from worker.settings import Settings
+
+
+def main() -> None:
+    """Read the settings, then run until SIGTERM."""
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        lines = [f"LOCKSTEP_{'.'.join(map(str, line['loc'])).upper()}: {line['msg']}" for line in error.errors()]
+        sys.exit("\n".join(["the node agent cannot start:", *lines]))
+    logs.configure(settings.log_format)
+    service.run(settings)
+
+
+if __name__ == "__main__":
+    main()

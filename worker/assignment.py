@@ -1,0 +1,391 @@
+"""One attempt on this node, from its claim to the release of its devices.
+
+Each has a thread of its own, which takes one small step after another, so that unpacking code or waiting for a store
+never delays the heartbeats of others:
+
+=========  =======================================================================================================
+phase      what happens                                                       then
+=========  =======================================================================================================
+PREPARE    folder, code, checkpoint, ``assignment.json``, fence, launcher     WATCH; or DRAIN with an outcome
+WATCH      look for the result, for the launcher's death, for a stop          DRAIN
+DRAIN      kill what a dead launcher left; ship everything that was written   END
+END        write the outcome to the jobs database, guarded by the token       CLEAR
+ABANDON    the lease was lost: kill at once, write nothing                    CLEAR
+CLEAR      sweep processes, seal the stream, release the devices, delete      OVER
+=========  =======================================================================================================
+
+Every step may be repeated: a new agent begins where folder and row say that the old one stopped (``adopt``). A step that
+raises is logged and tried again after a pause. The steps wait for the databases as long as they are away: an outcome
+without its metrics is worth less than a late one, and the lease goes on being renewed meanwhile.
+
+Not here: which attempts there are, and heartbeats (``worker.supervisor``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Literal
+
+import structlog
+from pydantic import ValidationError
+
+from domain import attempt as contract
+from domain.attempt import StopFile
+from domain.lifecycle import AssignmentState
+from domain.outcomes import Outcome, Reason
+from domain.timings import Timings
+from storage import attempts, streams
+from storage.attempts import Claim, HeldAssignment
+from storage.blobs import BlobStore
+from storage.database import Database
+from worker import identity, launching
+from worker.code import CodeUnavailableError
+from worker.folders import DamagedFileError, Folder
+from worker.identity import Census
+from worker.outflow import Outflow
+from worker.preparing import prepare
+from worker.shipping import Stream
+from worker.sweeping import Children, Tree
+
+log = structlog.get_logger(__name__)
+
+StopReason = Literal["cancelled", "timed_out", "shutdown", "preempted"]
+
+PREPARE_TRIES = 4
+"""A store or a disk that fails this often in a row will not prepare this attempt: another node may."""
+KILL_MARGIN_SECONDS = 3.0
+"""After the grace the launcher kills its ranks, reads their last lines and writes the result. One that has not finished
+by then is killed with its tree: nothing of a cancelled job may live 10 s after the cancel."""
+BACKOFF_SECONDS_MAX = 5.0
+
+
+class Phase(Enum):
+    PREPARE = auto()
+    WATCH = auto()
+    DRAIN = auto()
+    END = auto()
+    ABANDON = auto()
+    CLEAR = auto()
+    OVER = auto()
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What every attempt on this node works with."""
+
+    database: Database
+    blobs: BlobStore
+    children: Children
+    timings: Timings
+    node_name: str
+    launcher_command: Sequence[str]
+    environment: Mapping[str, str]
+    """The agent's own; what of it a launcher sees is ``launching.environment_of``."""
+    freed: Callable[[], None]
+    """Called when devices have become free. Must not block."""
+    retire: Callable[[Folder], None]
+    """Delete the folder of an attempt that is over, or keep it for a look."""
+
+
+class Attempt:
+    """See the module. Every public method may be called from any thread."""
+
+    def __init__(self, tools: Tools, folder: Folder, stream: Stream, phase: Phase, claim: Claim | None):
+        self.stream = stream
+        self.folder = folder
+        self.phase = phase
+        self._tools = tools
+        self._claim = claim
+        self._tree = Tree(folder.path, None)
+        self._outflow: Outflow | None = None
+        self._outcome: Outcome | None = None
+        self._prepare_failures = 0
+        self._rebooted = False
+        self._fence_deadline = 0.0
+        self._stop_wanted: StopReason | None = None
+        self._kill_at: float | None = None
+        self._lost = False
+        self._left = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"attempt-{stream.assignment_id}", daemon=True)
+        self._steps: dict[Phase, Callable[[], Phase]] = {
+            Phase.PREPARE: self._prepare,
+            Phase.WATCH: self._watch,
+            Phase.DRAIN: self._drain,
+            Phase.END: self._end,
+            Phase.ABANDON: self._abandon,
+            Phase.CLEAR: self._clear,
+        }
+
+    @classmethod
+    def begin(cls, tools: Tools, folder: Folder, claim: Claim, *, fence_deadline: float) -> Attempt:
+        """An attempt that this agent has just claimed."""
+        stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
+        begun = cls(tools, folder, stream, Phase.PREPARE, claim)
+        begun._fence_deadline = fence_deadline
+        return begun
+
+    @classmethod
+    def adopt(cls, tools: Tools, folder: Folder, held: HeldAssignment) -> Attempt:
+        """An attempt that an agent before this one has claimed, wherever it has got to."""
+        stream = Stream(held.assignment_id, held.job_id, held.attempt_number, held.token)
+        phase = Phase.CLEAR if held.state is not AssignmentState.CLAIMED else Phase.WATCH
+        adopted = cls(tools, folder, stream, phase, None)
+        adopted._recognise()
+        return adopted
+
+    @property
+    def over(self) -> bool:
+        return self.phase is Phase.OVER
+
+    @property
+    def leased(self) -> bool:
+        """Whether its lease is still to be renewed."""
+        return self.phase not in {Phase.ABANDON, Phase.CLEAR, Phase.OVER}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def renewed(self, fence_deadline: float) -> None:
+        """The lease was renewed: the ranks may live until this moment (boottime)."""
+        self._fence_deadline = fence_deadline
+        if self.folder.file(contract.ASSIGNMENT).exists():
+            self.folder.write_fence(fence_deadline)
+
+    def lose(self) -> None:
+        """The lease is another's: kill at once and write nothing more."""
+        if not self._lost:
+            log.warning("the lease was lost: killing the ranks", assignment=self.stream.assignment_id)
+        self._lost = True
+        self._wake.set()
+
+    def ask_to_stop(self, reason: StopReason) -> None:
+        """Stop gracefully; the first reason stays."""
+        if self._stop_wanted is None:
+            log.info("asked to stop", assignment=self.stream.assignment_id, reason=reason)
+            self._stop_wanted = reason
+            self._wake.set()
+
+    def look(self) -> None:
+        """Something may have changed: look now."""
+        self._wake.set()
+
+    def seen(self, census: Census) -> None:
+        """Remember which processes the attempt has."""
+        self._tree.remember(census)
+
+    def leave(self) -> None:
+        """The agent ends and the attempt goes on without it."""
+        self._left = True
+        if self._outflow is not None:
+            self._outflow.stop()
+        self._wake.set()
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the thread, after ``leave`` or once it is over."""
+        deadline = time.monotonic() + timeout_seconds
+        self._thread.join(timeout_seconds)
+        if self._outflow is not None:
+            # Left between its opening and now, it has not been told yet.
+            self._outflow.stop()
+            self._outflow.join(max(0.0, deadline - time.monotonic()))
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._left and not self.over:
+            if self._lost and self.leased:
+                self.phase = Phase.ABANDON
+            before = self.phase
+            try:
+                self.phase = self._steps[before]()
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - one attempt's trouble must not end its own supervision
+                failures += 1
+                log.warning(
+                    "a step failed and is tried again",
+                    assignment=self.stream.assignment_id,
+                    phase=before.name,
+                    failures=failures,
+                    error=repr(error),
+                )
+            if self.phase is not before:
+                log.debug("phase", assignment=self.stream.assignment_id, phase=self.phase.name)
+                continue
+            watch_seconds = self._tools.timings.watch_seconds
+            pause = min(BACKOFF_SECONDS_MAX, watch_seconds * 2.0 ** min(failures, 10)) if failures else watch_seconds
+            self._wake.wait(pause)
+            self._wake.clear()
+
+    def _prepare(self) -> Phase:
+        """Everything up to a running launcher. Repeated from its beginning after a failure."""
+        assert self._claim is not None, "only a fresh claim is prepared"
+        if self._stop_wanted is not None:
+            return self._conclude(_stopped(self._stop_wanted, "before its ranks were started"))
+        try:
+            prepare(self.folder, self._claim, self._tools.blobs, self._tools.timings)
+        except CodeUnavailableError as error:
+            return self._conclude(Outcome.of(Reason.CODE_UNAVAILABLE, str(error)))
+        except ValidationError as error:
+            message = f"this node's version of Lockstep cannot read the job's spec: {error.errors()[0]['msg']}"
+            return self._conclude(Outcome.of(Reason.BAD_SPEC, message))
+        except Exception as error:
+            self._prepare_failures += 1
+            if self._prepare_failures < PREPARE_TRIES:
+                raise
+            message = f"the attempt could not be prepared on this node: {type(error).__name__}: {error}"
+            return self._conclude(Outcome.of(Reason.STORAGE, message))
+        # After a long preparation the lease may be nearly over, or lost: ranks are not started to be killed.
+        if self._lost or self._left or identity.boottime() >= self._fence_deadline:
+            return Phase.PREPARE
+        self.folder.write_fence(self._fence_deadline)
+        self._tree.launcher = launching.launch(
+            self.folder, self._tools.children, self._tools.launcher_command, self._tools.environment
+        )
+        # Nothing may fail from here on: this step would be repeated, and a second launcher started.
+        return Phase.WATCH
+
+    def _watch(self) -> Phase:
+        """One look at a running attempt."""
+        if self._outflow is None:
+            self._outflow = self._open_outflow()
+        alive = self._launcher_is_alive()
+        # In this order: a launcher writes its result and then ends, and neither is missed.
+        if self.folder.file(contract.RESULT).exists():
+            return Phase.DRAIN
+        if not alive:
+            self._outcome = self._outcome_of_a_dead_launcher()
+            log.warning("the launcher is gone", assignment=self.stream.assignment_id, outcome=self._outcome.message)
+            return Phase.DRAIN
+        self._obey_stop()
+        return Phase.WATCH
+
+    def _obey_stop(self) -> None:
+        if self._stop_wanted is None:
+            return
+        if self._kill_at is None:
+            grace_seconds = self._tools.timings.stop_grace_seconds
+            self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
+            self._kill_at = time.monotonic() + grace_seconds + KILL_MARGIN_SECONDS
+        elif time.monotonic() >= self._kill_at:
+            log.warning("killed: it did not stop within its grace", assignment=self.stream.assignment_id)
+            self._tree.kill()
+
+    def _launcher_is_alive(self) -> bool:
+        launcher = self._tree.launcher
+        if launcher is None:
+            return False
+        return self._tools.children.exit_status(launcher.pid) is None and identity.is_alive(launcher)
+
+    def _outcome_of_a_dead_launcher(self) -> Outcome:
+        if self._stop_wanted is not None:
+            return _stopped(self._stop_wanted, "and its processes were killed")
+        if self._rebooted:
+            return Outcome.of(Reason.LOST, "the node was restarted while the attempt ran")
+        launcher = self._tree.launcher
+        status = None if launcher is None else self._tools.children.exit_status(launcher.pid)
+        how = "died" if status is None else f"was ended by signal {-status}" if status < 0 else f"exited with {status}"
+        return Outcome.of(Reason.LAUNCH_FAILED, f"the launcher {how} without a result, and its ranks were killed")
+
+    def _conclude(self, outcome: Outcome) -> Phase:
+        """An outcome that no launcher will write."""
+        self._outcome = outcome
+        return Phase.DRAIN
+
+    def _drain(self) -> Phase:
+        """Nobody may write to the folder any more, and everything in it that counts must be sent."""
+        if self._outcome is not None and not self._tree.kill():
+            return Phase.DRAIN
+        return Phase.END if self._outflow is None or self._outflow.finish() else Phase.DRAIN
+
+    def _end(self) -> Phase:
+        outcome = self._final_outcome()
+        stream = self.stream
+        with self._tools.database.jobs() as session:
+            ended = attempts.end(session, stream.assignment_id, stream.token, outcome, timings=self._tools.timings)
+        log.info("ended", assignment=stream.assignment_id, reason=outcome.reason.value, accepted=ended)
+        return Phase.CLEAR
+
+    def _final_outcome(self) -> Outcome:
+        outcome = self._outcome
+        if outcome is None:
+            try:
+                result = self.folder.result()
+            except DamagedFileError as error:
+                return Outcome.of(Reason.LAUNCH_FAILED, str(error), node=self._tools.node_name)
+            assert result is not None, "an attempt without an outcome has a result"
+            outcome = result.outcome
+        details: dict[str, object] = {"node": outcome.node or self._tools.node_name}
+        if self._outflow is not None:
+            if outcome.last_step is None:
+                details["last_step"] = self._outflow.last_step
+            if outcome.reason is Reason.SUCCEEDED and self._outflow.final_checkpoint_lost:
+                return Outcome.of(Reason.STORAGE, "the run ended well, but its result could not be stored", **details)
+        return outcome.model_copy(update=details)
+
+    def _abandon(self) -> Phase:
+        """The lease is lost: kill at once; nothing that was written is sent."""
+        if self._outflow is not None:
+            self._outflow.stop()
+        return Phase.CLEAR if self._tree.kill() else Phase.ABANDON
+
+    def _clear(self) -> Phase:
+        """Give back what the attempt held, once no process of it is left."""
+        # The second says whether orphans of any attempt were found; one of this may be among them.
+        if not self._tree.kill() or self._tools.children.sweep_orphans():
+            return Phase.CLEAR
+        with self._tools.database.series() as session:
+            streams.seal(session, self.stream.assignment_id)
+        with self._tools.database.jobs() as session:
+            attempts.release(session, self.stream.assignment_id, self._tools.node_name)
+        self._tools.freed()
+        if self._tree.launcher is not None:
+            self._tools.children.forget(self._tree.launcher.pid)
+        self._tools.retire(self.folder)
+        return Phase.OVER
+
+    def _open_outflow(self) -> Outflow:
+        """Open the stream, or find it as an agent before this one left it, and start sending."""
+        assignment = self.folder.assignment()
+        assert assignment is not None, "it was written before the launcher was started"
+        with self._tools.database.series() as session:
+            streams.open_stream(
+                session,
+                assignment_id=self.stream.assignment_id,
+                job_id=self.stream.job_id,
+                attempt=self.stream.attempt_number,
+                token=self.stream.token,
+            )
+        outflow = Outflow(
+            self._tools.database,
+            self._tools.blobs,
+            self.folder,
+            self.stream,
+            assignment,
+            pause_seconds=self._tools.timings.watch_seconds,
+        )
+        outflow.start()
+        return outflow
+
+    def _recognise(self) -> None:
+        """Find out from the folder and the processes how far the agent before this one got."""
+        file = self.folder.launcher()
+        self._rebooted = file is not None and file.boot_id != identity.boot_id()
+        self._tree.launcher = identity.launcher_key(file)
+        if file is None:
+            # Started a moment ago, it may not have said so yet. The oldest with the mark is the one that has the others.
+            started = Census.take().marked(self.folder.path)
+            self._tree.launcher = started[0].key if started else None
+            if not started and not self.folder.was_launched() and self.leased:
+                self.phase = self._conclude(_stopped("shutdown", "while the node prepared it"))
+        stop = self.folder.stop()
+        if stop is not None:
+            self._stop_wanted = stop.reason
+            self._kill_at = time.monotonic() + stop.grace_seconds + KILL_MARGIN_SECONDS
+
+
+def _stopped(reason: StopReason, how: str) -> Outcome:
+    return Outcome.of(Reason(reason), f"Stopped on request ({reason}) {how}.")

@@ -1,0 +1,140 @@
+"""The attempt's folder on this node, read and written as ``domain.attempt`` says.
+
+Every file is written to a temporary name beside it and renamed. Nothing is flushed to the disk: what these files
+protect against is the death of a process, and after a power cut no process of the attempt is left to read them.
+
+Not here: the spools and logs inside it (``worker.tail``), and deciding when it may go (``worker.assignment``).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from domain import attempt
+from domain.attempt import AssignmentFile, FenceFile, LauncherFile, ResultFile, ShippedFile, StopFile
+
+File = TypeVar("File", bound=BaseModel)
+
+_TRASH = ".trash-"
+_KEPT = ".kept-"
+
+
+class DamagedFileError(Exception):
+    """A file of the contract is there and does not hold what the contract says."""
+
+
+class Folder:
+    """One attempt's folder."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @property
+    def assignment_id(self) -> str:
+        return self.path.name
+
+    def exists(self) -> bool:
+        return self.path.is_dir()
+
+    def create(self) -> None:
+        """Make it, readable by this user alone. It may exist already: preparing is repeated after a failure."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ("spool", attempt.LOGS, attempt.CHECKPOINTS):
+            (self.path / name).mkdir(exist_ok=True)
+
+    def file(self, name: str) -> Path:
+        return self.path / name
+
+    def write_assignment(self, file: AssignmentFile) -> None:
+        self._write(attempt.ASSIGNMENT, file)
+
+    def write_fence(self, deadline_boottime: float) -> None:
+        self._write(attempt.FENCE, FenceFile(deadline_boottime=deadline_boottime))
+
+    def write_stop(self, file: StopFile) -> None:
+        self._write(attempt.STOP, file)
+
+    def write_shipped(self, segment: int, offset: int) -> None:
+        self._write(attempt.SHIPPED, ShippedFile(segment=segment, offset=offset))
+
+    def assignment(self) -> AssignmentFile | None:
+        return self._read(attempt.ASSIGNMENT, AssignmentFile)
+
+    def stop(self) -> StopFile | None:
+        return self._read(attempt.STOP, StopFile)
+
+    def launcher(self) -> LauncherFile | None:
+        return self._read(attempt.LAUNCHER, LauncherFile)
+
+    def result(self) -> ResultFile | None:
+        return self._read(attempt.RESULT, ResultFile)
+
+    def was_launched(self) -> bool:
+        """Whether a launcher has ever lived: it writes its own file first, and if it fails before that, it says why."""
+        log = self.file(attempt.LAUNCHER_LOG)
+        return self.file(attempt.LAUNCHER).exists() or (log.exists() and log.stat().st_size > 0)
+
+    def delete(self) -> None:
+        """Remove it whole, as seen by others: it is renamed first, and ``folders_in`` does not list the remains.
+
+        A symbolic link inside it (``code`` of a ``path`` job) is removed, never followed.
+        """
+        if not self.exists():
+            return
+        trash = self.path.with_name(f"{_TRASH}{self.path.name}-{secrets.token_hex(4)}")
+        self.path.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+    def _write(self, name: str, file: BaseModel) -> None:
+        target = self.file(name)
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        temporary.write_text(file.model_dump_json(), encoding="utf-8")
+        temporary.replace(target)
+
+    def _read(self, name: str, kind: type[File]) -> File | None:
+        """The file, or None while it is not there.
+
+        Raises
+        ------
+        DamagedFileError
+            If it is there and is not such a file.
+        """
+        try:
+            text = self.file(name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return kind.model_validate_json(text)
+        except ValidationError as error:
+            raise DamagedFileError(f"{self.file(name)} is damaged: {error.errors()[0]['msg']}") from None
+
+
+def folders_in(node_dir: Path) -> list[Folder]:
+    """Every attempt's folder on this node, oldest first. What is left of deleted ones is removed on the way."""
+    found: list[Folder] = []
+    for entry in sorted(os.scandir(node_dir), key=lambda entry: entry.name):
+        if not entry.is_dir(follow_symlinks=False):
+            continue
+        if entry.name.startswith(_TRASH):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        elif not entry.name.startswith("."):
+            found.append(Folder(Path(entry.path)))
+    return found
+
+
+def retire(folder: Folder, *, keep: int) -> None:
+    """Delete the folder of an attempt that is over, or put it aside as one of the ``keep`` newest."""
+    if keep == 0 or not folder.exists():
+        folder.delete()
+        return
+    parent = folder.path.parent
+    folder.path.rename(parent / f"{_KEPT}{folder.path.name}")
+    # Assignments have uuid7 ids, so names sort by age.
+    for path in sorted(parent.glob(f"{_KEPT}*"))[:-keep]:
+        Folder(path).delete()

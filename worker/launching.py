@@ -1,0 +1,76 @@
+"""Start a launcher: its environment, its place among the processes, its output.
+
+The environment is a list of what is let through, not of what is held back: the service's settings, its credentials and
+its ``PYTHONPATH`` must not reach user code, and neither may a variable that somebody adds to the service next year. A
+job's own variables are in its spec, and the launcher adds them.
+
+Not here: torchrun's names for the ranks (``engine.launcher``).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from domain import attempt
+from worker import identity
+from worker.folders import Folder
+from worker.identity import MARK, ProcessKey
+from worker.sweeping import Children
+
+# -P: the working directory is the attempt's folder, where a job's ``code`` must not shadow the module of that name.
+LAUNCHER_COMMAND = (sys.executable, "-P", "-m", "engine.launcher")
+
+_PASSED_NAMES = frozenset(
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP LD_LIBRARY_PATH LD_PRELOAD VIRTUAL_ENV CONDA_PREFIX "
+    "SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy "
+    "HF_HOME TORCH_HOME XDG_CACHE_HOME XDG_DATA_HOME XDG_CONFIG_HOME OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS "
+    "COVERAGE_PROCESS_START".split()
+)
+_PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TP_SOCKET_", "UCX_", "FI_")
+
+
+def environment_of(agent: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """What the launcher of ``folder`` sees of the agent's environment.
+
+    ``CUDA_DEVICE_ORDER`` makes CUDA number devices as NVML did when they were registered; by default it puts the fastest
+    first, and a rank would run on another job's device.
+    """
+    passed = {
+        name: value for name, value in agent.items() if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
+    }
+    return {**passed, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1", MARK: str(folder)}
+
+
+def free_port() -> int:
+    """A TCP port that nobody is bound to now, for the ranks to meet at.
+
+    It is released before the ranks bind it, seconds later: another program may take it in between. The gang then fails
+    with ``network`` and is tried again; holding the socket until then is not possible across processes, because the
+    ranks' own store binds the port itself.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as bound:
+        bound.bind(("", 0))
+        port: int = bound.getsockname()[1]
+        return port
+
+
+def launch(
+    folder: Folder, children: Children, command: Sequence[str], agent_environment: Mapping[str, str]
+) -> ProcessKey | None:
+    """Start the launcher of this folder. It outlives the agent. None if it has died already."""
+    log = os.open(folder.file(attempt.LAUNCHER_LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        pid = children.start(
+            [*command, str(folder.path)],
+            cwd=folder.path,
+            environment=environment_of(agent_environment, folder.path),
+            output=log,
+        )
+    finally:
+        os.close(log)
+    started = identity.process(pid)
+    return None if started is None else started.key

@@ -1,0 +1,83 @@
+"""Everything that one attempt sends: its metrics, its logs, its events, each by a pump of its own.
+
+Not here: what is sent and how exactly once comes about (``worker.shipping``, ``worker.reporting``).
+"""
+
+from __future__ import annotations
+
+import time
+
+from domain.attempt import AssignmentFile
+from storage.blobs import BlobStore
+from storage.database import Database
+from worker.folders import Folder
+from worker.pump import Pump
+from worker.reporting import Reporter
+from worker.shipping import LogShipper, MetricsShipper, Stream
+
+
+class Outflow:
+    """The three pumps of an attempt whose stream is open."""
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        folder: Folder,
+        stream: Stream,
+        assignment: AssignmentFile,
+        *,
+        pause_seconds: float,
+    ):
+        train = assignment.spec.train
+        self._reporter = Reporter(
+            database,
+            blobs,
+            folder,
+            stream,
+            node_name=assignment.node_name,
+            is_script=train is None,
+            keep_last=1 if train is None else train.checkpoint.keep_last,
+        )
+        self._metrics = MetricsShipper(database, folder, stream, self._reporter.warn)
+        logs = LogShipper(database, folder, stream, self._reporter.warn)
+        name = stream.assignment_id
+        self._senders = [
+            Pump(f"metrics-{name}", self._metrics.step, pause_seconds=pause_seconds),
+            Pump(f"logs-{name}", logs.step, pause_seconds=pause_seconds),
+        ]
+        # After the others have ended, because they warn through it.
+        self._reporting = Pump(f"events-{name}", self._reporter.step, pause_seconds=pause_seconds)
+
+    @property
+    def last_step(self) -> int | None:
+        """Step of the newest record."""
+        return self._metrics.last_step
+
+    @property
+    def final_checkpoint_lost(self) -> bool:
+        """Whether the run's last checkpoint could not be stored."""
+        return self._reporter.final_checkpoint_lost
+
+    def start(self) -> None:
+        for pump in (*self._senders, self._reporting):
+            pump.start()
+
+    def finish(self) -> bool:
+        """The writers are gone: send what is left. Call again until it returns True, when all is sent."""
+        for pump in self._senders:
+            pump.finish()
+        if not all(pump.ended() for pump in self._senders):
+            return False
+        self._reporting.finish()
+        return self._reporting.ended()
+
+    def stop(self) -> None:
+        """End after the steps that run now, whatever is left."""
+        for pump in (*self._senders, self._reporting):
+            pump.stop()
+
+    def join(self, timeout_seconds: float) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        for pump in (*self._senders, self._reporting):
+            pump.join(max(0.0, deadline - time.monotonic()))

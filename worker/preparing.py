@@ -1,0 +1,72 @@
+"""Fill an attempt's folder: code, checkpoint, and the assignment that the launcher reads.
+
+Every part may be repeated: what an interrupted call left behind is not mistaken for the whole.
+
+Not here: retries, and starting the launcher (``worker.assignment``).
+"""
+
+from __future__ import annotations
+
+import shutil
+
+from domain import attempt
+from domain.attempt import AssignmentFile
+from domain.plan import BatchPlan
+from domain.spec import JobSpec
+from domain.timings import Timings
+from storage.attempts import Claim
+from storage.blobs import BlobStore
+from worker import code
+from worker.folders import Folder
+
+
+def prepare(folder: Folder, claim: Claim, blobs: BlobStore, timings: Timings) -> None:
+    """Make the folder complete, up to ``assignment.json``, which is written last.
+
+    Raises
+    ------
+    code.CodeUnavailableError
+        If the job's code cannot be brought.
+    pydantic.ValidationError
+        If the spec or the plan is not one that this version reads.
+    OSError
+        If the disk or the store refuses; that may pass.
+    """
+    spec = JobSpec.model_validate(claim.spec)
+    plan = None if claim.plan is None else BatchPlan.model_validate(claim.plan)
+    folder.create()
+    code.bring(spec.code, folder.file(attempt.CODE), blobs)
+    _bring_checkpoint(folder, claim.resume, blobs)
+    folder.write_assignment(_assignment_of(claim, spec, plan, timings))
+
+
+def _bring_checkpoint(folder: Folder, key: str | None, blobs: BlobStore) -> None:
+    """The checkpoint to go on from. Whether it is whole is the engine's to say: it knows the manifest."""
+    target = folder.file(attempt.RESUME)
+    if key is None or target.exists():
+        return
+    partial = target.with_name("resume.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    blobs.get_tree(key, partial)
+    partial.rename(target)
+
+
+def _assignment_of(claim: Claim, spec: JobSpec, plan: BatchPlan | None, timings: Timings) -> AssignmentFile:
+    return AssignmentFile(
+        job_id=claim.job_id,
+        attempt_number=claim.attempt_number,
+        assignment_id=claim.assignment_id,
+        spec=spec,
+        plan=plan,
+        node_name=claim.node_name,
+        node_rank=claim.node_rank,
+        node_count=claim.node_count,
+        ranks_here=claim.ranks_here,
+        world_size=claim.world_size,
+        devices=claim.devices,
+        device_kind="cuda" if claim.device_kind == "cuda" else "cpu",
+        rendezvous_host=claim.rendezvous_host,
+        rendezvous_port=claim.rendezvous_port,
+        stop_grace_seconds=timings.stop_grace_seconds,
+        exit_stall_seconds=timings.exit_stall_seconds,
+    )

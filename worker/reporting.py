@@ -1,0 +1,203 @@
+"""Carry out what rank 0 says beyond numbers: it runs, its plan, its checkpoints, its warnings.
+
+Events are taken strictly in order, and the place behind each is kept after its effect. An agent that dies in between
+does it again, so every effect here may be repeated: marking and settling change nothing the second time, a checkpoint
+is stored under the same key and published once. Only a warning may then be told twice.
+
+A checkpoint counts when its row is there: it is put into the store, published by a write that the token guards, and only
+then removed from the node. A store that does not answer is tried for ``PUBLISH_PATIENCE_SECONDS``; then the checkpoint is
+given up with a warning, and training goes on.
+
+Not here: metrics and logs (``worker.shipping``), and whether a checkpoint is whole (``engine`` checks it before use).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from domain import attempt
+from domain.attempt import EngineEvent
+from storage import attempts, checkpoints, events, streams
+from storage.blobs import BlobStore
+from storage.database import Database
+from worker.folders import Folder
+from worker.shipping import Stream
+from worker.tail import Line, whole_lines
+
+log = structlog.get_logger(__name__)
+
+PUBLISH_PATIENCE_SECONDS = 300.0
+WARNINGS_MAX = 100
+"""Kept while the database is away; the oldest go first."""
+WARNING_CHARS_MAX = 2_000
+
+
+class Reporter:
+    """``spool/events.jsonl``, and the warnings of the other streams of the same attempt."""
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        folder: Folder,
+        stream: Stream,
+        *,
+        node_name: str,
+        is_script: bool,
+        keep_last: int,
+    ):
+        self._database = database
+        self._blobs = blobs
+        self._folder = folder
+        self._stream = stream
+        self._actor = f"node:{node_name}"
+        self._is_script = is_script
+        self._keep_last = keep_last
+        self._warnings: deque[str] = deque(maxlen=WARNINGS_MAX)
+        self._place: int | None = None
+        self._marked_running = False
+        self._failing_since: float | None = None
+        self.final_checkpoint_lost = False
+        """The run's last checkpoint could not be stored: its result is not there."""
+
+    def warn(self, message: str) -> None:
+        """Tell the job's owner. From any thread; sent by the next step."""
+        self._warnings.append(message[:WARNING_CHARS_MAX])
+
+    def step(self, last: bool) -> bool:
+        """Carry out one batch of events. See ``worker.pump``."""
+        self._send_warnings()
+        # A script cannot say that its ranks have met; that the launcher has started them all is what can be known.
+        if self._is_script and not self._marked_running and self._folder.file(attempt.RANKS).exists():
+            self._mark_running()
+        if self._place is None:
+            with self._database.read_series() as session:
+                state = streams.state(session, self._stream.assignment_id)
+            self._place = 0 if state is None else state.events_offset
+        found = whole_lines(self._folder.file(attempt.EVENTS), self._place, last=last)
+        if found.offset == self._place:
+            return False
+        for line in found.lines:
+            self._carry_out(line)
+            self._advance(line.end)
+        self._advance(found.offset)
+        return True
+
+    def _advance(self, place: int) -> None:
+        before, self._place = self._place, None
+        if before is not None and place != before:
+            with self._database.series() as session:
+                streams.advance_events(
+                    session,
+                    assignment_id=self._stream.assignment_id,
+                    token=self._stream.token,
+                    offset_before=before,
+                    offset_after=place,
+                )
+        self._place = place
+
+    def _carry_out(self, line: Line) -> None:
+        try:
+            event = EngineEvent.model_validate_json(line.text)
+            _check(event)
+        except (ValidationError, KeyError, ValueError, TypeError) as error:
+            log.warning("a damaged event is left out", assignment=self._stream.assignment_id, error=repr(error))
+            return
+        match event.kind:
+            case "running":
+                self._mark_running()
+            case "plan":
+                with self._database.jobs() as session:
+                    attempts.settle_plan(session, self._stream.assignment_id, self._stream.token, event.data)
+            case "checkpoint":
+                self._checkpoint(event.data)
+            case "resumed":
+                step, source = event.data.get("step"), event.data.get("from")
+                self._tell(
+                    "resumed", f"Training goes on from the checkpoint of step {step}.", {"step": step, "from": source}
+                )
+            case "checkpoint_skipped":
+                folder, why = event.data.get("folder"), event.data.get("why")
+                self._tell("checkpoint_skipped", f"Checkpoint {folder} is not used: {why}.", event.data)
+            case "warning":
+                self._tell("warning", str(event.data.get("message", ""))[:WARNING_CHARS_MAX], event.data)
+
+    def _mark_running(self) -> None:
+        with self._database.jobs() as session:
+            attempts.mark_running(session, self._stream.assignment_id, self._stream.token)
+        self._marked_running = True
+
+    def _send_warnings(self) -> None:
+        while self._warnings:
+            message = self._warnings.popleft()
+            try:
+                self._tell("warning", message, {})
+            except Exception:
+                self._warnings.appendleft(message)
+                raise
+
+    def _tell(self, kind: str, message: str, data: dict[str, Any]) -> None:
+        with self._database.jobs() as session:
+            events.add(
+                session,
+                job_id=self._stream.job_id,
+                attempt=self._stream.attempt_number,
+                kind=kind,
+                message=message,
+                actor=self._actor,
+                data=data,
+            )
+
+    def _checkpoint(self, data: dict[str, Any]) -> None:
+        try:
+            self._publish(data)
+        except Exception as error:
+            now = time.monotonic()
+            self._failing_since = self._failing_since or now
+            if now - self._failing_since < PUBLISH_PATIENCE_SECONDS:
+                raise
+            self.final_checkpoint_lost = bool(data.get("final"))
+            self.warn(f"the checkpoint of step {data.get('step')} could not be stored: {error}")
+        self._failing_since = None
+
+    def _publish(self, data: dict[str, Any]) -> None:
+        name = Path(str(data["folder"])).name
+        folder = self._folder.file(attempt.CHECKPOINTS) / name
+        if not (folder / attempt.MANIFEST).is_file():
+            log.info("a checkpoint is gone before it was stored", folder=str(folder))
+            return
+        key = f"jobs/{self._stream.job_id}/{self._stream.attempt_number}/{name}"
+        self._blobs.put_tree(folder, key)
+        with self._database.jobs() as session:
+            published = checkpoints.publish(
+                session,
+                self._stream.assignment_id,
+                self._stream.token,
+                step=int(data["step"]),
+                location=key,
+                bytes=int(data["bytes"]),
+                sha256=str(data["sha256"]),
+                final=bool(data["final"]),
+            )
+        if not published:
+            log.warning("a checkpoint was refused: this attempt does not hold the job any more", key=key)
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        with self._database.jobs() as session:
+            dropped = checkpoints.prune(session, self._stream.job_id, self._keep_last)
+        for location in dropped:
+            self._blobs.delete_tree(location)
+
+
+def _check(event: EngineEvent) -> None:
+    """Raise if an event that has effects lacks what they need: user code can write to the spool as well."""
+    if event.kind == "checkpoint":
+        str(event.data["folder"]), int(event.data["step"]), int(event.data["bytes"]), str(event.data["sha256"])
+        bool(event.data["final"])

@@ -1,0 +1,113 @@
+"""The node agent as a program: its parts put together, and Celery around them (``broker.consumer``).
+
+Tasks only put a bell into the supervisor's inbox and return within microseconds, so that acknowledgements, prefetching
+and visibility timeouts never decide anything.
+
+Not here: what the supervisor does (``worker.supervisor``).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+from broker.app import make_app
+from broker.consumer import consume
+from broker.messages import RingScheduler, StartAssignment, StopAssignment
+from broker.publisher import Publisher
+from broker.queues import node_queue
+from storage.blobs import BlobStore
+from storage.database import Database
+from worker import inventory, launching
+from worker.settings import Settings
+from worker.supervisor import Bell, Supervisor
+
+LOCK_SECONDS = 20.0
+"""How long a new agent waits for the one before it to end."""
+CELERY_SECONDS = 3.0
+"""For Celery to close what it has open, once the supervisor has ended."""
+
+
+def run(settings: Settings, *, launcher_command: Sequence[str] = launching.LAUNCHER_COMMAND) -> None:
+    """Run one node agent until SIGTERM or SIGINT. Call from the main thread."""
+    with _alone(settings.node_dir), _databases(settings) as (heartbeats, shipping):
+        publisher = Publisher(settings.broker_url)
+        supervisor = Supervisor(
+            settings,
+            heartbeats=heartbeats,
+            shipping=shipping,
+            blobs=BlobStore(settings.store),
+            devices=inventory.devices(settings.cpu_slots),
+            version=metadata.version("lockstep"),
+            freed=lambda: publisher.publish(RingScheduler()),
+            environment=dict(os.environ),
+            launcher_command=launcher_command,
+        )
+        try:
+            _serve(settings, supervisor)
+        finally:
+            publisher.close()
+
+
+def _serve(settings: Settings, supervisor: Supervisor) -> None:
+    app = make_app(settings.broker_url, queue=node_queue(settings.node_name))
+
+    @app.task(name=StartAssignment.task)  # type: ignore[untyped-decorator]  # celery publishes no types
+    def start_assignment(assignment_id: str) -> None:
+        supervisor.ring(Bell("start", assignment_id))
+
+    @app.task(name=StopAssignment.task)  # type: ignore[untyped-decorator]  # celery publishes no types
+    def stop_assignment(assignment_id: str) -> None:
+        supervisor.ring(Bell("stop", assignment_id))
+
+    consume(
+        app,
+        supervisor,
+        name=f"agent@{settings.node_name}",
+        threads=1,
+        end_seconds=supervisor.end_seconds + CELERY_SECONDS,
+    )
+
+
+@contextmanager
+def _databases(settings: Settings) -> Iterator[tuple[Database, Database]]:
+    heartbeats = Database(settings.database_url, settings.series_url)
+    shipping = Database(settings.database_url, settings.series_url)
+    try:
+        yield heartbeats, shipping
+    finally:
+        heartbeats.close()
+        shipping.close()
+
+
+@contextmanager
+def _alone(node_dir: Path) -> Iterator[None]:
+    """Hold the folder's lock: two agents on one folder would start everything twice.
+
+    Raises
+    ------
+    SystemExit
+        If another agent has it and does not end within ``LOCK_SECONDS``.
+    """
+    node_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(node_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise SystemExit(
+                        f"another node agent runs on {node_dir}; stop it, or give this one a LOCKSTEP_NODE_DIR of its own"
+                    ) from None
+                time.sleep(0.1)
+        yield
+    finally:
+        os.close(handle)

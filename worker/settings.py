@@ -1,0 +1,66 @@
+"""The node agent's settings, read from the environment once, at its start.
+
+Not here: which of them reach user code (none: ``worker.launching``).
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from broker.settings import BrokerSettings
+from domain.timings import Timings
+from storage.settings import StorageSettings
+
+_NAME_CHARS_MAX = 63
+
+
+def node_name_of(text: str) -> str:
+    """A host's name as a node's name: lower-case letters, digits, ``.``, ``_`` and ``-``, 1 to 63 characters."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", text.lower())[:_NAME_CHARS_MAX].strip("-._")
+    return name or "node"
+
+
+class Settings(StorageSettings, BrokerSettings):
+    """``LOCKSTEP_…`` of one node agent."""
+
+    node_name: str = Field(default_factory=lambda: node_name_of(socket.gethostname()))
+    """Names this node in the database and its queue. Two agents of one name must not run at once."""
+    node_dir: Path
+    """Absolute folder that holds one folder per attempt; on a disk with room for checkpoints."""
+    cpu_slots: Annotated[int, Field(ge=0, le=1_024)] | None = None
+    """Devices of a node without GPUs; empty takes the number of cores, at least 2."""
+    timings_scale: Annotated[float, Field(gt=0)] = 1.0
+    """Multiplies every wait of ``domain.timings``; tests use values below 1."""
+    stop_jobs_on_exit: bool = False
+    """On SIGTERM, stop the jobs as well: they save a checkpoint, are requeued uncharged and go on at the next start.
+    Off, an agent's end leaves training running, so that a deploy never disturbs it; ``lockstep up`` turns it on."""
+    keep_folders: Annotated[int, Field(ge=0)] = 0
+    """How many folders of ended attempts are kept, the newest ones, to look into. Everything in them that counts is in
+    the database and the store."""
+    log_format: Literal["console", "json"] = "console"
+
+    @field_validator("node_name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if node_name_of(value) != value:
+            raise ValueError(
+                f"{value!r} cannot name a node: lower-case letters, digits, '.', '_' and '-', 1 to 63 characters; "
+                f"for example {node_name_of(value)!r}"
+            )
+        return value
+
+    @field_validator("node_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        if not value.is_absolute():
+            raise ValueError(f"{value} is a relative path; an absolute one is expected")
+        return value
+
+    @property
+    def timings(self) -> Timings:
+        return Timings().scaled(self.timings_scale)

@@ -1,0 +1,240 @@
+"""Bring metrics and log lines from the attempt's folder into the series database, each exactly once.
+
+How exactly once comes about: the place up to which a file is stored is kept in the attempt's stream row and moves in the
+transaction that stores what lies before it. An agent that dies between reading and committing reads the same lines
+again; one that dies after committing finds the place behind them. ``append`` refuses a place that is not the stored one,
+a stale token and a sealed stream, so neither two agents nor an old attempt can add anything.
+
+While the database is away the files wait: the spool is kept until the stream is sealed, and ``logs/shipped`` stands
+still, by which the launcher holds its ranks back before the disk fills.
+
+Not here: events (``worker.reporting``), and when a stream ends (``worker.assignment``).
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+import structlog
+from pydantic import ValidationError
+from sqlalchemy.exc import IntegrityError
+
+from domain import attempt, metrics
+from domain.attempt import LogRecord, segment_name
+from domain.errors import ErrorCode, LockstepError
+from storage import logs, series, streams
+from storage.database import Database
+from worker.folders import Folder
+from worker.tail import Line, next_segment_exists, whole_lines
+
+log = structlog.get_logger(__name__)
+
+Place = TypeVar("Place")
+Record = TypeVar("Record")
+
+POISON_TRIES = 5
+"""A batch that the database refuses this often while it answers is dropped, with a warning: behind it wait others."""
+LINE_CHARS_SHOWN = 200
+
+
+class Stream(NamedTuple):
+    """Whose metrics and logs they are, and the token that says so."""
+
+    assignment_id: str
+    job_id: str
+    attempt_number: int
+    token: str
+
+
+class _Batch(NamedTuple, Generic[Place, Record]):
+    before: Place
+    after: Place
+    records: list[Record]
+
+
+class _Shipper(ABC, Generic[Place, Record]):
+    """One file's way into the database."""
+
+    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
+        self._database = database
+        self._folder = folder
+        self._stream = stream
+        self._warn = warn
+        self._place: Place | None = None
+        self._poisoned: tuple[Place, int] | None = None
+        self.refused = False
+        """The stream is sealed or belongs to another token: nothing of this attempt is wanted any more."""
+
+    def step(self, last: bool) -> bool:
+        """Ship one batch. See ``worker.pump``."""
+        if self.refused:
+            return False
+        if self._place is None:
+            self._place = self._stored_place()
+            if self._place is None:
+                return False
+            self._shipped(self._place)
+        batch = self._read(self._place, last)
+        if batch is None:
+            return False
+        if self._poisoned == (batch.before, POISON_TRIES):
+            self._warn(f"{len(batch.records)} records were refused by the database and are left out")
+            batch = batch._replace(records=[])
+        try:
+            accepted = self._append(batch)
+        except Exception as error:
+            # Whether it was committed is not known: the place is read again.
+            self._place = None
+            if _is_the_batchs_own(error):
+                tries = self._poisoned[1] if self._poisoned and self._poisoned[0] == batch.before else 0
+                self._poisoned = (batch.before, tries + 1)
+            raise
+        if accepted:
+            self._place = batch.after
+            self._shipped(batch.after)
+        else:
+            self._place = self._stored_place()
+            # Refused though this is the place: the stream is sealed, or a later attempt's.
+            self.refused = self.refused or self._place == batch.before
+        return True
+
+    def _stored_place(self) -> Place | None:
+        """The place in the stream row; None, and ``refused``, if nothing can be added any more."""
+        with self._database.read_series() as session:
+            state = streams.state(session, self._stream.assignment_id)
+        if state is None or state.sealed:
+            self.refused = True
+            return None
+        return self._place_of(state)
+
+    @abstractmethod
+    def _place_of(self, state: streams.StreamState) -> Place: ...
+
+    @abstractmethod
+    def _read(self, place: Place, last: bool) -> _Batch[Place, Record] | None:
+        """What comes after ``place``; None if nothing does."""
+
+    @abstractmethod
+    def _append(self, batch: _Batch[Place, Record]) -> bool: ...
+
+    def _shipped(self, place: Place) -> None:
+        """Everything before ``place`` is stored."""
+
+
+class MetricsShipper(_Shipper[int, metrics.Record]):
+    """``spool/metrics.jsonl``: offsets are bytes. A bad line is named in one warning, and does not stop the rest."""
+
+    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
+        super().__init__(database, folder, stream, warn)
+        self.last_step: int | None = None
+        """Step of the newest record that was read; a line without a step takes the next one."""
+        self._bad_lines = 0
+        self._told = False
+
+    def _place_of(self, state: streams.StreamState) -> int:
+        self.last_step = state.last_step
+        return state.metrics_offset
+
+    def _read(self, place: int, last: bool) -> _Batch[int, metrics.Record] | None:
+        path = self._folder.file(attempt.METRICS)
+        found = whole_lines(path, place, last=last)
+        if found.offset == place:
+            if last:
+                self._tell_how_many()
+            return None
+        if found.too_long is not None:
+            self._bad(Line(found.too_long, found.offset, b""), "it is longer than 256 KiB")
+        records = [record for line in found.lines if (record := self._decode(line)) is not None]
+        return _Batch(place, found.offset, records)
+
+    def _decode(self, line: Line) -> metrics.Record | None:
+        try:
+            record = metrics.decode(line.text, now=time.time(), default_step=(self.last_step or 0) + 1)
+        except (ValueError, RecursionError) as error:
+            self._bad(line, str(error))
+            return None
+        self.last_step = record.step
+        return record if record.values else None
+
+    def _bad(self, line: Line, why: str) -> None:
+        self._bad_lines += 1
+        if self._bad_lines == 1:
+            shown = line.text[:LINE_CHARS_SHOWN].decode(errors="replace")
+            self._warn(f"line {self._number(line.offset)} of $LOCKSTEP_METRICS is left out: {why}; it reads {shown!r}")
+
+    def _tell_how_many(self) -> None:
+        if self._bad_lines > 1 and not self._told:
+            self._told = True
+            self._warn(f"{self._bad_lines} lines of $LOCKSTEP_METRICS were left out")
+
+    def _number(self, offset: int) -> int:
+        """Number of the line that begins at ``offset``, counted from 1."""
+        newlines = 0
+        with self._folder.file(attempt.METRICS).open("rb") as file:
+            while offset > 0 and (block := file.read(min(offset, 1 << 20))):
+                newlines += block.count(b"\n")
+                offset -= len(block)
+        return newlines + 1
+
+    def _append(self, batch: _Batch[int, metrics.Record]) -> bool:
+        with self._database.series() as session:
+            return series.append(
+                session,
+                assignment_id=self._stream.assignment_id,
+                token=self._stream.token,
+                offset_before=batch.before,
+                offset_after=batch.after,
+                records=batch.records,
+            )
+
+
+class LogShipper(_Shipper[logs.Place, LogRecord]):
+    """``logs/NNNNNN.jsonl``: a place is a segment and bytes into it. Segments that are wholly stored are deleted."""
+
+    def _place_of(self, state: streams.StreamState) -> logs.Place:
+        return logs.Place(state.log_segment, state.log_offset)
+
+    def _read(self, place: logs.Place, last: bool) -> _Batch[logs.Place, LogRecord] | None:
+        folder = self._folder.file(attempt.LOGS)
+        complete = next_segment_exists(folder, place.segment)
+        found = whole_lines(folder / segment_name(place.segment), place.offset, last=last or complete)
+        if found.offset == place.offset:
+            return _Batch(place, logs.Place(place.segment + 1, 0), []) if complete else None
+        records = [record for line in found.lines if (record := _log_record(line)) is not None]
+        return _Batch(place, logs.Place(place.segment, found.offset), records)
+
+    def _append(self, batch: _Batch[logs.Place, LogRecord]) -> bool:
+        with self._database.series() as session:
+            return logs.append(
+                session,
+                assignment_id=self._stream.assignment_id,
+                token=self._stream.token,
+                place_before=batch.before,
+                place_after=batch.after,
+                records=batch.records,
+            )
+
+    def _shipped(self, place: logs.Place) -> None:
+        self._folder.write_shipped(place.segment, place.offset)
+        for path in self._folder.file(attempt.LOGS).glob("[0-9]*.jsonl"):
+            if path.stem.isdecimal() and int(path.stem) < place.segment:
+                path.unlink(missing_ok=True)
+
+
+def _log_record(line: Line) -> LogRecord | None:
+    """The record in a line; None for one that a killed launcher left half written."""
+    try:
+        return LogRecord.model_validate_json(line.text)
+    except ValidationError:
+        log.warning("a log line is damaged and left out", offset=line.offset)
+        return None
+
+
+def _is_the_batchs_own(error: Exception) -> bool:
+    """Whether the database refused what is in the batch; otherwise it is away or full, which will pass."""
+    if isinstance(error, LockstepError):
+        return error.code is ErrorCode.INVALID
+    return isinstance(error, ValueError | TypeError | ArithmeticError | IntegrityError)

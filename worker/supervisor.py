@@ -1,0 +1,278 @@
+"""The node's one loop: hear bells, claim, renew leases, adopt, sweep.
+
+One thread, so that heartbeats depend on nothing but the database and the clock: whatever takes time (code, checkpoints,
+shipping, killing) happens in the attempts' own threads. It needs no broker: a bell only makes it look earlier.
+
+Each heartbeat, in this order:
+
+1. Note the time (boottime), *then* renew all leases in one statement. Ranks may live until that time plus the fence: it is
+   earlier than the moment at which the database began to count the lease, so the node stops before the lease is given away.
+2. An assignment missing in the answer is lost: its processes are killed at once and nothing more is written.
+3. Intents in the answer (cancel, timeout, shutdown) become graceful stops.
+4. Unclaimed assignments are claimed: their bell may have been lost. Held ones that nobody here knows are adopted: after a
+   restart these are all; later, one whose claim was committed though the answer got lost.
+
+Not here: what happens to one attempt (``worker.assignment``), and Celery (``worker.service``).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import structlog
+
+from domain.lifecycle import Intent
+from domain.timings import Timings
+from storage import attempts, nodes
+from storage.blobs import BlobStore
+from storage.database import Database
+from storage.nodes import DeviceInfo
+from worker import identity, launching
+from worker.assignment import KILL_MARGIN_SECONDS, Attempt, StopReason, Tools
+from worker.folders import Folder, folders_in, retire
+from worker.identity import Census
+from worker.settings import Settings
+from worker.sweeping import Children, Tree, become_subreaper
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 1.0
+"""How often processes are counted and orphans are killed. One scan of ``/proc`` serves every attempt."""
+ENDING_SECONDS = 10.0
+"""After the grace, for stopped jobs to be written down before this agent exits. The next one finishes what is left."""
+LEAVING_SECONDS = 5.0
+"""For the attempts' threads to put down what they hold."""
+_STOP_OF: Final[dict[Intent, StopReason]] = {
+    Intent.CANCEL: "cancelled",
+    Intent.TIMEOUT: "timed_out",
+    Intent.SHUTDOWN: "shutdown",
+}
+
+
+@dataclass(frozen=True)
+class Bell:
+    """Something to look at now."""
+
+    kind: Literal["start", "stop"]
+    assignment_id: str
+
+
+class Supervisor:
+    """See the module. Public methods may be called from any thread; ``ask_stop`` also from a signal's handler."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        heartbeats: Database,
+        shipping: Database,
+        blobs: BlobStore,
+        devices: list[DeviceInfo],
+        version: str,
+        freed: Callable[[], None],
+        environment: Mapping[str, str],
+        launcher_command: Sequence[str] = launching.LAUNCHER_COMMAND,
+    ):
+        # Two pools of connections: attempts that wait for one must not keep a heartbeat waiting.
+        self._database = heartbeats
+        self._settings = settings
+        self._timings: Timings = settings.timings
+        self._devices = devices
+        self._version = version
+        self._children = Children()
+        self._tools = Tools(
+            database=shipping,
+            blobs=blobs,
+            children=self._children,
+            timings=self._timings,
+            node_name=settings.node_name,
+            launcher_command=launcher_command,
+            environment=environment,
+            freed=freed,
+            retire=lambda folder: retire(folder, keep=settings.keep_folders),
+        )
+        self._bells: queue.SimpleQueue[Bell] = queue.SimpleQueue()
+        self._attempts: dict[str, Attempt] = {}
+        self._registered = False
+        self._next_heartbeat = 0.0
+        self._next_sweep = 0.0
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
+
+    def start(self) -> None:
+        self._settings.node_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        become_subreaper()
+        self._thread.start()
+
+    def ring(self, bell: Bell) -> None:
+        """Look now. Never blocks."""
+        self._bells.put(bell)
+
+    def ask_stop(self) -> None:
+        """Begin to end: leave training running for the next agent to adopt, or stop it first (``stop_jobs_on_exit``)."""
+        self._stopping = True
+
+    def join(self) -> None:
+        """Wait until the loop has ended, at most about ``end_seconds``."""
+        self._thread.join()
+
+    @property
+    def end_seconds(self) -> float:
+        """How long an end in order may take."""
+        return LEAVING_SECONDS + (self._jobs_end_seconds if self._settings.stop_jobs_on_exit else 0.0)
+
+    @property
+    def _jobs_end_seconds(self) -> float:
+        return self._timings.stop_grace_seconds + KILL_MARGIN_SECONDS + ENDING_SECONDS
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._tick()
+        if self._settings.stop_jobs_on_exit:
+            self._finish_jobs()
+        for attempt in self._attempts.values():
+            attempt.leave()
+        deadline = time.monotonic() + LEAVING_SECONDS
+        for attempt in self._attempts.values():
+            attempt.join(max(0.0, deadline - time.monotonic()))
+        self._children.leave()
+
+    def _finish_jobs(self) -> None:
+        for attempt in self._attempts.values():
+            attempt.ask_to_stop("shutdown")
+        deadline = time.monotonic() + self._jobs_end_seconds
+        while self._attempts and time.monotonic() < deadline:
+            self._tick()
+
+    def _tick(self) -> None:
+        """One turn of the loop; it raises nothing, because nobody would start the loop again."""
+        self._guarded("bell", self._hear)
+        now = time.monotonic()
+        if now >= self._next_heartbeat:
+            # After a failure sooner than after a success: the fence comes nearer.
+            ok = self._guarded("heartbeat", self._heartbeat)
+            period_seconds = self._timings.heartbeat_seconds
+            self._next_heartbeat = now + (period_seconds if ok else period_seconds / 5)
+        if now >= self._next_sweep:
+            self._guarded("sweep", self._sweep)
+            self._next_sweep = now + min(SWEEP_SECONDS, 4 * self._timings.watch_seconds)
+        for assignment_id in [key for key, attempt in self._attempts.items() if attempt.over]:
+            del self._attempts[assignment_id]
+
+    def _guarded(self, what: str, act: Callable[[], None]) -> bool:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - see _tick
+            log.warning("supervision failed and is tried again", what=what, error=repr(error))
+            return False
+        return True
+
+    def _hear(self) -> None:
+        """Wait for a bell, at most one watch, and look at once if one has rung."""
+        try:
+            bell = self._bells.get(timeout=self._timings.watch_seconds)
+        except queue.Empty:
+            return
+        if bell.kind == "start":
+            if self._registered and not self._stopping:
+                self._claim(bell.assignment_id)
+        elif bell.assignment_id in self._attempts:
+            self._next_heartbeat = 0.0
+
+    def _heartbeat(self) -> None:
+        if not self._registered:
+            self._register()
+        self._renew()
+        if not self._stopping:
+            self._look_around()
+
+    def _register(self) -> None:
+        """Say what this node is, and find what an agent before this one left. Repeated until the database answers."""
+        name = self._settings.node_name
+        with self._database.jobs() as session:
+            nodes.register(session, name, self._devices, version=self._version, boot_id=identity.boot_id())
+        with self._database.read_jobs() as session:
+            held = {assignment.assignment_id for assignment in attempts.held(session, name)}
+        for folder in folders_in(self._settings.node_dir):
+            if folder.assignment_id not in held:
+                log.info("nobody holds this attempt any more: removing it", assignment=folder.assignment_id)
+                threading.Thread(target=_remove, args=(folder,), daemon=True).start()
+        self._registered = True
+        log.info("registered", node=name, devices=len(self._devices), held=len(held))
+
+    def _renew(self) -> None:
+        leased = {key: attempt for key, attempt in self._attempts.items() if attempt.leased}
+        sent_at = identity.boottime()
+        with self._database.jobs() as session:
+            answer = attempts.renew(
+                session,
+                self._settings.node_name,
+                {key: attempt.stream.token for key, attempt in leased.items()},
+                lease_seconds=self._timings.lease_seconds,
+            )
+        for key, attempt in leased.items():
+            if key not in answer:
+                attempt.lose()
+                continue
+            attempt.renewed(sent_at + self._timings.fence_seconds)
+            intent = answer[key]
+            if intent is not None:
+                attempt.ask_to_stop(_STOP_OF[intent])
+
+    def _look_around(self) -> None:
+        name = self._settings.node_name
+        with self._database.read_jobs() as session:
+            unclaimed = attempts.unclaimed(session, name)
+            held = attempts.held(session, name)
+        for assignment in held:
+            if assignment.assignment_id not in self._attempts:
+                log.info("adopting", assignment=assignment.assignment_id, state=assignment.state.value)
+                self._take(Attempt.adopt(self._tools, self._folder(assignment.assignment_id), assignment))
+        for assignment_id in unclaimed:
+            self._claim(assignment_id)
+
+    def _claim(self, assignment_id: str) -> None:
+        if assignment_id in self._attempts:
+            return
+        sent_at = identity.boottime()
+        with self._database.jobs() as session:
+            claim = attempts.claim(
+                session,
+                assignment_id,
+                self._settings.node_name,
+                lease_seconds=self._timings.lease_seconds,
+                rendezvous_port=launching.free_port(),
+            )
+        if claim is None:
+            # Delivered twice, withdrawn, or meant for another node: nothing to do.
+            log.debug("not claimed", assignment=assignment_id)
+            return
+        log.info("claimed", assignment=assignment_id, job=claim.job_id, attempt=claim.attempt_number)
+        deadline = sent_at + self._timings.fence_seconds
+        self._take(Attempt.begin(self._tools, self._folder(assignment_id), claim, fence_deadline=deadline))
+
+    def _take(self, attempt: Attempt) -> None:
+        self._attempts[attempt.stream.assignment_id] = attempt
+        attempt.start()
+
+    def _sweep(self) -> None:
+        census = Census.take()
+        for attempt in self._attempts.values():
+            attempt.seen(census)
+        self._children.sweep_orphans()
+
+    def _folder(self, assignment_id: str) -> Folder:
+        return Folder(self._settings.node_dir / assignment_id)
+
+
+def _remove(folder: Folder) -> None:
+    """End whatever runs for a folder that nobody holds, then delete it."""
+    tree = Tree(folder.path, identity.launcher_key(folder.launcher()))
+    tree.remember(Census.take())
+    if tree.kill(seconds=60):
+        folder.delete()
