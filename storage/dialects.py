@@ -19,7 +19,7 @@ def upsert(session: Session, row: type[DeclarativeBase]) -> sqlite.Insert | post
     return postgresql.insert(row)
 
 
-def write(session: Session, statement: Executable) -> CursorResult[Any]:
+def write(session: Session, statement: Executable) -> CursorResult[*tuple[Any, ...]]:
     """Run an ``INSERT``, ``UPDATE`` or ``DELETE`` as it stands.
 
     Rows already loaded in the session are not brought up to date: a guarded update is decided by the database, and a
@@ -27,7 +27,7 @@ def write(session: Session, statement: Executable) -> CursorResult[Any]:
     """
     session.flush()
     result = session.execute(statement, execution_options={"synchronize_session": False})
-    return cast("CursorResult[Any]", result)
+    return cast("CursorResult[*tuple[Any, ...]]", result)
 
 
 def changed(session: Session, statement: Executable) -> int:

@@ -1,0 +1,165 @@
+"""The blob store: code archives and checkpoints, in a folder or behind an fsspec URL.
+
+What is put is whole or absent: it is written under a temporary name beside its place and then moved there. A local
+folder on the same file system is filled with hard links, so that publishing a checkpoint of many gigabytes takes
+milliseconds; what is fetched is always a copy, because a job may write to it. Elsewhere a tree's ``manifest.json`` is
+sent last, and a reader that does not find it takes the tree for absent.
+
+A stored blob without a row is not published: rows are in ``storage.checkpoints``.
+
+Not here: packing and unpacking archives, checking digests (``api``, ``worker``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import fsspec
+
+from domain.attempt import MANIFEST
+
+_KEY: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
+"""Parts of letters and digits that do not begin with a dot: no key can lead out of the store."""
+
+
+class BlobStore:
+    """A store of files by key, such as ``jobs/<job id>/<attempt>/step-00000050``.
+
+    Parameters
+    ----------
+    url : str
+        An absolute folder, or an fsspec URL (``file:///…``, ``s3://bucket/prefix``, ``memory://…``).
+    """
+
+    def __init__(self, url: str) -> None:
+        if "://" not in url and not Path(url).is_absolute():
+            raise ValueError(f"the store is an absolute folder or a URL such as s3://bucket/prefix, got {url!r}")
+        self._files: Any
+        self._files, root = fsspec.core.url_to_fs(url)
+        self._root = str(root).rstrip("/")
+        self._local = "file" in _protocols(self._files)
+
+    def location(self, key: str) -> str:
+        """Where a key is, for people: a path or a URL."""
+        path = self._path(key)
+        return path if self._local else str(self._files.unstrip_protocol(path))
+
+    def exists(self, key: str) -> bool:
+        """Whether a file or a whole tree is there."""
+        path = self._path(key)
+        if self._local:
+            return Path(path).exists()
+        return bool(self._files.isfile(path) or self._files.isfile(f"{path}/{MANIFEST}"))
+
+    def put_file(self, path: Path, key: str) -> None:
+        """Store a file. One that is there already under the same key is replaced."""
+        target = self._path(key)
+        if not self._local:
+            self._files.put_file(str(path), target)
+            return
+        temporary = _beside(Path(target))
+        try:
+            _link_or_copy(path, temporary)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Fetch a file.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it is not there.
+        """
+        temporary = _beside(path)
+        try:
+            self._files.get_file(self._path(key), str(temporary))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def put_tree(self, folder: Path, key: str) -> None:
+        """Store a folder. A whole tree that is there already under the same key is left as it is."""
+        if self.exists(key):
+            return
+        target = self._path(key)
+        if not self._local:
+            for file in _manifest_last(folder):
+                self._files.put_file(str(file), f"{target}/{file.relative_to(folder).as_posix()}")
+            return
+        temporary = _beside(Path(target))
+        try:
+            shutil.copytree(folder, temporary, copy_function=_link_or_copy)
+            # Of two that store the same tree at once one moves it; the other finds it there.
+            with suppress(OSError):
+                temporary.rename(target)
+            if not Path(target).is_dir():
+                raise OSError(f"could not move {temporary} to {target}")
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def get_tree(self, key: str, folder: Path) -> None:
+        """Fetch a folder; ``folder`` must not exist yet, and exists only once it is whole.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it is not there.
+        """
+        if not self.exists(key):
+            raise FileNotFoundError(f"{self.location(key)} is not in the store")
+        source = self._path(key)
+        temporary = _beside(folder)
+        try:
+            for path in self._files.find(source):
+                file = temporary / str(path)[len(source) :].lstrip("/")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                self._files.get_file(str(path), str(file))
+            temporary.rename(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def delete_tree(self, key: str) -> None:
+        """Delete a file or a tree; one that is not there is deleted already."""
+        path = self._path(key)
+        # A reader that comes meanwhile must not take half a tree for a whole one.
+        with suppress(FileNotFoundError):
+            self._files.rm_file(f"{path}/{MANIFEST}")
+        with suppress(FileNotFoundError):
+            self._files.rm(path, recursive=True)
+
+    def _path(self, key: str) -> str:
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"{key!r} is no key: parts of letters, digits, '.', '_' and '-' that begin with no dot")
+        return f"{self._root}/{key}"
+
+
+def _protocols(files: Any) -> tuple[str, ...]:
+    protocol = files.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+def _beside(target: Path) -> Path:
+    """A temporary name in the target's folder, which is made: a move within one folder is atomic."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target.parent / f".{target.name}.{uuid.uuid4().hex}.part"
+
+
+def _link_or_copy(source: str | Path, target: str | Path) -> None:
+    """A second name for the same file where the file system allows it, a copy elsewhere."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _manifest_last(folder: Path) -> list[Path]:
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return sorted(files, key=lambda file: (file.name == MANIFEST, str(file)))

