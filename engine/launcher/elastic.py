@@ -12,7 +12,6 @@ Not here: deciding that ranks must end (``engine.launcher.watch``), and what the
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import socket
@@ -20,6 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from torch.distributed import DistNetworkError, DistStoreError
 from torch.distributed.elastic.agent.server.api import WorkerGroup, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
@@ -27,9 +27,8 @@ from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
 from engine.launcher.bounds import Bounds
-from engine.launcher.gang import Gang, RankProcess
+from engine.launcher.gang import Gang, PeersUnreachableError, RankProcess
 
-_log = logging.getLogger(__name__)
 _STORE_PORT_KEY = "lockstep/ranks_store_port"
 
 
@@ -46,7 +45,7 @@ class ElasticLauncher:
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"
         rendezvous = StaticTCPRendezvous(
             master_addr=gang.rendezvous_host,
-            master_port=gang.rendezvous_port,
+            master_port=_meeting_port(gang),
             rank=gang.node_rank,
             world_size=gang.node_count,
             run_id=gang.run_id,
@@ -61,7 +60,11 @@ class ElasticLauncher:
             max_restarts=0,
             monitor_interval=self._bounds.monitor_seconds,
         )
-        _Agent(gang, spec, self._bounds, on_started).run()
+        try:
+            _Agent(gang, spec, self._bounds, on_started).run()
+        except (DistNetworkError, DistStoreError) as error:
+            where = f"{gang.rendezvous_host}:{gang.rendezvous_port}"
+            raise PeersUnreachableError(f"the attempt's nodes did not meet at {where}: {error}") from error
 
 
 class _Agent(LocalElasticAgent):
@@ -125,6 +128,13 @@ class _Streams(LogsSpecs):
     def root_log_dir(self) -> str:
         """Unused: nothing is redirected to files."""
         return os.devnull
+
+
+def _meeting_port(gang: Gang) -> int:
+    """The agreed port, or, where one node meets only itself and somebody has taken that port meanwhile, another."""
+    if gang.node_count == 1 and not _is_free(gang.rendezvous_port):
+        return _quiet_port()
+    return gang.rendezvous_port
 
 
 def _quiet_port() -> int:

@@ -12,17 +12,32 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel, ConfigDict
+
 from domain import attempt, limits
 from domain.outcomes import Reason
-from engine.launcher.files import read_object
+from engine.launcher.files import read_model, read_object
 
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(
     r"^(?:\[rank\d+\]:\s)?([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|[A-Z]\w*)\b(?::.*)?)$"
 )
 _PEER_LOST = re.compile(
-    r"gloo/transport|connectFullMesh|NCCL|ProcessGroup|TCPStore|Dist(?:Backend|Network|Store)Error|torch\.distributed"
+    r"gloo/transport|connectFullMesh|Connection (?:closed|reset) by peer|monitoredBarrier|TCPStore"
+    r"|nccl(?:Remote|System)Error|NCCL communicator was aborted|Dist(?:Network|Store)Error"
 )
+
+
+class RankErrorFile(BaseModel):
+    """``errors/rank<R>.json``."""
+
+    model_config = ConfigDict(frozen=True)
+
+    reason: Reason
+    exception: str | None = None
+    traceback: str | None = None
+    step: int | None = None
+    time: float | None = None
 
 
 class Evidence(NamedTuple):
@@ -42,7 +57,7 @@ class Evidence(NamedTuple):
 
     @property
     def blames_peer(self) -> bool:
-        """Whether the rank failed because another was gone: never the cause of a gang's end."""
+        """Whether the rank failed because another was gone."""
         if self.reason is not None:
             return self.reason is Reason.NETWORK
         return self.exception is not None and _PEER_LOST.search(self.exception) is not None
@@ -84,17 +99,10 @@ def exception_in(text: str) -> str | None:
 
 
 def _own(path: Path) -> Evidence | None:
-    document = read_object(path)
-    if document is None:
+    file = read_model(path, RankErrorFile)
+    if file is None:
         return None
-    known = {reason.value for reason in Reason}
-    return Evidence(
-        reason=Reason(document["reason"]) if document.get("reason") in known else None,
-        exception=_text(document.get("exception")),
-        traceback=_text(document.get("traceback")),
-        step=document["step"] if isinstance(document.get("step"), int) else None,
-        time=float(document["time"]) if isinstance(document.get("time"), int | float) else None,
-    )
+    return Evidence(file.reason, _text(file.exception), _text(file.traceback), file.step, file.time)
 
 
 def _recorded(path: Path) -> Evidence | None:

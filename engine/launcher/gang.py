@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 
+class PeersUnreachableError(Exception):
+    """The nodes of the attempt did not find each other, or not at the agreed address."""
+
+
 class RankProcess(Protocol):
-    """One started rank. ``subprocess.Popen`` is one."""
+    """One started rank, leader of its own process group. ``subprocess.Popen`` is one."""
 
     @property
     def pid(self) -> int: ...
@@ -60,6 +64,8 @@ class Launcher(Protocol):
 
         Raises
         ------
+        PeersUnreachableError
+            If the nodes did not meet.
         Exception
-            Whatever kept the ranks from being started.
+            Whatever else kept the ranks from being started.
         """

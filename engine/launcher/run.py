@@ -33,7 +33,7 @@ from domain.outcomes import Outcome, Reason
 from engine.launcher import environment, evidence, processes, verdict
 from engine.launcher.bounds import Bounds
 from engine.launcher.files import last_lines, last_step, write_atomically
-from engine.launcher.gang import Gang, Launcher, RankProcess
+from engine.launcher.gang import Gang, Launcher, PeersUnreachableError, RankProcess
 from engine.launcher.segments import Segments
 from engine.launcher.streams import Streams
 from engine.launcher.watch import Facts, Watch
@@ -90,7 +90,7 @@ class _Attempt:
         try:
             self._watch.start()
             failed = self._refusal()
-            if failed is None and not self._watch.must_not_start():
+            if failed is None:
                 self._start_and_wait(launcher)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent must get a result
             traceback.print_exc()
@@ -106,7 +106,7 @@ class _Attempt:
 
     def _not_started(self, error: Exception) -> Outcome:
         return Outcome.of(
-            Reason.LAUNCH_FAILED,
+            Reason.NETWORK if isinstance(error, PeersUnreachableError) else Reason.LAUNCH_FAILED,
             f"the ranks could not be started: {type(error).__name__}: {error}",
             node=self._assignment.node_name,
             traceback=traceback.format_exc()[-limits.TRACEBACK_CHARS_MAX :],
@@ -127,6 +127,8 @@ class _Attempt:
             "errors": str(folder / attempt.ERRORS),
         }
         write_atomically(self._launch_folder / "command.json", json.dumps(launch))
+        if self._watch.must_not_start():
+            return
         launcher.run(
             Gang(
                 run_id=f"{assignment.job_id}-{assignment.attempt_number}",
@@ -165,12 +167,20 @@ class _Attempt:
             processes.sweep()
             self._streams.drain(self._bounds.drain_seconds)
             self._streams.close()
-            outcome = failed if failed is not None and facts.cause is None else self._decide(facts)
+            outcome = failed if failed is not None and facts.cause is None else self._outcome(facts)
             if outcome.reason is not Reason.SUCCEEDED:
                 self._segments.say(f"Ended: {outcome.reason}: {outcome.message}")
             self._segments.close()
             shutil.rmtree(self._launch_folder, ignore_errors=True)
             _leave(self._folder, outcome)
+
+    def _outcome(self, facts: Facts) -> Outcome:
+        try:
+            return self._decide(facts)
+        except Exception as error:  # noqa: BLE001 - it reads what jobs wrote, and a result there must be
+            traceback.print_exc()
+            message = f"the launcher could not make out how the ranks ended: {type(error).__name__}: {error}"
+            return Outcome.of(Reason.LAUNCH_FAILED, message, node=self._assignment.node_name)
 
     def _decide(self, facts: Facts) -> Outcome:
         found = {

@@ -9,6 +9,7 @@ Not here: reading the ranks' pipes (``engine.launcher.streams``), and shipping (
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -47,7 +48,13 @@ class Segments:
         self._file = self._open()
 
     def write(self, lines: Iterable[Line]) -> None:
-        """Append lines in order, starting new segments where one is full."""
+        """Append lines in order, starting new segments where one is full.
+
+        Raises
+        ------
+        OSError
+            If the disk is full; some of the lines may then be in the log, none is there in part.
+        """
         with self._lock:
             pending: list[bytes] = []
             size = self._sizes[self._number]
@@ -64,8 +71,9 @@ class Segments:
             self._append(pending)
 
     def say(self, text: str) -> None:
-        """Add a line of the launcher itself."""
-        self.write([Line(time.time(), -1, "launcher", text)])
+        """Add a line of the launcher itself, if the disk has room for it: a kill must not fail for want of a line."""
+        with contextlib.suppress(OSError):
+            self.write([Line(time.time(), -1, "launcher", text)])
 
     def is_full(self) -> bool:
         """Whether more is unshipped than the log may hold. Looks at ``logs/shipped`` only when it has to."""
@@ -91,6 +99,11 @@ class Segments:
 
     def _append(self, records: list[bytes]) -> None:
         rest = memoryview(b"".join(records))
-        self._sizes[self._number] += len(rest)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        size = len(rest)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError:
+            os.ftruncate(self._file, self._sizes[self._number])
+            raise
+        self._sizes[self._number] += size

@@ -80,6 +80,7 @@ class Streams:
         self._bounds = bounds
         self._pipes: list[_Pipe] = []
         self._tails: dict[int, str] = {}
+        self._lost = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read_while_running, name="streams", daemon=True)
 
@@ -157,7 +158,14 @@ class Streams:
         if not texts:
             return
         now = time.time()
-        self._segments.write(Line(now, pipe.rank, pipe.stream, text) for text in texts)
+        try:
+            if self._lost:
+                lost = f"{self._lost} lines of output were lost: the node's disk was full."
+                self._segments.write([Line(now, -1, "launcher", lost)])
+                self._lost = 0
+            self._segments.write(Line(now, pipe.rank, pipe.stream, text) for text in texts)
+        except OSError:
+            self._lost += len(texts)  # the ranks train on; were their pipes not read they would wait for a disk
         if pipe.stream == "stderr":
             tail = "\n".join((self._tails.get(pipe.rank, ""), *texts))
             self._tails[pipe.rank] = tail[-self._bounds.tail_chars :]

@@ -13,12 +13,23 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from domain.attempt import AssignmentFile
 from domain.outcomes import Outcome, Reason
 from engine.launcher.evidence import Evidence
-from engine.launcher.watch import Exit, Facts
+from engine.launcher.watch import Exit, Facts, signal_name
+
+
+class _Failure(NamedTuple):
+    exit: Exit
+    found: Evidence
+    lost_peer: bool
+    secondary: bool
+
+    @property
+    def time(self) -> float:
+        return self.found.time or self.exit.time
 
 
 def decide(
@@ -55,16 +66,16 @@ def decide(
         return _stalled(facts, assignment, common)
     if facts.cause is None:
         return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
-    first = _first_failure(facts, evidence)
-    found = evidence.get(first.rank, Evidence())
-    if found.blames_peer and len(facts.ranks) > 1:
-        left = next((exit_ for exit_ in facts.exits if exit_.code == 0 and not exit_.torn_down), None)
-        if left is not None:
-            message = (
-                f"rank {left.rank} exited with code 0 before the others had finished; rank {first.rank} then failed"
-            )
-            return Outcome.of(Reason.USER_ERROR, message, rank=left.rank, exit_code=0, **_told(found), **common)
-    return _failed(first, found, assignment, memory_kills, common)
+    first = _first_failure(facts, evidence, assignment)
+    left = next((exit_ for exit_ in facts.exits if exit_.code == 0 and not exit_.torn_down), None)
+    if first.lost_peer and left is not None:
+        message = (
+            f"rank {left.rank} exited with code 0 before the others had finished, "
+            f"and rank {first.exit.rank} failed for want of it"
+        )
+        details = {"rank": left.rank, "exit_code": 0, **_told(first.found), **common}
+        return Outcome.of(Reason.USER_ERROR, message, **details)
+    return _failed(first, assignment, memory_kills, common)
 
 
 def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome:
@@ -89,46 +100,42 @@ def _stalled(facts: Facts, assignment: AssignmentFile, common: dict[str, Any]) -
     return Outcome.of(Reason.EXIT_STALL, message, rank=late, **common)
 
 
-def _first_failure(facts: Facts, evidence: Mapping[int, Evidence]) -> Exit:
-    failures = [exit_ for exit_ in facts.exits if exit_.code != 0]
-
-    def order(exit_: Exit) -> tuple[bool, float]:
+def _first_failure(facts: Facts, evidence: Mapping[int, Evidence], assignment: AssignmentFile) -> _Failure:
+    failures = []
+    for exit_ in facts.exits:
+        if exit_.code == 0:
+            continue
         found = evidence.get(exit_.rank, Evidence())
-        silent = not found.tells and exit_.torn_down and exit_.code < 0
-        return (found.blames_peer or silent, found.time or exit_.time)
+        lost_peer = found.blames_peer and assignment.world_size > 1
+        silent = exit_.torn_down and exit_.code < 0 and not found.tells
+        failures.append(_Failure(exit_, found, lost_peer, lost_peer or silent))
+    return min(failures, key=lambda failure: (failure.secondary, failure.time))
 
-    return min(failures, key=order)
 
-
-def _failed(
-    first: Exit, found: Evidence, assignment: AssignmentFile, memory_kills: int, common: dict[str, Any]
-) -> Outcome:
-    details = {"rank": first.rank, **_told(found), **common}
+def _failed(first: _Failure, assignment: AssignmentFile, memory_kills: int, common: dict[str, Any]) -> Outcome:
+    rank, code, found = first.exit.rank, first.exit.code, first.found
+    details = {"rank": rank, **_told(found), **common}
     if common["last_step"] is None:
         details["last_step"] = found.step
-    if first.code < 0:
-        name = signal.Signals(-first.code).name
-        details["signal"] = name
-        if found.reason is None and not found.blames_peer:
-            killed_for_memory = first.code == -signal.SIGKILL and memory_kills > 0
-            reason = Reason.HOST_OUT_OF_MEMORY if killed_for_memory else Reason.KILLED
-            why = " when the node's memory ran out" if killed_for_memory else ""
-            return Outcome.of(reason, f"rank {first.rank} was ended by {name}{why}", **details)
-    else:
-        details["exit_code"] = first.code
-    reason = found.reason or (Reason.NETWORK if found.blames_peer else Reason.USER_ERROR)
-    return Outcome.of(reason, _what_failed(first, found, reason, assignment), **details)
-
-
-def _what_failed(first: Exit, found: Evidence, reason: Reason, assignment: AssignmentFile) -> str:
-    if reason is Reason.NETWORK:
-        return f"rank {first.rank} lost the other ranks: {_brief(found)}"
+    # A rank that raised and was still on its way out when torch elastic ended it: that signal is ours, and no news.
+    on_its_way_out = first.exit.torn_down and found.tells
+    if code >= 0:
+        details["exit_code"] = code
+    elif not on_its_way_out:
+        details["signal"] = signal_name(code)
     if found.reason is not None:
-        return f"rank {first.rank} failed: {_brief(found)}"
-    if first.code < 0:
-        return f"rank {first.rank} was ended by {signal.Signals(-first.code).name} after {_brief(found)}"
-    who = "script" if assignment.spec.kind == "script" else "the engine"
-    return f"{who} exited with code {first.code} on rank {first.rank}"
+        return Outcome.of(found.reason, f"rank {rank} failed: {_brief(found)}", **details)
+    if first.lost_peer:
+        return Outcome.of(Reason.NETWORK, f"rank {rank} lost the other ranks: {_brief(found)}", **details)
+    if code >= 0:
+        who = "script" if assignment.spec.kind == "script" else "the engine"
+        return Outcome.of(Reason.USER_ERROR, f"{who} exited with code {code} on rank {rank}", **details)
+    if code == -signal.SIGKILL and memory_kills > 0:
+        message = f"rank {rank} was killed because the node's memory ran out"
+        return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
+    if on_its_way_out:
+        return Outcome.of(Reason.USER_ERROR, f"rank {rank} raised {_brief(found)}", **details)
+    return Outcome.of(Reason.KILLED, f"rank {rank} was ended by {signal_name(code)}", **details)
 
 
 def _brief(found: Evidence) -> str:

@@ -25,6 +25,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,7 +129,10 @@ class Watch(threading.Thread):
     def run(self) -> None:
         """Watch until :meth:`finish`."""
         while not self._over.wait(self._bounds.watch_seconds):
-            self.look()
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 - without its watch the attempt would run on past its fence
+                traceback.print_exc()
             if self._killed_at is not None and time.monotonic() > self._killed_at + self._bounds.stuck_seconds:
                 self._on_stuck()
                 return
@@ -139,8 +143,9 @@ class Watch(threading.Thread):
             now = time.monotonic()
             self._note_exits()
             self._look_at_fence(now)
-            self._look_at_stop(now)
-            self._look_at_stall(now)
+            if self.facts.running() or not self.facts.ranks:  # a stop of what has ended undoes nothing
+                self._look_at_stop(now)
+                self._look_at_stall(now)
             if now >= self._kill_at:
                 self._kill(now)
 
@@ -215,5 +220,13 @@ class Watch(threading.Thread):
         processes.kill_descendants()
 
 
+def signal_name(code: int) -> str:
+    """Name of the signal behind a negative exit code; real-time signals have numbers only."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"SIG{-code}"
+
+
 def _ended(code: int) -> str:
-    return f"exited with code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+    return f"exited with code {code}" if code >= 0 else f"was ended by {signal_name(code)}"

@@ -30,6 +30,16 @@ from engine.launcher.run import run_attempt
 run_attempt(pathlib.Path(sys.argv[1]), Bounds(**{bounds!r}))
 """
 
+_RUN_HANGING = """
+import sys, pathlib, time
+from engine.launcher.bounds import Bounds
+from engine.launcher.run import run_attempt
+class Hanging:
+    def run(self, gang, on_started):
+        time.sleep(600)
+run_attempt(pathlib.Path(sys.argv[1]), Bounds(stuck_seconds=0.2), Hanging())
+"""
+
 
 def until(answer: Callable[[], T], *, seconds: float, what: str) -> T:
     """Ask until the answer is true, and fail by name when time is up."""
@@ -104,13 +114,18 @@ class Attempt:
 
     def assign(self, spec: dict[str, Any], *, ranks: int, **fields: Any) -> Attempt:
         """Any job."""
-        assignment = assignment_of(spec=spec, ranks_here=ranks, world_size=ranks, devices=list(range(ranks)), **fields)
+        gang = {"ranks_here": ranks, "world_size": ranks, "devices": list(range(ranks)), **fields}
+        assignment = assignment_of(spec=spec, **gang)
         (self.folder / attempt.ASSIGNMENT).write_text(assignment.model_dump_json())
         return self
 
-    def start(self, *, environ: dict[str, str] | None = None, **bounds: float) -> Attempt:
-        """Start the launcher in a session of its own, as the agent does."""
+    def start(self, *, environ: dict[str, str] | None = None, hanging: bool = False, **bounds: float) -> Attempt:
+        """Start the launcher in a session of its own, as the agent does.
+
+        With ``hanging`` the way of starting ranks never returns; ``bounds`` replace the launcher's own.
+        """
         command = ["-c", _RUN.format(bounds=bounds)] if bounds else ["-m", "engine.launcher"]
+        command = ["-c", _RUN_HANGING] if hanging else command
         with (self.folder / attempt.LAUNCHER_LOG).open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *command, str(self.folder)],

@@ -94,6 +94,11 @@ def test_a_launcher_that_was_frozen_past_its_fence_kills_before_anything_else(at
     assert attempt.outcome().reason is Reason.LOST
 
 
+def test_a_hanging_start_of_ranks_does_not_outlive_the_fence(attempt: Attempt) -> None:
+    attempt.fence(0.5)
+    assert attempt.script(WAIT).start(hanging=True).outcome(seconds=5).reason is Reason.LOST
+
+
 def test_a_fence_that_has_passed_already_starts_nothing(attempt: Attempt) -> None:
     attempt.fence(-1.0)
     outcome = attempt.script("open('started', 'w')").start().outcome()
@@ -172,9 +177,8 @@ def test_ranks_that_do_not_follow_one_that_left_are_an_exit_stall(attempt: Attem
 def test_a_script_that_had_ended_before_the_stop_has_succeeded(attempt: Attempt) -> None:
     """A child holds the pipe, so that the launcher is still there when the stop comes."""
     source = "import subprocess, os\nos.set_inheritable(1, True)\nsubprocess.Popen(['sleep', '600'])"
-    attempt.script(source).start(linger_seconds=1.5)
+    attempt.script(source).start(linger_seconds=1.0)
     (rank,) = attempt.ranks().values()
     until(lambda: not is_alive(rank), seconds=10, what="the rank has ended")
-    time.sleep(0.3)  # past the launcher's own look at the rank, well within the linger
     attempt.stop("cancelled", grace_seconds=5.0)
     assert attempt.outcome().reason is Reason.SUCCEEDED

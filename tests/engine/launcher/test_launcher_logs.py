@@ -5,11 +5,14 @@ Not here: shipping it (``tests/worker``).
 
 from __future__ import annotations
 
+import resource
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from domain import attempt as files
-from domain.attempt import ShippedFile
+from domain.attempt import LogRecord, ShippedFile
 from domain.outcomes import Reason
 from engine.launcher.bounds import Bounds
 from engine.launcher.segments import Line, Segments
@@ -98,6 +101,23 @@ def test_a_flood_that_nobody_ships_is_ended_by_a_stop_and_stays_bounded(attempt:
     attempt.stop("cancelled", grace_seconds=0.5)
     assert attempt.outcome().reason is Reason.CANCELLED
     assert sum(path.stat().st_size for path in (attempt.folder / files.LOGS).glob("*.jsonl")) < 2_000_000
+
+
+def test_a_full_disk_leaves_no_half_line_and_the_log_goes_on_afterwards(tmp_path: Path) -> None:
+    segments = Segments(tmp_path, Bounds())
+    segments.write([Line(1.5, 0, "stdout", "before")])
+    (log,) = (tmp_path / files.LOGS).iterdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 20, hard))  # like a disk with room for 20 bytes
+    try:
+        with pytest.raises(OSError, match="too large"):
+            segments.write([Line(1.5, 0, "stdout", "no room")])
+        segments.say("no room for this either, and no error")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    segments.write([Line(1.5, 0, "stdout", "after")])
+    segments.close()
+    assert [LogRecord.model_validate_json(line).text for line in log.read_bytes().splitlines()] == ["before", "after"]
 
 
 def test_a_log_goes_on_behind_the_segments_that_are_there(tmp_path: Path) -> None:

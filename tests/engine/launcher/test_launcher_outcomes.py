@@ -10,9 +10,13 @@ import os
 import signal
 import socket
 import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from domain.outcomes import Reason
-from tests.engine.launcher.attempts import Attempt, is_alive, until
+from tests.engine.launcher.attempts import Attempt, free_port, is_alive, until
 
 GLOO = textwrap.dedent(
     """
@@ -134,14 +138,40 @@ def test_a_script_that_is_not_there_is_named(attempt: Attempt) -> None:
     assert "'trian.py' was not found" in outcome.message
 
 
-def test_a_taken_rendezvous_port_is_a_launch_failure_that_names_it(attempt: Attempt) -> None:
+@pytest.fixture
+def taken_port() -> Iterator[int]:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        port = other.getsockname()[1]
-        outcome = attempt.command("true", rendezvous_port=port).start().outcome()
-    assert outcome.reason is Reason.LAUNCH_FAILED
-    assert str(port) in outcome.message
+        yield other.getsockname()[1]
+
+
+def test_one_node_starts_although_somebody_took_its_rendezvous_port(attempt: Attempt, taken_port: int) -> None:
+    outcome = attempt.command("true", rendezvous_port=taken_port).start().outcome()
+    assert outcome.reason is Reason.SUCCEEDED
+
+
+def test_nodes_that_cannot_meet_at_a_taken_port_fail_by_network_and_name_it(attempt: Attempt, taken_port: int) -> None:
+    outcome = attempt.command("true", rendezvous_port=taken_port, node_count=2, world_size=2).start().outcome()
+    assert outcome.reason is Reason.NETWORK
+    assert f"127.0.0.1:{taken_port}" in outcome.message
+
+
+def test_two_nodes_form_one_gang(attempt: Attempt, tmp_path: Path) -> None:
+    other = Attempt(tmp_path / "other")
+    other.folder.mkdir()
+    port = free_port()
+    source = GLOO.replace("while True:", "for _ in range(2):")
+    # Without destroy_process_group torch 2.13 on Gloo aborts now and then at the interpreter's end.
+    source += "print(dist.get_rank(), dist.get_world_size())\ndist.destroy_process_group()\n"
+    for node_rank, node in enumerate((attempt, other)):
+        gang = {"node_rank": node_rank, "node_count": 2, "world_size": 2, "rendezvous_port": port}
+        node.script(source, **gang).start()
+    try:
+        assert [node.outcome().reason for node in (attempt, other)] == [Reason.SUCCEEDED] * 2
+        assert other.lines(rank=1)[-1] == "1 2"
+    finally:
+        other.end()
 
 
 def test_an_assignment_that_cannot_be_read_still_gets_a_result(attempt: Attempt) -> None:

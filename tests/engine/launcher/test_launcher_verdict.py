@@ -1,0 +1,143 @@
+"""Which of several failures is the outcome: the rules of the verdict, one by one, without processes.
+
+Not here: that real gangs fall this way (``test_launcher_outcomes``).
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from domain.attempt import StopFile
+from domain.outcomes import Outcome, Reason
+from engine.launcher.evidence import Evidence, elastic_error_file, error_file, exception_in, gather
+from engine.launcher.files import last_step
+from engine.launcher.verdict import decide
+from engine.launcher.watch import Cause, Exit, Facts
+from tests.engine.launcher.attempts import assignment_of
+
+LOST_PEER = Evidence(exception="RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer")
+RAISED = Evidence(exception="ValueError: lr")
+
+
+def _decide(
+    *exits: Exit,
+    cause: Cause | None = "failure",
+    stop: StopFile | None = None,
+    evidence: dict[int, Evidence] | None = None,
+    last_step: int | None = None,
+    steps: int | None = None,
+    memory_kills: int = 0,
+    grace_over: bool = False,
+) -> Outcome:
+    facts = Facts(ranks=(0, 1), exits=list(exits), cause=cause, stop=stop, grace_over=grace_over)
+    assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1])
+    return decide(facts, evidence or {}, assignment, last_step=last_step, steps=steps, memory_kills=memory_kills)
+
+
+def _exit(rank: int, code: int, *, time: float = 10.0, torn_down: bool = False) -> Exit:
+    return Exit(rank, code, time, torn_down)
+
+
+def test_a_rank_that_lost_its_peer_first_yields_to_the_peer() -> None:
+    exits = (_exit(0, 1, time=10.0), _exit(1, -signal.SIGTERM, time=10.2, torn_down=True))
+    outcome = _decide(*exits, evidence={0: LOST_PEER, 1: RAISED})
+    assert (outcome.reason, outcome.rank, outcome.exception) == (Reason.USER_ERROR, 1, "ValueError: lr")
+    assert outcome.signal is None
+
+
+def test_the_signal_of_the_tear_down_is_never_the_outcome() -> None:
+    exits = (_exit(0, -signal.SIGTERM, time=9.0, torn_down=True), _exit(1, 7, time=10.0))
+    outcome = _decide(*exits)
+    assert (outcome.rank, outcome.exit_code) == (1, 7)
+
+
+def test_of_two_that_raised_the_earlier_counts_by_its_own_time() -> None:
+    evidence = {
+        0: Evidence(reason=Reason.USER_ERROR, exception="later", time=5.5),
+        1: Evidence(reason=Reason.NON_FINITE, exception="earlier", time=5.0),
+    }
+    outcome = _decide(_exit(0, 1, time=6.0), _exit(1, 1, time=6.5, torn_down=True), evidence=evidence)
+    assert (outcome.rank, outcome.reason) == (1, Reason.NON_FINITE)
+
+
+def test_where_every_rank_lost_the_others_it_is_the_network() -> None:
+    exits = (_exit(0, 1), _exit(1, 1, time=11.0, torn_down=True))
+    outcome = _decide(*exits, evidence={0: LOST_PEER, 1: LOST_PEER})
+    assert (outcome.reason, outcome.rank) == (Reason.NETWORK, 0)
+
+
+def test_a_rank_that_left_with_code_0_is_blamed_for_the_peer_that_lost_it() -> None:
+    outcome = _decide(_exit(1, 0), _exit(0, 1, time=11.0), evidence={0: LOST_PEER})
+    assert (outcome.reason, outcome.rank, outcome.exit_code) == (Reason.USER_ERROR, 1, 0)
+    assert "rank 1 exited with code 0 before the others" in outcome.message
+
+
+def test_a_rank_that_left_with_code_0_is_not_blamed_for_a_peers_own_error() -> None:
+    outcome = _decide(_exit(1, 0), _exit(0, 1, time=11.0), evidence={0: RAISED})
+    assert (outcome.rank, outcome.exception) == (0, "ValueError: lr")
+
+
+def test_a_kill_while_the_node_ran_out_of_memory_says_so() -> None:
+    assert _decide(_exit(0, -signal.SIGKILL), memory_kills=1).reason is Reason.HOST_OUT_OF_MEMORY
+    assert _decide(_exit(0, -signal.SIGKILL), memory_kills=0).reason is Reason.KILLED
+    assert _decide(_exit(0, -signal.SIGSEGV), memory_kills=1).reason is Reason.KILLED
+
+
+def test_a_signal_without_a_name_is_given_by_number() -> None:
+    assert _decide(_exit(0, -40)).signal == "SIG40"
+
+
+@pytest.mark.parametrize(("last", "reason"), [(50, Reason.SUCCEEDED), (49, Reason.CANCELLED), (None, Reason.CANCELLED)])
+def test_a_stop_does_not_undo_a_run_that_reached_its_last_step(last: int | None, reason: Reason) -> None:
+    stop = StopFile(reason="cancelled", grace_seconds=1.0)
+    exits = (_exit(0, 0, torn_down=True), _exit(1, 0, torn_down=True))
+    assert _decide(*exits, cause="stop", stop=stop, last_step=last, steps=50).reason is reason
+
+
+def test_a_failure_that_came_before_the_stop_is_the_outcome() -> None:
+    stop = StopFile(reason="cancelled", grace_seconds=1.0)
+    assert _decide(_exit(0, 3), stop=stop).reason is Reason.USER_ERROR
+
+
+def test_the_engines_error_file_is_better_than_torchs_and_torchs_better_than_stderr(tmp_path: Path) -> None:
+    (tmp_path / "errors").mkdir()
+    stderr = "Traceback (most recent call last):\n  File\nKeyError: 'a'\n"
+    assert gather(tmp_path, 0, stderr).exception == "KeyError: 'a'"
+    recorded = {"message": {"message": "OSError: b", "extraInfo": {"py_callstack": "stack", "timestamp": "1"}}}
+    elastic_error_file(tmp_path, 0).write_text(json.dumps(recorded))
+    assert gather(tmp_path, 0, stderr)[:3] == (None, "OSError: b", "stack")
+    own = {"reason": "stall", "exception": "c", "traceback": "t", "step": 3, "time": 5.0}
+    error_file(tmp_path, 0).write_text(json.dumps(own))
+    assert gather(tmp_path, 0, stderr) == Evidence(Reason.STALL, "c", "t", 3, 5.0)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"reason": "no such", "time": "x"}', '{"reason": ["stall"]}', "\xff"])
+def test_a_damaged_error_file_is_no_reason_to_fail(tmp_path: Path, content: str) -> None:
+    (tmp_path / "errors").mkdir()
+    error_file(tmp_path, 0).write_text(content, encoding="latin-1")
+    assert gather(tmp_path, 0, "").reason is None
+
+
+@pytest.mark.parametrize(
+    ("text", "exception"),
+    [
+        ("Traceback (most recent call last):\n  File\nValueError: a\n", "ValueError: a"),
+        ("[rank1]: Traceback (most recent call last):\n[rank1]:   File\n[rank1]: my.own.Trouble: b\n", "my.own.Trouble: b"),
+        ("Traceback (most recent call last):\n  x\nKeyError: 1\n\nDuring...\n\nTraceback (most recent call last):\n  y\nOSError: 2", "OSError: 2"),
+        ("Traceback (most recent call last):\n  File\nAssertionError\n", "AssertionError"),
+        ("ValueError: only printed", None),
+    ],
+)  # fmt: skip
+def test_the_last_exception_on_stderr_is_found(text: str, exception: str | None) -> None:
+    assert exception_in(text) == exception
+
+
+def test_the_last_step_is_found_behind_lines_that_are_no_metrics(tmp_path: Path) -> None:
+    spool = tmp_path / "metrics.jsonl"
+    assert last_step(spool) is None
+    spool.write_text('{"step": 6, "loss": 1.0}\n{"step": 7, "loss": NaN}\nhello\n{"loss": 3}\n{"step": 8, "lo')
+    assert last_step(spool) == 7
