@@ -6,6 +6,8 @@ import importlib.util
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from importlib import import_module
@@ -15,6 +17,9 @@ from typing import Any
 import pytest
 from pydantic_settings import BaseSettings
 from ruamel.yaml import YAML
+
+from storage import migrate
+from storage.settings import default_series_url
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("api", "scheduler", "worker")
@@ -154,6 +159,20 @@ def test_an_image_runs_as_a_user_without_privileges_and_can_say_whether_it_works
     copies = [rest.split() for keyword, rest in _inherited(stage) if keyword == "COPY"]
     assert ["docker/health.py", command[1]] in copies
     assert command[2] in {"api", "scheduler", "agent"}
+
+
+def test_the_migration_service_makes_a_database_that_needs_no_more(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "LOCKSTEP_DATABASE_URL": url,
+        "LOCKSTEP_BROKER_URL": "redis://localhost:1/0",
+        "LOCKSTEP_STORE": str(tmp_path / "store"),
+    }
+    argv = [sys.executable, *SERVICES["migrate"]["command"][1:]]
+    done = subprocess.run(argv, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not any(migrate.pending(url, default_series_url(url)))
 
 
 def test_the_agent_comes_in_two_profiles_and_the_gpu_one_asks_for_gpus() -> None:
