@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, Self
 from urllib.parse import quote
 
 from client.archive import Archive, pack
-from client.errors import RefusedError, TimedOutError
+from client.errors import NotFoundError, RefusedError, TimedOutError
 from client.transport import Transport
 from domain import limits
 from domain.errors import ErrorCode
@@ -103,7 +103,11 @@ class Client:
             return self.upload_archive(pack(Path(folder), Path(temporary) / "code.tar.gz"))
 
     def upload_archive(self, archive: Archive) -> UploadView:
-        """Send an archive made by ``client.archive.pack``."""
+        """Send an archive made by ``client.archive.pack``, unless the server has it already."""
+        try:
+            return self.transport.get(f"/v1/uploads/{archive.sha256}", UploadView)
+        except NotFoundError:
+            pass
         return self.transport.put_file(f"/v1/uploads/{archive.sha256}", UploadView, archive.path, ARCHIVE_TYPE)
 
     # Jobs
@@ -114,14 +118,14 @@ class Client:
         states: Sequence[JobState] = (),
         name: str | None = None,
         project: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        label: tuple[str, str] | None = None,
         cursor: str | None = None,
         limit: int | None = None,
     ) -> Page[JobView]:
         """One page of jobs, newest first."""
         params = [("state", state.value) for state in states]
         params += _given(name=name, project=project, cursor=cursor, limit=limit)
-        params += [("label", f"{key}={value}") for key, value in (labels or {}).items()]
+        params += [("label", "=".join(label))] if label is not None else []
         return self.transport.get("/v1/jobs", Page[JobView], params)
 
     def job(self, reference: str) -> JobView:
@@ -201,6 +205,7 @@ class Client:
         reference: str,
         *,
         cursor: str | None = None,
+        attempt: int | None = None,
         rank: int | None = None,
         stream: str | None = None,
         search: str | None = None,
@@ -208,7 +213,7 @@ class Client:
         limit: int | None = None,
     ) -> LogPage:
         """One page of log lines, and the cursor to go on from."""
-        params = _given(cursor=cursor, rank=rank, stream=stream, search=search, tail=tail, limit=limit)
+        params = _given(attempt=attempt, cursor=cursor, rank=rank, stream=stream, search=search, tail=tail, limit=limit)
         return self.transport.get(_job(reference, "/logs"), LogPage, params)
 
     def logs(
@@ -216,6 +221,7 @@ class Client:
         reference: str,
         *,
         follow: bool = False,
+        attempt: int | None = None,
         rank: int | None = None,
         stream: str | None = None,
         search: str | None = None,
@@ -229,6 +235,8 @@ class Client:
         reference : str
         follow : bool
             Go on with lines as they come, until the job has ended and its last line was read.
+        attempt : int, optional
+            Only this attempt's lines; counted from 1.
         rank : int, optional
             Only this rank's lines; -1 is the launcher.
         stream : str, optional
@@ -247,6 +255,7 @@ class Client:
             page = self.log_page(
                 reference,
                 cursor=cursor,
+                attempt=attempt,
                 rank=rank,
                 stream=stream,
                 search=search,
@@ -254,9 +263,9 @@ class Client:
                 limit=limits.LOG_PAGE_LINES_MAX,
             )
             yield from page.lines
-            moved = page.next_cursor != cursor
             cursor = page.next_cursor
-            if page.complete or not (follow or (moved and page.lines)):
+            full = len(page.lines) >= limits.LOG_PAGE_LINES_MAX and tail is None
+            if page.complete or not (follow or full):
                 return
             if not page.lines:
                 time.sleep(poll_seconds)

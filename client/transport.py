@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from client.errors import UnreachableError, refusal
+from client.errors import UnreachableError, UsageError, refusal
 from domain.views import Problem
 
 V = TypeVar("V", bound=BaseModel)
@@ -35,6 +35,8 @@ RETRY_AFTER_SECONDS_MAX: Final = 60.0
 """A server that asks for more patience than this is asked again anyway."""
 TIMEOUT: Final = httpx2.Timeout(30.0, connect=5.0)
 UPLOAD_TIMEOUT: Final = httpx2.Timeout(300.0, connect=5.0)
+SAID_AGAIN_SECONDS: Final = 10.0
+"""Between two lines about a server that stays silent."""
 REMEMBERED_ANSWERS_MAX: Final = 64
 """Answers kept for conditional requests: a follower polls one or two addresses."""
 
@@ -81,9 +83,7 @@ class Transport:
             # .netrc must not replace the token.
             self._http = httpx2.Client(base_url=self.url, headers=headers, timeout=TIMEOUT, trust_env=False)
         except (httpx2.InvalidURL, ValueError) as error:
-            raise UnreachableError(
-                f"{url!r} is no address of a server: {error}", next_step="write http://HOST:PORT"
-            ) from None
+            raise _no_address(url, error) from None
 
     def close(self) -> None:
         self._http.close()
@@ -145,6 +145,7 @@ class Transport:
             If the answer is an error.
         """
         started = self._clock()
+        said_at = float("-inf")
         tries = 0
         while True:
             tries += 1
@@ -156,7 +157,7 @@ class Transport:
                     method, path, params=list(params), headers=dict(headers), json=json, **opened
                 )
             except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
-                raise UnreachableError(f"{self.url!r} is no address of a server: {error}") from None
+                raise _no_address(self.url, error) from None
             except httpx2.TransportError as error:
                 why = _why(error)
             else:
@@ -174,11 +175,17 @@ class Transport:
                     f"{self.url} does not answer: {why}",
                     next_step="start the service with `lockstep up`, or name another with --url or LOCKSTEP_URL",
                 )
-            self._say(f"{self.url} does not answer ({why}); trying again in {delay:.1f} s")
+            if self._clock() - said_at >= SAID_AGAIN_SECONDS:
+                said_at = self._clock()
+                self._say(f"{self.url} does not answer ({why}); trying again for {self._left(started):.0f} s")
             self._sleep(delay)
         if response.is_error:
             raise refusal(_problem(response))
         return response
+
+    def _left(self, started: float) -> float:
+        """Seconds of patience that are left."""
+        return self.patience_seconds - (self._clock() - started)
 
     def _delay(self, tries: int, response: httpx2.Response | None) -> float:
         """Seconds before the next try: what the server asks for, or twice as long each time, with jitter."""
@@ -199,6 +206,10 @@ class Transport:
                 f"{where}: {line['msg']}",
                 next_step="check that the address is Lockstep's, and that server and client are of one version",
             ) from None
+
+
+def _no_address(url: str, error: Exception) -> UsageError:
+    return UsageError(f"{url!r} is no address of a server: {error}", next_step="write http://HOST:PORT")
 
 
 def _why(error: httpx2.TransportError) -> str:

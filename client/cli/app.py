@@ -52,8 +52,8 @@ def make_app() -> App:
         version=version(),
         suppress_keyboard_interrupt=False,
     )
-    for name, target, help_line, group in COMMANDS:
-        app.command(target, name=name, help=help_line, group=group)
+    for number, (name, target, help_line, group) in enumerate(COMMANDS):
+        app.command(target, name=name, help=help_line, help_epilogue="", group=group, sort_key=number)
     return app
 
 
@@ -70,7 +70,7 @@ def run(words: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except CycloptsError as error:
-        _complain(str(error), "lockstep --help lists the commands and COMMAND --help its options")
+        _complain(str(error), "lockstep --help lists the commands, lockstep COMMAND --help its options")
         return ExitCode.USAGE
     except ClientError as error:
         if debug:
@@ -92,4 +92,4 @@ def _complain(message: str, next_step: str) -> None:
     for line in more:
         print(f"          {line}", file=sys.stderr)
     if next_step:
-        print(f"          {next_step[:1].upper()}{next_step[1:]}", file=sys.stderr)
+        print(f"          {next_step}", file=sys.stderr)

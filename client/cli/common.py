@@ -45,10 +45,10 @@ class Connection:
 
     def client(self) -> Client:
         """Connect to the server that flags, environment and files name."""
-        from client.api import Client
+        from client import api
 
         server = self.server()
-        return Client(server.url, server.token, say=say)
+        return api.Client(server.url, server.token, patience_seconds=api.PATIENCE_SECONDS, say=say)
 
 
 @Parameter(name="*", group=OUTPUT_GROUP)

@@ -27,7 +27,7 @@ def ps(
     all_: Annotated[bool, Parameter(name=["--all", "-a"], negative="", show_default=False)] = False,
     state: Annotated[list[JobState] | None, Many] = None,
     name: str | None = None,
-    label: Annotated[list[str] | None, Many] = None,
+    label: str | None = None,
     limit: Annotated[int, Parameter(name=["--limit", "-n"])] = 50,
     output: Output | None = None,
     connection: Connection | None = None,
@@ -43,7 +43,7 @@ def ps(
     name
         Only jobs of this name.
     label
-        Only jobs with this label, as KEY=VALUE; may be given several times.
+        Only jobs with this label, as KEY=VALUE.
     limit
         At most so many.
     """
@@ -51,13 +51,13 @@ def ps(
 
     form = (output or Output()).format
     states = tuple(state or (() if all_ else LIVE))
-    labels = dict(_pair(text) for text in label or ())
+    wanted = _pair(label) if label is not None else None
     found: list[JobView] = []
     cursor: str | None = None
     with (connection or Connection()).client() as client:
         while len(found) < limit:
             page = client.jobs(
-                states=states, name=name, labels=labels, cursor=cursor, limit=min(500, limit - len(found))
+                states=states, name=name, label=wanted, cursor=cursor, limit=min(500, limit - len(found))
             )
             found += page.items
             cursor = page.next_cursor

@@ -21,6 +21,7 @@ def logs(
     /,
     *,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="", show_default=False)] = False,
+    attempt: int | None = None,
     rank: int | None = None,
     stream: Literal["stdout", "stderr", "launcher"] | None = None,
     tail: Annotated[int | None, Parameter(name=["--tail", "-n"])] = None,
@@ -38,6 +39,8 @@ def logs(
         The job.
     follow
         Go on with lines as they come, until the job has ended.
+    attempt
+        Only this attempt, counted from 1.
     rank
         Only this rank; -1 is the launcher.
     stream
@@ -57,7 +60,9 @@ def logs(
     is_terminal = sys.stdout.isatty()
     console = out.console() if is_terminal else None
     with (connection or Connection()).client() as client:
-        for line in client.logs(job, follow=follow, rank=rank, stream=stream, tail=tail, search=search):
+        for line in client.logs(
+            job, follow=follow, attempt=attempt, rank=rank, stream=stream, tail=tail, search=search
+        ):
             if form == "json":
                 print(line.model_dump_json(), flush=follow)
                 continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,7 +52,7 @@ def submit(
     file
         The job spec, as YAML or JSON; - reads it from stdin.
     code
-        Folder with the job's code; it is sent as one archive.
+        Folder with the job's code; it is sent as one archive, for a dry run too: the server checks it.
     settings
         Change one value of the spec: --set train.steps=100. May be given several times.
     dry_run
@@ -69,7 +69,7 @@ def submit(
     form = (output or Output()).format
     talk = _silent if quiet else say
     with _prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
-        if archive is not None and not dry_run:
+        if archive is not None:
             _send(client, archive, talk)
         answer = _plan(client, spec)
         if dry_run:
@@ -81,21 +81,17 @@ def submit(
             say("nothing was submitted")
             return ExitCode.OK
         job = _submit(client, spec)
-        if detach or quiet or form == "name":
+        if form != "json" and (detach or quiet or form == "name"):
             print(job.id, flush=True)
         if detach:
             if form == "json":
-                from client.cli import output as out
-
-                out.print_json(job)
+                _print_json(job)
             talk(f"accepted {job.name}; " + _ways_back(job))
             return ExitCode.OK
         talk(f"submitted {job.name} ({job.id}); Ctrl-C detaches")
         ended = _follow(client, job, logs=logs, quiet=quiet)
         if form == "json":
-            from client.cli import output as out
-
-            out.print_json(ended)
+            _print_json(ended)
         elif form != "name" and not quiet:
             from client.cli.closing import print_closing
 
@@ -119,11 +115,13 @@ def plan(
     file
         The job spec, as YAML or JSON; - reads it from stdin.
     code
-        Folder with the job's code, as for submit; it is checked and not sent.
+        Folder with the job's code, sent as for submit: the server checks it.
     settings
         Change one value of the spec: --set train.steps=100. May be given several times.
     """
-    with _prepared(file, code, settings, connection or Connection()) as (client, spec, _):
+    with _prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
+        if archive is not None:
+            _send(client, archive, _silent)
         return _show_plan(_plan(client, spec), spec, (output or Output()).format)
 
 
@@ -146,13 +144,12 @@ def _prepared(
         yield stack.enter_context(connection.client()), spec, archive
 
 
-def _send(client: Client, archive: Archive, talk: object) -> None:
+def _send(client: Client, archive: Archive, talk: Callable[[str], None]) -> None:
     from client.cli.output import size
 
     sent = client.upload_archive(archive)
-    if callable(talk):
-        known = "" if sent.created else ", already there"
-        talk(f"code: {archive.files} files, {size(archive.size_bytes)}{known}")
+    known = "" if sent.created else ", already there"
+    talk(f"code: {archive.files} file{'s' if archive.files != 1 else ''}, {size(archive.size_bytes)}{known}")
 
 
 def _plan(client: Client, spec: SpecFile) -> PlanView:
@@ -209,6 +206,12 @@ def plan_lines(answer: PlanView, source: str) -> Iterator[str]:
         yield f"  waits  position {answer.queue.position}{when}: {answer.queue.reason}"
     for warning in answer.warnings:
         yield f"  note   {warning}"
+
+
+def _print_json(job: JobView) -> None:
+    from client.cli import output as out
+
+    out.print_json(job)
 
 
 def _confirmed() -> bool:

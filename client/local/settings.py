@@ -122,8 +122,7 @@ def _program(
     stop_seconds: float = STOP_SECONDS,
     environment: Mapping[str, str] | None = None,
 ) -> Program:
-    # -P: a folder of the caller's that happens to hold an api.py must not be imported in place of ours.
-    argv = (sys.executable, "-P", "-m", module, *arguments)
+    argv = (sys.executable, "-m", module, *arguments)
     return Program(module, argv, stop_seconds=stop_seconds, environment=dict(environment or {}))
 
 

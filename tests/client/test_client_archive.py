@@ -1,0 +1,152 @@
+"""Archives of code: the same bytes everywhere, and nothing that does not belong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from client import archive
+from client.archive import pack
+from client.errors import UsageError
+from domain import limits
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "train.py").write_text("print('hi')\n")
+    (folder / "sub" / "model.py").write_text("x = 1\n")
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o755)
+    return folder
+
+
+def names(folder: Path, target: Path) -> list[str]:
+    pack(folder, target)
+    with tarfile.open(target) as tar:
+        return tar.getnames()
+
+
+def test_the_same_files_give_the_same_bytes_whatever_their_times_modes_and_place(code: Path, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere" / "copy"
+    shutil.copytree(code, other)
+    os.utime(other / "train.py", (1, 1))
+    (other / "train.py").chmod(0o600)
+    one, two = pack(code, tmp_path / "1.tar.gz"), pack(other, tmp_path / "2.tar.gz")
+    assert one.path.read_bytes() == two.path.read_bytes()
+    assert one.sha256 == two.sha256
+    assert (one.files, one.size_bytes) == (3, one.path.stat().st_size)
+
+
+def test_a_changed_byte_changes_the_digest(code: Path, tmp_path: Path) -> None:
+    before = pack(code, tmp_path / "1.tar.gz")
+    (code / "train.py").write_text("print('ho')\n")
+    assert pack(code, tmp_path / "2.tar.gz").sha256 != before.sha256
+
+
+def test_files_arrive_with_their_content_and_the_executable_bit(code: Path, tmp_path: Path) -> None:
+    pack(code, tmp_path / "a.tar.gz")
+    with tarfile.open(tmp_path / "a.tar.gz") as tar:
+        tar.extractall(tmp_path / "out", filter="data")
+    assert (tmp_path / "out" / "sub" / "model.py").read_text() == "x = 1\n"
+    assert (tmp_path / "out" / "run.sh").stat().st_mode & 0o100
+    assert not (tmp_path / "out" / "train.py").stat().st_mode & 0o100
+
+
+def test_version_control_caches_and_environments_stay_behind(code: Path, tmp_path: Path) -> None:
+    for folder in (".git", "__pycache__", ".venv", "sub/__pycache__"):
+        (code / folder).mkdir()
+        (code / folder / "file").write_text("x")
+    (code / "old.pyc").write_text("x")
+    assert names(code, tmp_path / "a.tar.gz") == ["run.sh", "sub/model.py", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "kept"),
+    [
+        ("data\n", ["a.log", "keep.log", "sub/b.log", "train.py"]),
+        ("*.log\n!keep.log\n", ["data/x.bin", "keep.log", "sub/data/y.bin", "train.py"]),
+        ("/data/\n", ["a.log", "keep.log", "sub/b.log", "sub/data/y.bin", "train.py"]),
+        ("sub/*.log\n# a comment\n\n", ["a.log", "data/x.bin", "keep.log", "sub/data/y.bin", "train.py"]),
+        ("sub/**\n", ["a.log", "data/x.bin", "keep.log", "train.py"]),
+        ("**/data/*.bin\n", ["a.log", "keep.log", "sub/b.log", "train.py"]),
+        ("?.log\n", ["data/x.bin", "keep.log", "sub/data/y.bin", "train.py"]),
+        ("train.py/\n", ["a.log", "data/x.bin", "keep.log", "sub/b.log", "sub/data/y.bin", "train.py"]),
+    ],
+)
+def test_ignored_patterns_stay_behind(tmp_path: Path, patterns: str, kept: list[str]) -> None:
+    folder = tmp_path / "code"
+    for name in ("train.py", "a.log", "keep.log", "data/x.bin", "sub/data/y.bin", "sub/b.log"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    (tmp_path / "code" / ".lockstepignore").write_text(patterns + ".lockstepignore\n")
+    assert names(folder, tmp_path / "a.tar.gz") == kept
+
+
+def test_gitignore_counts_where_there_is_no_lockstepignore(code: Path, tmp_path: Path) -> None:
+    (code / ".gitignore").write_text("sub/\n")
+    assert names(code, tmp_path / "a.tar.gz") == [".gitignore", "run.sh", "train.py"]
+    (code / ".lockstepignore").write_text("run.sh\n")
+    assert "sub/model.py" in names(code, tmp_path / "a.tar.gz")
+
+
+def test_a_link_inside_the_folder_arrives_as_its_file(code: Path, tmp_path: Path) -> None:
+    (code / "alias.py").symlink_to("train.py")
+    pack(code, tmp_path / "a.tar.gz")
+    with tarfile.open(tmp_path / "a.tar.gz") as tar:
+        assert tar.getmember("alias.py").isreg()
+
+
+def test_a_link_out_of_the_folder_is_refused_by_name(code: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s")
+    (code / "sub" / "leak").symlink_to(tmp_path / "secret")
+    with pytest.raises(UsageError, match=r"sub/leak is a link to .*secret, outside the folder"):
+        pack(code, tmp_path / "a.tar.gz")
+
+
+def test_too_much_code_is_refused_with_the_biggest_files(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code / "weights.bin").write_bytes(b"\0" * 300_000)
+    monkeypatch.setattr(limits, "UPLOAD_UNPACKED_BYTES_MAX", 200_000)
+    with pytest.raises(UsageError, match=r"the biggest files: weights\.bin \(0\.3 MiB\)") as caught:
+        pack(code, tmp_path / "a.tar.gz")
+    assert ".lockstepignore" in caught.value.next_step
+
+
+def test_too_many_files_are_refused_with_their_number(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "UPLOAD_FILES_MAX", 2)
+    with pytest.raises(UsageError, match="3 files, at most 2"):
+        pack(code, tmp_path / "a.tar.gz")
+
+
+def test_a_file_that_shrinks_while_it_is_read_does_not_tear_the_archive(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shrink_then_add(tar: tarfile.TarFile, name: str, path: Path) -> None:
+        real = path.stat()
+        path.write_text("")
+        monkeypatch.setattr(Path, "stat", lambda self, **_: real)
+        add(tar, name, path)
+
+    add = archive._add
+    monkeypatch.setattr(archive, "_add", shrink_then_add)
+    with pytest.raises(UsageError, match="changed while it was read"):
+        pack(code, tmp_path / "a.tar.gz")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("missing", "does not exist"), ("file", "is a file"), ("empty", "no file in it")]
+)
+def test_what_is_no_folder_of_code_is_refused(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=why):
+        pack(tmp_path / name, tmp_path / "a.tar.gz")

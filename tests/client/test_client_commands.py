@@ -1,0 +1,233 @@
+"""The commands that read: formats, exit codes, and what is said where."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from domain.lifecycle import JobState
+from domain.views import JobView, LogLine, MetricsView, NodeView, Page
+from tests.client import examples
+from tests.client.server import ReplayServer, problem
+from tests.client.terminal import CommandLine
+
+JOB = f"/v1/jobs/{examples.ID}"
+
+
+def test_ps_shows_what_lives_and_all_on_demand(lockstep: CommandLine, server: ReplayServer) -> None:
+    running = examples.job(JobState.RUNNING, progress=examples.progress(50))
+    server.on("GET", "/v1/jobs", Page[JobView](items=[running]))
+    said = lockstep("ps")
+    assert (said.code, said.err) == (0, "")
+    heading, row = said.out.splitlines()
+    assert heading.split()[:3] == ["ID", "NAME", "STATE"]
+    assert row.split()[:5] == [examples.ID[-8:], "tiny", "running", "50/200", "2.5"]
+    assert server.asked[-1].query["state"] == ["queued", "starting", "running"]
+    lockstep("ps", "-a")
+    assert "state" not in server.asked[-1].query
+    lockstep("ps", "--state", "failed", "--state", "cancelled")
+    assert server.asked[-1].query["state"] == ["failed", "cancelled"]
+
+
+def test_an_empty_list_has_no_data_and_a_hint(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs", Page[JobView](items=[]))
+    said = lockstep("ps")
+    assert (said.code, said.out) == (0, "")
+    assert "lockstep ps -a" in said.err
+
+
+def test_ps_reads_as_many_pages_as_it_shows(lockstep: CommandLine, server: ReplayServer) -> None:
+    page = Page[JobView](items=[examples.job()], next_cursor="n")
+    server.on("GET", "/v1/jobs", page)
+    said = lockstep("ps", "-n", "2", "-o", "name")
+    assert said.out == f"{examples.ID}\n" * 2
+    assert [asked.query.get("cursor") for asked in server.asked] == [None, ["n"]]
+
+
+def test_json_is_the_apis_own_objects(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs", Page[JobView](items=[examples.succeeded()]))
+    server.on("GET", "/v1/jobs/last", examples.succeeded())
+    assert [JobView.model_validate(each) for each in json.loads(lockstep("ps", "--json").out)] == [examples.succeeded()]
+    assert JobView.model_validate_json(lockstep("show", "last", "-o", "json").out) == examples.succeeded()
+
+
+def test_no_colour_and_no_cut_in_a_pipe(lockstep: CommandLine, server: ReplayServer) -> None:
+    long = "waits for " + "x" * 300
+    server.on("GET", "/v1/jobs", Page[JobView](items=[examples.job(reason=long)]))
+    said = lockstep("ps", "-o", "wide")
+    assert long in said.out
+    assert "\x1b" not in said.out
+
+
+def test_show_tells_plan_outcome_and_what_happened(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/tiny", examples.failed())
+    server.on("GET", f"{JOB}/events", examples.events())
+    server.on("GET", f"{JOB}/checkpoints", examples.checkpoints())
+    said = lockstep("show", "tiny")
+    assert said.code == 0
+    for words in (
+        "64 = 2 ranks × 8 samples × 4 accumulation steps",
+        "user_error: rank 1 raised ValueError",
+        "1 on node-1",
+        "ValueError: the data is bad",
+        "python -m engine",
+        "step 17 of 200 (8 %)",
+        "/store/jobs/x/1/step-00000200",
+        "placed on node-1",
+    ):
+        assert words in said.out
+
+
+def test_logs_have_their_rank_in_front(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/tiny", examples.succeeded())
+    server.on("GET", f"{JOB}/logs", examples.log_page("hello", "[bold]not markup[/bold]"))
+    assert lockstep("logs", "tiny").out == "[rank 0] hello\n[rank 1] [bold]not markup[/bold]\n"
+    assert lockstep("logs", "tiny", "--raw").out == "hello\n[bold]not markup[/bold]\n"
+    lines = lockstep("logs", "tiny", "--json").out.splitlines()
+    assert [LogLine.model_validate_json(line).text for line in lines] == ["hello", "[bold]not markup[/bold]"]
+    lockstep("logs", "tiny", "--rank", "1", "--tail", "5", "--search", "x y", "--stream", "stderr")
+    query = server.asked[-1].query
+    assert {name: query[name] for name in ("rank", "tail", "search", "stream")} == {
+        "rank": ["1"],
+        "tail": ["5"],
+        "search": ["x y"],
+        "stream": ["stderr"],
+    }
+
+
+def test_metrics_as_table_csv_json_and_names(lockstep: CommandLine, server: ReplayServer) -> None:
+    found = examples.metrics(examples.series("train/loss", [5.5, "NaN", 2.25]))
+    server.on("GET", "/v1/jobs/last/metrics", found)
+    row = lockstep("metrics", "last", "--names", "train/loss").out.splitlines()[1]
+    assert row.split() == ["train/loss", "5.5", "2.25", "2.25", "5.5", "loss", "3", "3"]
+    assert server.asked[-1].query["names"] == ["train/loss"]
+    rows = list(csv.reader(lockstep("metrics", "last", "-o", "csv").out.splitlines()))
+    assert rows[0] == ["name", "attempt", "step", "time", "value"]
+    assert rows[2] == ["train/loss", "1", "2", "1002.0", "NaN"]
+    assert MetricsView.model_validate_json(lockstep("metrics", "last", "--json").out) == found
+    assert lockstep("metrics", "last", "-o", "name").out == "train/loss\n"
+
+
+def test_a_series_that_is_not_there_is_named(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/last/metrics", examples.metrics())
+    said = lockstep("metrics", "last", "--names", "a/b,c/d")
+    assert said.out == ""
+    assert "no points of a/b, c/d" in said.err
+
+
+def test_nodes_show_who_holds_what(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/nodes", Page[NodeView](items=[examples.node()]))
+    row = lockstep("nodes").out.splitlines()[1]
+    assert "2 × cpu" in row
+    assert examples.ID[-8:] in row
+    assert len(lockstep("nodes", "-o", "wide").out.splitlines()) == 3
+    assert lockstep("nodes", "-o", "name").out == "node-1\n"
+
+
+@pytest.mark.parametrize(
+    ("job", "code"), [(examples.succeeded(), 0), (examples.failed(), 1), (examples.job(JobState.CANCELLED), 6)]
+)
+def test_wait_ends_as_the_job_did(lockstep: CommandLine, server: ReplayServer, job: JobView, code: int) -> None:
+    server.on("GET", "/v1/jobs/tiny", job)
+    said = lockstep("wait", "tiny")
+    assert (said.code, said.out) == (code, f"{job.state}\n")
+
+
+def test_wait_ends_with_124_when_time_is_up(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/tiny", examples.job())
+    said = lockstep("wait", "tiny", "--timeout", "0.01")
+    assert (said.code, said.out) == (124, "")
+    assert "it goes on" in said.err
+
+
+def test_cancel_names_every_job_and_its_state(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("POST", "/v1/jobs/a/cancel", examples.job(JobState.CANCELLED))
+    server.on("POST", "/v1/jobs/b/cancel", examples.job(JobState.RUNNING, intent="cancel"))
+    said = lockstep("cancel", "a", "b")
+    assert said.code == 0
+    assert [line.split("  ")[-1] for line in said.out.splitlines()] == ["cancelled", "running (cancelling)"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (problem(404, "not_found", "there is no job gone", next_step="lockstep ps -a lists them"), 3),
+        (problem(401, "unauthenticated", "the token is not known"), 4),
+        (problem(409, "conflict", "it has ended"), 1),
+    ],
+)
+def test_a_refusal_is_one_line_with_its_exit_code(
+    lockstep: CommandLine, server: ReplayServer, answer: object, code: int
+) -> None:
+    server.on("GET", "/v1/jobs/gone", answer)
+    said = lockstep("show", "gone")
+    assert (said.code, said.out) == (code, "")
+    assert said.err.startswith("lockstep: ")
+    assert "Traceback" not in said.err
+    assert "Traceback" in lockstep("show", "gone", "--debug").err
+
+
+def test_no_server_is_exit_code_5(lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("client.api.PATIENCE_SECONDS", 0.0)
+    said = lockstep("ps", "--url", "http://127.0.0.1:9")
+    assert (said.code, said.out) == (5, "")
+    assert said.err.startswith("lockstep: http://127.0.0.1:9 does not answer: connection refused")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sumbit", "x"],
+        ["ps", "--nope"],
+        ["show"],
+        ["cancel"],
+        ["ps", "--state", "gone"],
+        ["ps", "--label", "x"],
+        ["submit", "nofile.yaml"],
+        ["ps", "--url", ""],
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2(lockstep: CommandLine, words: list[str]) -> None:
+    said = lockstep(*words)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("lockstep: ")
+
+
+@pytest.mark.parametrize("command", ["submit", "plan", "ps", "show", "logs", "metrics", "events", "wait", "cancel"])
+def test_every_command_explains_itself(lockstep: CommandLine, command: str) -> None:
+    said = lockstep(command, "--help")
+    assert said.code == 0
+    assert f"Usage: lockstep {command}" in said.out
+
+
+def test_version_is_said_without_importing_what_it_does_not_need(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['lockstep', '--version']\n"
+        "from client.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "heavy = {'cyclopts', 'pydantic', 'httpx2', 'rich', 'ruamel.yaml', 'domain'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("lockstep ")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(server: ReplayServer) -> None:
+    lines = [f"line {number} {'x' * 100}" for number in range(4000)]
+    server.on("GET", "/v1/jobs/tiny", examples.succeeded())
+    server.on("GET", f"{JOB}/logs", examples.log_page(*lines))
+    done = subprocess.run(
+        ["bash", "-c", f"'{sys.executable}' -m client logs tiny --url {server.url} | head -1; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[1] == "0"
+    assert done.stderr == ""

@@ -1,0 +1,304 @@
+"""``submit`` and ``plan``: what is sent, what is shown, and how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from client.cli.closing import time_shares
+from domain.lifecycle import JobState
+from domain.outcomes import Outcome, Reason
+from domain.views import JobView, PlanView, UploadView
+from tests.client import examples
+from tests.client.examples import YAML, job
+from tests.client.server import ReplayServer, problem, view
+from tests.client.terminal import CommandLine
+
+JOB = f"/v1/jobs/{examples.ID}"
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    (tmp_path / "job.yaml").write_text(YAML)
+    return tmp_path / "job.yaml"
+
+
+@pytest.fixture
+def accepting(server: ReplayServer, monkeypatch: pytest.MonkeyPatch) -> ReplayServer:
+    """A server that accepts the job and runs it to its end."""
+    monkeypatch.setattr("client.api.Client.wait.__kwdefaults__", {"each": lambda _: None, "poll_seconds": 0.001})
+    server.on("POST", "/v1/jobs/plan", examples.plan_view())
+    server.on("POST", "/v1/jobs", view(job(), 201))
+    server.on(
+        "GET",
+        JOB,
+        job(),
+        job(JobState.STARTING),
+        job(JobState.RUNNING, progress=examples.progress(100)),
+        examples.succeeded(),
+    )
+    server.on("GET", f"{JOB}/metrics", examples.run_metrics())
+    server.on("GET", f"{JOB}/checkpoints", examples.checkpoints())
+    server.on("GET", f"{JOB}/logs", examples.log_page("from the rank"))
+    return server
+
+
+def test_a_job_is_planned_submitted_followed_and_summed_up(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
+    said = lockstep("submit", str(spec))
+    assert said.code == 0
+    talk = said.err
+    for words in (
+        "64 = 2 ranks × 8 samples × 4 accumulation steps",
+        "node-1, now",
+        "queued: waits for 2 free devices",
+        "starting 2 ranks on node-1",
+        "running",
+        "step 100/200, loss 2.5000, 231 samples/s",
+    ):
+        assert words in talk, words
+        talk = talk[talk.index(words) :]
+    closing = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in said.out.splitlines() if line}
+    assert closing["state"] == "succeeded"
+    assert closing["steps"] == "200 of 200"
+    assert closing["train/loss"] == "5.5450 first, 2.4000 last"
+    assert closing["took"] == "1 min 5 s"
+    assert closing["time went to"] == "backward 50 % · forward 25 % · checkpoint 25 %"
+    assert closing["checkpoint"] == "step 200, 3.0 MiB, /store/jobs/x/1/step-00000200"
+    assert f"lockstep logs {examples.ID[-8:]}" in closing["see more"]
+    assert closing["pages"] == f"{accepting.url}/"
+
+
+def test_what_is_sent_is_what_was_written_with_the_settings(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
+    lockstep("submit", str(spec), "--set", "train.steps=5", "--set", "priority=60", "-d")
+    sent = accepting.requests("POST", "/v1/jobs")[0].json()
+    assert sent == {**examples.SPEC, "train": {**examples.SPEC["train"], "steps": 5}, "priority": 60}
+
+
+def test_a_detached_submit_prints_the_id_alone(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+    said = lockstep("submit", str(spec), "-d")
+    assert (said.code, said.out) == (0, f"{examples.ID}\n")
+    assert f"lockstep logs -f {examples.ID[-8:]}" in said.err
+    assert accepting.requests("GET", JOB) == []
+
+
+def test_a_quiet_submit_says_nothing_but_the_id(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+    said = lockstep("submit", str(spec), "-q")
+    assert said == (0, f"{examples.ID}\n", "")
+
+
+def test_json_is_the_ended_job(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+    said = lockstep("submit", str(spec), "--json")
+    assert JobView.model_validate_json(said.out) == examples.succeeded()
+    assert JobView.model_validate_json(lockstep("submit", str(spec), "--json", "-d").out) == job()
+
+
+def test_the_ranks_lines_are_shown_on_demand(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+    assert "[rank 0] from the rank" in lockstep("submit", str(spec), "--logs").err
+    assert "from the rank" not in lockstep("submit", str(spec)).err
+
+
+def test_a_failed_job_shows_its_outcome_and_ends_with_1(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
+    accepting.on("GET", JOB, examples.failed())
+    said = lockstep("submit", str(spec))
+    assert said.code == 1
+    for words in (
+        "user_error: rank 1 raised ValueError",
+        "1 on node-1",
+        "ValueError: the data is bad",
+        'File "task.py", line 7, in loss',
+        "17",
+        "python -m engine",
+    ):
+        assert words in said.out
+
+
+def test_a_cancelled_job_ends_with_6(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+    accepting.on("GET", JOB, job(JobState.CANCELLED))
+    assert lockstep("submit", str(spec)).code == 6
+
+
+def test_a_retry_is_told(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+    killed = examples.attempt(outcome=Outcome.of(Reason.KILLED, "rank 1 was ended by SIGKILL"))
+    accepting.on(
+        "GET",
+        JOB,
+        job(JobState.RUNNING),
+        job(JobState.QUEUED, attempt=killed),
+        job(JobState.RUNNING, attempt=examples.attempt(2)),
+        examples.succeeded(),
+    )
+    said = lockstep("submit", str(spec))
+    assert "attempt 1 ended: rank 1 was ended by SIGKILL" in said.err
+    assert "queued again" in said.err
+
+
+def test_a_wrong_spec_is_refused_before_anything_is_sent(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
+    spec.write_text(YAML.replace("steps:", "stepss:"))
+    said = lockstep("submit", str(spec))
+    assert said.code == 1
+    assert f"{spec}:7: train.stepss: there is no such field" in said.err
+    assert accepting.asked == []
+
+
+def test_a_refusal_of_the_server_is_placed_in_the_file(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
+    errors = [{"pointer": "/resources/gpus", "message": "2 are more than all nodes have", "next_step": "ask for 1"}]
+    accepting.on("POST", "/v1/jobs/plan", problem(400, "invalid", "resources.gpus: …", errors=errors))
+    said = lockstep("submit", str(spec))
+    assert said.code == 1
+    assert f"lockstep: {spec}:3: resources.gpus: 2 are more than all nodes have (ask for 1)" in said.err
+    assert accepting.requests("POST", "/v1/jobs") == []
+
+
+def test_code_is_sent_once_under_its_digest_and_named_in_the_spec(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "task.py").write_text("x = 1\n")
+    spec.write_text(YAML.replace("causal_lm", "task.py:Mine"))
+    accepting.on("PUT", "/v1/uploads/*", view(UploadView(sha256="0" * 64, bytes=1, files=1, created=True), 201))
+    said = lockstep("submit", str(spec), "--code", str(tmp_path / "code"), "-d")
+    assert said.code == 0, said.err
+    (put,) = [asked for asked in accepting.asked if asked.method == "PUT"]
+    digest = hashlib.sha256(put.body).hexdigest()
+    assert put.path == f"/v1/uploads/{digest}"
+    assert accepting.requests("POST", "/v1/jobs")[0].json()["code"] == {"upload": digest}
+    order = [asked.method for asked in accepting.asked]
+    assert order == ["GET", "PUT", "POST", "POST"]
+
+
+def test_a_task_of_ones_own_without_code_is_told_how_to_send_it(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
+    spec.write_text(YAML.replace("causal_lm", "task.py:Mine"))
+    said = lockstep("submit", str(spec))
+    assert said.code == 1
+    assert "--code DIR" in said.err
+
+
+@pytest.mark.parametrize("words", [["plan"], ["submit", "--dry-run"]])
+def test_a_plan_is_data_and_submits_nothing(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path, words: list[str]
+) -> None:
+    said = lockstep(words[0], str(spec), *words[1:])
+    assert said.code == 0
+    assert "  batch  64 = 2 ranks × 8 samples × 4 accumulation steps\n" in said.out
+    assert "  where  node-1, now\n" in said.out
+    assert PlanView.model_validate_json(lockstep(words[0], str(spec), *words[1:], "--json").out) == examples.plan_view()
+    assert accepting.requests("POST", "/v1/jobs") == []
+
+
+def test_a_spec_from_stdin(accepting: ReplayServer, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "client", "submit", "-", "-d", "-q", "--url", accepting.url],
+        input=YAML,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{examples.ID}\n", "")
+
+
+def test_shares_of_thinned_series_are_estimated_from_the_points_stored() -> None:
+    # 1000 steps of 1 s, of which 100 points arrived; 10 checkpoints of 5 s, all of which arrived.
+    found = [
+        examples.series("time/step_seconds", [1.0] * 100, count=1000),
+        examples.series("time/checkpoint_seconds", [5.0] * 10, count=10),
+    ]
+    assert time_shares(found) == [("checkpoint", pytest.approx(0.05))]
+
+
+def test_a_job_without_timed_steps_has_no_shares() -> None:
+    assert time_shares([examples.series("train/loss", [1.0])]) == []
+
+
+class Terminal:
+    """A command in a pseudo-terminal."""
+
+    def __init__(self, *words: str):
+        self._master, slave = pty.openpty()
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+        environment.pop("NO_COLOR", None)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "client", *words], stdin=slave, stdout=slave, stderr=slave, env=environment
+        )
+        os.close(slave)
+        self.seen = ""
+
+    def read_until(self, words: str, seconds: float = 15) -> None:
+        deadline = time.monotonic() + seconds
+        while words not in self.seen:
+            assert time.monotonic() < deadline, f"{words!r} did not come; seen: {self.seen}"
+            if not select.select([self._master], [], [], 0.1)[0]:
+                continue
+            try:
+                self.seen += os.read(self._master, 65536).decode("utf-8", "replace")
+            except OSError:
+                raise AssertionError(f"{words!r} did not come; seen: {self.seen}") from None
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+
+def test_on_a_terminal_it_asks_shows_a_bar_and_ctrl_c_detaches(accepting: ReplayServer, spec: Path) -> None:
+    accepting.on("GET", JOB, job(), job(JobState.RUNNING, progress=examples.progress(100)))
+    terminal = Terminal("submit", str(spec), "--url", accepting.url)
+    try:
+        terminal.read_until("submit? [Y/n]")
+        assert accepting.requests("POST", "/v1/jobs") == []
+        terminal.type("y\n")
+        terminal.read_until("100/200")
+        terminal.read_until("loss 2.5000")
+        terminal.read_until("ETA 1 min 40 s")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.read_until(f"lockstep wait {examples.ID[-8:]}")
+        assert terminal.process.wait(10) == 130
+    finally:
+        terminal.close()
+    assert "Traceback" not in terminal.seen
+    assert [asked.path for asked in accepting.asked if "cancel" in asked.path] == []
+
+
+def test_on_a_terminal_no_means_no(accepting: ReplayServer, spec: Path) -> None:
+    terminal = Terminal("submit", str(spec), "--url", accepting.url)
+    try:
+        terminal.read_until("submit? [Y/n]")
+        terminal.type("n\n")
+        terminal.read_until("nothing was submitted")
+        assert terminal.process.wait(10) == 0
+    finally:
+        terminal.close()
+    assert accepting.requests("POST", "/v1/jobs") == []
+
+
+def test_the_document_is_json_for_any_spec_field(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+    spec.write_text(YAML + 'labels: {team: "blue", note: "ü"}\ntimeout_seconds: 1e3\n')
+    lockstep("submit", str(spec), "-d")
+    sent = json.loads(accepting.requests("POST", "/v1/jobs")[0].body)
+    assert sent["labels"] == {"team": "blue", "note": "ü"}
+    assert sent["timeout_seconds"] == 1000.0

@@ -1,0 +1,292 @@
+"""What is tried again, what is not, and what an error becomes."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from client.api import Client
+from client.archive import Archive
+from client.errors import (
+    ExitCode,
+    NotAllowedError,
+    NotFoundError,
+    RefusedError,
+    UnavailableError,
+    UnreachableError,
+)
+from client.transport import Transport
+from domain.views import UploadView
+from tests.client import examples
+from tests.client.server import RESET, Answer, ReplayServer, problem, view
+
+
+class Waits:
+    """A clock that moves only by being slept on."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def clock(self) -> float:
+        return sum(self.slept)
+
+
+@pytest.fixture
+def waits() -> Waits:
+    return Waits()
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def client(server: ReplayServer, waits: Waits, said: list[str]) -> Iterator[Client]:
+    transport = Transport(
+        server.url,
+        "secret",
+        patience_seconds=60,
+        say=said.append,
+        sleep=waits.sleep,
+        clock=waits.clock,
+        draw=lambda: 1.0,
+    )
+    with Client(server.url, transport=transport) as connected:
+        yield connected
+
+
+def test_the_token_travels_as_a_bearer(client: Client, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/last", examples.job())
+    client.job("last")
+    assert server.asked[0].headers["authorization"] == "Bearer secret"
+
+
+def test_a_read_survives_a_reset_connection_and_says_so(client: Client, server: ReplayServer, said: list[str]) -> None:
+    server.on("GET", "/v1/jobs/last", RESET, RESET, examples.job())
+    assert client.job("last").id == examples.ID
+    assert len(server.asked) == 3
+    assert len(said) == 1
+    assert server.url in said[0]
+
+
+def test_a_refused_connection_is_tried_until_the_server_is_there() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    late: list[ReplayServer] = []
+
+    def start_on_second_wait(seconds: float) -> None:
+        started.append(seconds)
+        if len(started) == 2:
+            late.append(ReplayServer(port).__enter__())
+            late[0].on("GET", "/v1/jobs/last", examples.job())
+
+    started: list[float] = []
+    url = f"http://127.0.0.1:{port}"
+    transport = Transport(url, None, patience_seconds=60, say=lambda _: None, sleep=start_on_second_wait)
+    try:
+        with Client(url, transport=transport) as client:
+            assert client.job("last").id == examples.ID
+    finally:
+        for server in late:
+            server.__exit__()
+
+
+def test_a_server_that_never_answers_is_given_up_in_bounded_time() -> None:
+    waits = Waits()
+    transport = Transport(
+        "http://127.0.0.1:9", None, patience_seconds=5, say=lambda _: None, sleep=waits.sleep, clock=waits.clock
+    )
+    with (
+        Client("", transport=transport) as client,
+        pytest.raises(UnreachableError, match="connection refused") as caught,
+    ):
+        client.job("last")
+    assert caught.value.exit_code is ExitCode.UNREACHABLE
+    assert "lockstep up" in caught.value.next_step
+    assert 1 < sum(waits.slept) <= 5
+
+
+def test_waits_grow_and_are_spread_by_jitter(server: ReplayServer) -> None:
+    slept = {}
+    for draw in (0.0, 1.0):
+        waits = Waits()
+        transport = Transport(
+            server.url,
+            None,
+            patience_seconds=20,
+            say=lambda _: None,
+            sleep=waits.sleep,
+            clock=waits.clock,
+            draw=lambda d=draw: d,
+        )
+        server.on("GET", "/v1/jobs/last", *[RESET] * 6, examples.job())
+        with Client("", transport=transport) as client:
+            client.job("last")
+        slept[draw] = waits.slept
+    assert slept[1.0] == sorted(slept[1.0])
+    assert slept[1.0][-1] > 8 * slept[1.0][0]
+    assert all(low < high for low, high in zip(slept[0.0], slept[1.0], strict=True))
+
+
+def test_a_busy_server_says_how_long_to_wait(client: Client, server: ReplayServer, waits: Waits) -> None:
+    busy = Answer(503, b"", {"Retry-After": "7"})
+    server.on("GET", "/v1/jobs/last", busy, examples.job())
+    client.job("last")
+    assert waits.slept == [7.0]
+
+
+def test_a_server_that_stays_busy_is_reported_with_its_own_words(client: Client, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/last", problem(503, "unavailable", "the database does not answer"))
+    with pytest.raises(UnavailableError, match="the database does not answer") as caught:
+        client.job("last")
+    assert caught.value.exit_code is ExitCode.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error", "exit_code"),
+    [
+        (400, "invalid", RefusedError, 1),
+        (409, "conflict", RefusedError, 1),
+        (413, "too_large", RefusedError, 1),
+        (507, "storage_full", RefusedError, 1),
+        (404, "not_found", NotFoundError, 3),
+        (401, "unauthenticated", NotAllowedError, 4),
+        (403, "forbidden", NotAllowedError, 4),
+    ],
+)
+def test_a_refusal_is_not_tried_again_and_has_its_exit_code(
+    client: Client, server: ReplayServer, status: int, code: str, error: type[RefusedError], exit_code: int
+) -> None:
+    server.on("POST", "/v1/jobs", problem(status, code, "no", next_step="do this"))
+    with pytest.raises(error) as caught:
+        client.submit(examples.SPEC)
+    assert len(server.asked) == 1
+    assert type(caught.value) is error
+    assert caught.value.exit_code == exit_code
+    assert caught.value.next_step == "do this"
+
+
+def test_a_proxys_page_is_reported_by_its_status(client: Client, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/last", Answer(403, b"<html>go away</html>"))
+    with pytest.raises(NotAllowedError, match="403"):
+        client.job("last")
+
+
+def test_an_answer_of_another_service_is_not_taken_for_a_job(client: Client, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/last", Answer(200, b'{"hello": 1}'))
+    with pytest.raises(UnreachableError, match="answered something other than expected at /v1/jobs/last"):
+        client.job("last")
+
+
+def test_every_submit_has_a_key_and_its_repeats_have_the_same(client: Client, server: ReplayServer) -> None:
+    server.on("POST", "/v1/jobs", RESET, view(examples.job(), 201))
+    client.submit(examples.SPEC)
+    client.submit(examples.SPEC)
+    first, repeat, other = (asked.headers["idempotency-key"] for asked in server.requests("POST", "/v1/jobs"))
+    assert first == repeat
+    assert other != first
+    assert server.asked[1].json() == examples.SPEC
+
+
+def test_an_upload_is_sent_whole_again_after_a_reset(client: Client, server: ReplayServer, tmp_path: Path) -> None:
+    file = tmp_path / "a.tar.gz"
+    file.write_bytes(b"x" * 3_000_000)
+    archive = Archive(file, "d" * 64, 3_000_000, 1)
+    path = f"/v1/uploads/{archive.sha256}"
+    server.on("PUT", path, RESET, view(UploadView(sha256="d" * 64, bytes=3_000_000, files=1, created=True), 201))
+    assert client.upload_archive(archive).created
+    first, second = server.requests("PUT", path)
+    assert first.body == second.body == file.read_bytes()
+    assert second.headers["content-length"] == "3000000"
+
+
+def test_an_archive_that_the_server_has_is_not_sent(client: Client, server: ReplayServer, tmp_path: Path) -> None:
+    server.on("GET", f"/v1/uploads/{'d' * 64}", UploadView(sha256="d" * 64, bytes=5, files=1, created=False))
+    assert not client.upload_archive(Archive(tmp_path / "unread", "d" * 64, 5, 1)).created
+    assert [asked.method for asked in server.asked] == ["GET"]
+
+
+def test_polling_sends_the_tag_and_takes_304_for_the_answer_it_has(client: Client, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/last", examples.job())
+    first, second = client.job("last"), client.job("last")
+    assert second is first
+    assert "if-none-match" not in server.asked[0].headers
+    assert server.asked[1].headers["if-none-match"]
+    server.on("GET", "/v1/jobs/last", examples.succeeded())
+    assert client.job("last").state == "succeeded"
+
+
+def test_cancelling_twice_is_one_cancel(client: Client, server: ReplayServer) -> None:
+    """The answer to the first request may be lost; the second must not look like a failure."""
+    from domain.lifecycle import JobState
+
+    server.on("POST", "/v1/jobs/last/cancel", RESET, problem(409, "conflict", "it is cancelled"))
+    server.on("GET", "/v1/jobs/last", examples.job(JobState.CANCELLED))
+    assert client.cancel("last").state is JobState.CANCELLED
+
+
+def test_cancelling_a_job_that_succeeded_is_refused(client: Client, server: ReplayServer) -> None:
+    server.on("POST", "/v1/jobs/last/cancel", problem(409, "conflict", "it has ended"))
+    server.on("GET", "/v1/jobs/last", examples.succeeded())
+    with pytest.raises(RefusedError, match="it has ended"):
+        client.cancel("last")
+
+
+def test_a_reference_cannot_leave_its_place_in_the_address(client: Client, server: ReplayServer) -> None:
+    with pytest.raises(NotFoundError):
+        client.job("../nodes?x=1")
+    assert server.asked[0].path == "/v1/jobs/..%2Fnodes%3Fx%3D1"
+
+
+def test_followed_logs_go_on_from_the_cursor_until_the_job_is_complete(client: Client, server: ReplayServer) -> None:
+    path = f"/v1/jobs/{examples.ID}/logs"
+    server.on("GET", "/v1/jobs/last", examples.job())
+    server.on(
+        "GET",
+        path,
+        examples.log_page("a", "b", complete=False),
+        examples.log_page(start=2, complete=False),
+        examples.log_page("c", start=2, complete=True),
+    )
+    lines = list(client.logs("last", follow=True, tail=2, poll_seconds=0.001))
+    assert [line.text for line in lines] == ["a", "b", "c"]
+    assert [asked.query.get("cursor") for asked in server.requests("GET", path)] == [None, ["c2"], ["c2"]]
+    assert [asked.query.get("tail") for asked in server.requests("GET", path)] == [["2"], None, None]
+
+
+def test_waiting_keeps_to_one_job_and_follows_it_to_its_end(client: Client, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/tiny", examples.job())
+    server.on("GET", f"/v1/jobs/{examples.ID}", examples.job(), examples.succeeded())
+    seen: list[str] = []
+    ended = client.wait("tiny", each=lambda job: seen.append(job.state), poll_seconds=0.001)
+    assert ended.state == "succeeded"
+    assert seen == ["queued", "queued", "succeeded"]
+    assert len(server.requests("GET", "/v1/jobs/tiny")) == 1
+
+
+def test_waiting_ends_in_time(client: Client, server: ReplayServer) -> None:
+    from client.errors import TimedOutError
+
+    server.on("GET", "/v1/jobs/tiny", examples.job())
+    server.on("GET", f"/v1/jobs/{examples.ID}", examples.job())
+    before = time.monotonic()
+    with pytest.raises(TimedOutError, match="still queued"):
+        client.wait("tiny", 0.05, poll_seconds=0.01)
+    assert time.monotonic() - before < 5
+
+
+def test_pages_are_read_to_the_last(client: Client, server: ReplayServer) -> None:
+    first, second = examples.events().items
+    page = type(examples.events())
+    server.on("GET", "/v1/jobs/x/events", page(items=[first], next_cursor="n"), page(items=[second]))
+    assert [event.id for event in client.events("x")] == [1, 2]
+    assert server.asked[1].query == {"cursor": ["n"]}

@@ -1,0 +1,313 @@
+"""``lockstep up`` and ``down`` with stand-in programs: what lives, what dies, in which order, and what is left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pytest
+
+from client.errors import ClientError, ExitCode
+from client.local import down
+from client.local.home import Home, RunFile
+from client.local.settings import Options, service
+from tests.client import standin
+
+T = TypeVar("T")
+TABLE = ("broker", "api", "scheduler", "worker")
+
+
+def until(ask: Callable[[], T], what: str, seconds: float = 15) -> T:
+    deadline = time.monotonic() + seconds
+    while not (answer := ask()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.02)
+    return answer
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Up:
+    """A running ``lockstep up`` with stand-ins."""
+
+    def __init__(self, folder: Path):
+        self.home = Home(folder)
+        self.port = free_port()
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *table: str, port: int | None = None) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, standin.SELF, str(self.home.folder), str(port or self.port), *table],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def ready(self, *table: str) -> subprocess.Popen[str]:
+        process = self.start(*table)
+        until(lambda: (running := self.home.running()) is not None and running.ready, "ready")
+        return process
+
+    def diary(self) -> list[str]:
+        file = self.home.folder / "diary"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def pids(self, name: str) -> list[int]:
+        return [int(line.split()[1]) for line in self.diary() if line.split()[0] == name and line.split()[1].isdigit()]
+
+    def everybody(self) -> list[int]:
+        return [int(word) for line in self.diary() for word in line.split()[1:2] if word.isdigit()]
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        for pid in self.everybody():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    running = Up(tmp_path / "home")
+    yield running
+    running.close()
+
+
+def test_it_comes_up_says_where_and_goes_down_in_order(up: Up) -> None:
+    process = up.ready(*TABLE)
+    running = up.home.running()
+    assert running is not None
+    assert running.pid == process.pid
+    assert set(running.pids) == set(TABLE)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=15)
+    assert process.returncode == 0
+    assert [line for line in up.diary() if line.endswith("ends")] == [
+        "worker ends",
+        "scheduler ends",
+        "api ends",
+        "broker ends",
+    ]
+    assert f"Lockstep is up at http://127.0.0.1:{up.port}" in said
+    assert str(up.home.token_file) in said
+    assert said.rstrip().endswith("stopped")
+    assert not up.home.run_file.exists()
+    assert not any(alive(pid) for pid in up.everybody())
+
+
+def test_the_worker_alone_is_told_to_stop_its_jobs(up: Up) -> None:
+    up.ready(*TABLE)
+    told = {line.split()[0]: line.split()[2] for line in up.diary()}
+    assert told == {"broker": "-", "api": "-", "scheduler": "-", "worker": "on"}
+
+
+def test_what_dies_is_started_again_and_told(up: Up) -> None:
+    process = up.ready("api", "worker")
+    before = up.pids("worker")[0]
+    os.kill(before, signal.SIGKILL)
+    after = until(lambda: up.pids("worker")[1:], "the worker again")[0]
+    assert after != before
+    until(lambda: (running := up.home.running()) is not None and running.pids.get("worker") == after, "run.json")
+    assert len(up.pids("api")) == 1
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=15)
+    assert "worker ended (SIGKILL); starting it again in 1 s" in said
+
+
+def test_its_programs_die_with_it_when_it_is_killed(up: Up) -> None:
+    process = up.ready(*TABLE)
+    pids = up.everybody()
+    assert all(alive(pid) for pid in pids)
+    process.kill()
+    until(lambda: not any(alive(pid) for pid in pids), "the end of every program", 5)
+    assert up.home.run_file.exists()
+    assert not up.home.is_locked()
+
+
+def test_a_program_that_ignores_sigterm_is_killed_with_its_children(up: Up) -> None:
+    process = up.ready("stubborn:stubborn", "family:family")
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=15)
+    assert "stubborn did not end within 1 s of SIGTERM and was killed" in said
+    assert len(up.everybody()) == 3
+    assert not any(alive(pid) for pid in up.everybody())
+
+
+def test_asking_twice_does_not_wait(up: Up) -> None:
+    process = up.ready(*[f"s{number}:stubborn" for number in range(5)])
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    until(lambda: len([pid for pid in up.everybody() if alive(pid)]) <= 4, "the first end")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=15)
+    assert time.monotonic() - started < 3 * standin.STOP_SECONDS
+    assert not any(alive(pid) for pid in up.everybody())
+
+
+def test_a_second_up_in_the_same_home_is_told_where_the_first_runs(up: Up) -> None:
+    first = up.ready("api")
+    second = up.start("api", port=free_port())
+    said, _ = second.communicate(timeout=15)
+    assert second.returncode == 1
+    assert f"a service already runs in {up.home.folder}, at http://127.0.0.1:{up.port} (process {first.pid})" in said
+    assert "lockstep down" in said
+    assert up.home.running() is not None
+    assert len(up.pids("api")) == 1
+
+
+def test_after_a_kill_the_next_up_starts_as_if_nothing_had_been(up: Up) -> None:
+    up.ready("api").kill()
+    until(lambda: not up.home.is_locked(), "the lock free")
+    up.home.run_file.unlink()
+    second = up.ready("api")
+    second.send_signal(signal.SIGTERM)
+    second.communicate(timeout=15)
+    assert second.returncode == 0
+
+
+def test_a_taken_port_is_named_before_anything_is_started(up: Up) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", up.port))
+        other.listen()
+        process = up.start("api")
+        said, _ = process.communicate(timeout=15)
+    assert process.returncode == 2
+    assert f"port {up.port} of 127.0.0.1 cannot be used" in said
+    assert "--port" in said
+    assert up.diary() == []
+
+
+def test_a_program_that_cannot_start_ends_up_with_the_end_of_its_log(up: Up, tmp_path: Path) -> None:
+    process = up.start("api", "scheduler:broken")
+    said, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "scheduler does not start: it ended 3 times" in said
+    assert "cannot work like this" in said
+    assert not any(alive(pid) for pid in up.everybody())
+
+
+def test_down_ends_it_from_outside(up: Up) -> None:
+    process = up.ready(*TABLE)
+    said: list[str] = []
+    assert down.run(up.home, tell=said.append) == ExitCode.OK
+    process.communicate(timeout=5)
+    assert process.returncode == 0
+    assert not any(alive(pid) for pid in up.everybody())
+    assert said[0].startswith(f"stopping the service at http://127.0.0.1:{up.port}")
+    assert said[1].startswith("stopped after ")
+
+
+def test_down_without_a_service_says_so_and_clears_what_a_killed_one_left(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    said: list[str] = []
+    assert down.run(home, tell=said.append) == ExitCode.OK
+    home.create()
+    home.lock_file.touch()
+    home.write_run_file(RunFile(url="http://x", pid=1, started=0.0, token_file="t"))
+    assert down.run(home, tell=said.append) == ExitCode.OK
+    assert not home.run_file.exists()
+    assert "no service runs in" in said[0]
+    assert "did not end in order" in said[1]
+
+
+def test_a_large_log_is_set_aside_at_the_start(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    up.home.create()
+    log = up.home.logs / "api.log"
+    with log.open("wb") as file:
+        file.truncate(11 * 1024 * 1024)
+    up.ready("api")
+    assert log.stat().st_size < 1024
+    assert log.with_suffix(".log.1").stat().st_size == 11 * 1024 * 1024
+
+
+# What the real programs are told.
+
+
+def test_the_defaults_stay_in_the_home_and_the_environment_is_kept(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    settled = service(home, Options(), {"PATH": "/bin", "OTHER": "kept", "LOCKSTEP_LOG_FORMAT": "json"})
+    folder = home.folder
+    assert settled.environment == {
+        "PATH": "/bin",
+        "OTHER": "kept",
+        "LOCKSTEP_LOG_FORMAT": "json",
+        "LOCKSTEP_HOME": str(folder),
+        "LOCKSTEP_HOST": "127.0.0.1",
+        "LOCKSTEP_PORT": "8470",
+        "LOCKSTEP_DATABASE_URL": f"sqlite:///{folder}/jobs.db",
+        "LOCKSTEP_BROKER_URL": f"redis+socket://{home.socket()}",
+        "LOCKSTEP_STORE": f"{folder}/store",
+        "LOCKSTEP_NODE_DIR": f"{folder}/node",
+        "LOCKSTEP_TOKEN_FILE": f"{folder}/token",
+    }
+    assert [program.name for program in settled.programs] == ["broker", "api", "scheduler", "worker"]
+    assert settled.programs[0].argv[1:3] == ("-m", "broker")
+    assert settled.migrate.argv[1:] == ("-m", "api", "migrate")
+
+
+def test_flags_win_over_the_environment_and_that_over_the_defaults(tmp_path: Path) -> None:
+    environment = {"LOCKSTEP_PORT": "1", "LOCKSTEP_CPU_SLOTS": "3", "LOCKSTEP_HOST": "::1"}
+    settled = service(
+        Home(tmp_path), Options(port=2, node_name="n", database_url="postgresql+psycopg://x"), environment
+    )
+    assert settled.url == "http://[::1]:2"
+    assert settled.environment["LOCKSTEP_CPU_SLOTS"] == "3"
+    assert settled.environment["LOCKSTEP_NODE_NAME"] == "n"
+    assert settled.environment["LOCKSTEP_DATABASE_URL"] == "postgresql+psycopg://x"
+
+
+def test_a_broker_of_ones_own_is_used_and_none_is_started(tmp_path: Path) -> None:
+    settled = service(Home(tmp_path), Options(), {"LOCKSTEP_BROKER_URL": "redis://elsewhere"})
+    assert settled.environment["LOCKSTEP_BROKER_URL"] == "redis://elsewhere"
+    assert [program.name for program in settled.programs] == ["api", "scheduler", "worker"]
+
+
+def test_the_worker_has_longer_than_its_ranks(tmp_path: Path) -> None:
+    worker = service(Home(tmp_path), Options(), {"LOCKSTEP_TIMINGS_SCALE": "10"}).programs[-1]
+    assert worker.stop_seconds == 50 + 20
+
+
+def test_the_flags_reach_the_process_in_the_background() -> None:
+    words = Options(host="h", cpu_slots=2).words()
+    assert words == ["--host", "h", "--cpu-slots", "2"]
+
+
+def test_the_sockets_path_stays_short_and_its_folder_private(tmp_path: Path) -> None:
+    assert Home(Path("/srv/l")).socket() == Path("/srv/l/broker/broker.sock")
+    long = Home(tmp_path / ("x" * 120))
+    path = long.socket()
+    try:
+        assert len(os.fsencode(path)) < 108
+        assert path == Home(tmp_path / ("x" * 120)).socket()
+        assert path != Home(tmp_path / ("y" * 120)).socket()
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        path.parent.chmod(0o755)
+        with pytest.raises(ClientError, match="you alone"):
+            long.socket()
+    finally:
+        path.parent.rmdir()
+        Home(tmp_path / ("y" * 120)).socket().parent.rmdir()
