@@ -41,6 +41,9 @@ class EngineError(Exception):
         super().__init__(message)
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type[EngineError], tuple[Reason, str]]:
+        return type(self), (self.reason, str(self))  # Pickle would call the constructor with the message alone.
+
 
 def reason_of(error: BaseException) -> Reason:
     """The reason of any exception that ends a rank."""

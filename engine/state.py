@@ -87,7 +87,10 @@ class TrainingState:
         goes_on : bool
             Whether this folder's own checkpoints count, where there is no ``resume``.
         """
-        found = self._ranks.from_first(self._find(goes_on=goes_on) if self._ranks.first else None)
+        found, damage = self._ranks.from_first(self._find(goes_on=goes_on) if self._ranks.first else (None, ""))
+        if damage:
+            # Not a fresh start in silence: whoever placed the checkpoint there has older ones, and can choose.
+            raise EngineError(Reason.STORAGE, f"the checkpoint to resume from is damaged: {damage}")
         if found is None:
             return None
         state = checkpoint.load(found)
@@ -108,25 +111,27 @@ class TrainingState:
         self._telemetry.event("resumed", step=state["step"], exact=exact, **{"from": name})
         return state
 
-    def _find(self, *, goes_on: bool) -> Path | None:
-        """The checkpoint to go on from, verified. Rank 0 only: one reader's verdict holds for all."""
+    def _find(self, *, goes_on: bool) -> tuple[Path | None, str]:
+        """The checkpoint to go on from, verified, or what is wrong with the one that was given.
+
+        Rank 0 only: one reader's verdict holds for all.
+        """
         resume = self._folder / attempt.RESUME
         if resume.is_dir():
             try:
                 checkpoint.verify(resume)
             except checkpoint.DamagedCheckpointError as error:
                 self._skipped(attempt.RESUME, error)
-                # Not a fresh start in silence: whoever placed it here has older ones, and can choose.
-                raise EngineError(Reason.STORAGE, f"the checkpoint to resume from is damaged: {error}") from error
-            return resume
+                return None, str(error)
+            return resume, ""
         for folder in checkpoint.complete(self._folder / attempt.CHECKPOINTS) if goes_on else ():
             try:
                 checkpoint.verify(folder)
             except checkpoint.DamagedCheckpointError as error:
                 self._skipped(folder.name, error)
             else:
-                return folder
-        return None
+                return folder, ""
+        return None, ""
 
     def _skipped(self, name: str, error: Exception) -> None:
         self._telemetry.event("checkpoint_skipped", folder=name, why=str(error))

@@ -124,3 +124,16 @@ def penalty_in_every_slot() -> Iterator[None]:
 
     with mock.patch.object(Objective, "forward", every):
         yield
+
+
+@contextlib.contextmanager
+def buckets_not_fixed() -> Iterator[None]:
+    """Warm up without synchronising, so that DDP builds its buckets anew after the first step of every start."""
+    warm_up = GradientStep.warm_up
+
+    def local(self: GradientStep, masked: Any) -> None:
+        with self._replicas.local():
+            warm_up(self, masked)
+
+    with mock.patch.object(GradientStep, "warm_up", local):
+        yield

@@ -1,7 +1,6 @@
 """Four real gloo processes that stay up and are fed cases: importing torch four times per case would take a minute.
 
-A case runs on the first W of them over a group of their own; the others wait. ``python -m tests.engine.pool ADDRESS
-RANK SIZE STORE`` is one of the processes.
+A case runs on the first W of them over a group of their own; the others wait.
 
 Not here: what a case does (``tests.engine.cases``).
 """
@@ -22,6 +21,7 @@ from typing import Any
 SIZE = 4
 START_SECONDS = 120.0
 CASE_SECONDS = 60.0
+START = "import sys; from tests.engine.pool import serve; serve(sys.argv[1], int(sys.argv[2]), sys.argv[3])"
 
 
 class Pool:
@@ -33,7 +33,7 @@ class Pool:
         self._listener = Listener(address, family="AF_UNIX")
         self._processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "tests.engine.pool", address, str(rank), str(folder / "store")],
+                [sys.executable, "-c", START, address, str(rank), str(folder / "store")],
                 env=environment,
                 cwd=Path(__file__).parents[2],
             )
@@ -115,6 +115,3 @@ def serve(address: str, rank: int, store: str) -> None:
     sys.stdout.flush()
     os._exit(0)
 
-
-if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -35,6 +35,7 @@ class Toy:
     noise: bool = False
     """Whether an item has random noise drawn from the generator that the loader seeds."""
     dropout: float = 0.0
+    width: int = 4
     stop_after: int | None = None
     """Ask for a stop after this many fetched items."""
     log_items: str | None = None
@@ -82,8 +83,8 @@ class Net(nn.Module):
 
     def __init__(self, toy: Toy):
         super().__init__()
-        self.hidden = nn.Linear(FEATURES, 4)
-        self.out = nn.Linear(4, 1)
+        self.hidden = nn.Linear(FEATURES, toy.width)
+        self.out = nn.Linear(toy.width, 1)
         self.scale = nn.Parameter(torch.ones(1))
         self.dropout = nn.Dropout(toy.dropout)
         if toy.buffer:

@@ -1,0 +1,146 @@
+"""Contract C7, C8: every item once per epoch, and the same items in a step for every number of ranks."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import Dataset
+
+from domain.plan import BatchPlan, accumulation_steps
+from engine.loader import Batches, Length
+from engine.task import Task
+from tests.engine import cases
+from tests.engine.pool import Pool
+from tests.engine.reference import batches_of
+from tests.engine.toy import Toy
+
+pytestmark = pytest.mark.xdist_group("engine-pool")
+
+
+class Numbers(Dataset[int]):
+    def __init__(self, size: int):
+        self.size, self.fetched = size, 0
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, item: int) -> int:
+        self.fetched += 1
+        return item
+
+
+class Identity(Task):
+    def collate(self, samples: list[int]) -> list[int]:
+        return samples
+
+    def weight(self, batch: list[int]) -> float:
+        return float(len(batch))
+
+
+def batches(dataset: Numbers, size: int, micro: int, world_size: int, rank: int, **more: Any) -> Batches:
+    plan = BatchPlan(
+        batch_size=size,
+        micro_batch_size=micro,
+        accumulation_steps=accumulation_steps(size, micro, world_size),
+        world_size=world_size,
+    )
+    length = Length.of(
+        steps=more.pop("steps", None), epochs=more.pop("epochs", None), dataset_size=dataset.size, batch_size=size
+    )
+    options = {"first_step": 0, "workers": 0, "seed": 3, "in_line": True, "pin": False, **more}
+    return Batches(
+        Identity(), dataset, plan, length, rank=rank, dataset_size=dataset.size, terms=("loss",), masked=[], **options
+    )
+
+
+def items(loader: Batches) -> list[list[int]]:
+    """Ids by batch."""
+    found = []
+    while (batch := loader.take()) is not None:
+        found.append([item for slot in batch.slots if slot.samples for item in slot.batch])
+    loader.close()
+    return found
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_c07_every_item_comes_once_per_epoch_for_every_size(world_size: int) -> None:
+    for size in range(1, 51):
+        batch, micro = 1 + size % 7, 1 + size % 3
+        shares = [
+            items(batches(Numbers(size), batch, micro, world_size, rank, epochs=2)) for rank in range(world_size)
+        ]
+        seen = Counter(item for share in shares for ids in share for item in ids)
+        assert seen == dict.fromkeys(range(size), 2), (size, batch, micro)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_c07_threads_and_worker_processes_bring_the_same_items_in_the_same_order(workers: int) -> None:
+    expected = items(batches(Numbers(23), 7, 2, 2, 1, epochs=3))
+    assert items(batches(Numbers(23), 7, 2, 2, 1, epochs=3, workers=workers, in_line=False)) == expected
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_c07_every_item_is_fetched_and_trained_on_once(pool: Pool, tmp_path: Path, workers: int) -> None:
+    log = tmp_path / "fetched"
+    toy = Toy(items=37, weigh="samples", log_items=str(log))
+    options = {
+        "batch": {"size": 8, "micro_size": 3},
+        "optimizer": {"name": "sgd"},
+        "epochs": 1,
+        "loader": {"workers": workers},
+    }
+    seen = pool.run(cases.train, toy, options, tmp_path / "run", world_size=3)
+    fetched = Counter(map(int, log.read_text().split()))
+    assert fetched == Counter(range(37)) + Counter({0: 3}), "each item once, and item 0 for each rank's masked sample"
+    run = batches_of([one.slots for one in seen], [8, 8, 8, 8, 5], 3)
+    assert Counter(item for batch in run for item in batch) == Counter(range(37))
+
+
+def test_c07_a_run_over_a_hundred_million_items_starts_at_once_at_any_step() -> None:
+    dataset = Numbers(10**8)
+    began = time.perf_counter()
+    loader = batches(dataset, 64, 8, 2, 1, steps=10**6, first_step=10**6 - 1)
+    batch = loader.take()
+    assert time.perf_counter() - began < 0.2
+    assert batch is not None
+    assert dataset.fetched == 32, "no item of an earlier step is fetched"
+    loader.close()
+
+
+def test_c08_the_items_of_a_step_are_the_same_for_every_layout() -> None:
+    # 13 items in batches of 5: batches run across the ends of epochs.
+    expected = [sorted(ids) for ids in items(batches(Numbers(13), 5, 5, 1, 0, steps=9))]
+    for world_size in (1, 2, 3, 4):
+        for micro in (1, 2, 3, 5):
+            shares = [items(batches(Numbers(13), 5, micro, world_size, rank, steps=9)) for rank in range(world_size)]
+            assert [sorted(sum(step, [])) for step in zip(*shares, strict=True)] == expected
+
+
+def test_c08_the_order_is_a_function_of_the_seed_and_the_epoch() -> None:
+    def order(seed: int) -> list[int]:
+        return sum(items(batches(Numbers(30), 10, 10, 1, 0, epochs=2, seed=seed)), [])
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)
+    assert order(1)[:30] != order(1)[30:]
+    assert sorted(order(1)[:30]) == sorted(order(1)[30:]) == list(range(30))
+
+
+def test_c08_what_an_item_draws_depends_on_seed_epoch_and_item_alone(pool: Pool, tmp_path: Path) -> None:
+    toy = Toy(items=11, noise=True, weigh="samples")
+    base = {"batch": {"size": 6, "micro_size": 6}, "optimizer": {"name": "sgd"}, "steps": 4, "clip_grad_norm": None}
+
+    def gradients(name: str, world_size: int, micro: int, workers: int = 0) -> list[Any]:
+        options = base | {"batch": {"size": 6, "micro_size": micro}, "loader": {"workers": workers}}
+        return pool.run(cases.train, toy, options, tmp_path / name, world_size=world_size)[0].gradients
+
+    from tests.engine.reference import distance
+
+    expected = gradients("one", 1, 6)
+    for name, world_size, micro, workers in (("a", 1, 2, 0), ("b", 3, 1, 0), ("c", 2, 3, 2)):
+        for found, wanted in zip(gradients(name, world_size, micro, workers), expected, strict=True):
+            assert distance(found, wanted) <= 1e-12

@@ -1,0 +1,182 @@
+"""A run that was stopped and went on ends like one that was not (the floor of contract C26 and C27)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.errors import EngineError
+from tests.engine import cases, mutants
+from tests.engine.cases import Seen
+from tests.engine.pool import Pool
+from tests.engine.reference import distance
+from tests.engine.spool import events, records
+from tests.engine.toy import Toy
+
+pytestmark = pytest.mark.xdist_group("engine-pool")
+
+OPTIONS: dict[str, Any] = {
+    "batch": {"size": 14, "micro_size": 2},
+    "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
+    "schedule": {"name": "cosine", "warmup_steps": 3, "min_lr": 1e-3},
+    "clip_grad_norm": 0.5,
+    "steps": 12,
+    "checkpoint": {"every_steps": 4},
+    "eval": {"every_steps": 6},
+    # Several buckets, as a real model has: what is added up first depends on which bucket it is in.
+    "strategy": {"bucket_cap_mb": 1e-4},
+}
+TOY = Toy(items=33, double=False, noise=True, dropout=0.3)
+"""Batches run across epoch ends; items and the model draw random numbers."""
+
+
+def whole_and_resumed(
+    pool: Pool, folder: Path, world_size: int, *, mutate: Any = None, options: dict[str, Any] = OPTIONS, toy: Toy = TOY
+) -> tuple[list[Seen], list[Seen]]:
+    """An uninterrupted run, and one that goes on from its checkpoint of step 4 or 8."""
+    whole = pool.run(cases.train, toy, options, folder / "whole", mutate, world_size=world_size)
+    shutil.copytree(folder / "whole/checkpoints/step-00000008", folder / "again/resume")
+    again = pool.run(cases.train, toy, options, folder / "again", mutate, world_size=world_size)
+    assert [resumed["step"] for resumed in events(folder / "again", "resumed")] == [8]
+    return whole, again
+
+
+def check_bitwise(whole: list[Seen], again: list[Seen], folder: Path) -> None:
+    for before, after in zip(whole, again, strict=True):
+        assert before.slots[-len(after.slots) :] == after.slots
+        assert before.rates[8:] == after.rates
+        for name, value in before.weights.items():
+            assert torch.equal(value, after.weights[name]), name
+    old, new = records(folder / "whole"), records(folder / "again")
+    assert sorted(new) == [9, 10, 11, 12]
+    for step, values in new.items():
+        for name in ("train/loss", "train/grad_norm", "train/lr", "eval/loss"):
+            assert values.get(name) == old[step].get(name)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_a_resumed_run_is_bitwise_equal_in_the_same_layout(pool: Pool, tmp_path: Path, world_size: int) -> None:
+    whole, again = whole_and_resumed(pool, tmp_path, world_size)
+    check_bitwise(whole, again, tmp_path)
+    assert events(tmp_path / "again", "resumed")[0]["exact"] is True
+
+
+@pytest.mark.parametrize("mutant", [mutants.optimizer_not_restored, mutants.model_not_restored])
+def test_dropping_a_restored_component_fails_this_check(pool: Pool, tmp_path: Path, mutant: Any) -> None:
+    whole, again = whole_and_resumed(pool, tmp_path, 2, mutate=mutant)
+    with pytest.raises(AssertionError):
+        check_bitwise(whole, again, tmp_path)
+
+
+def test_a_run_resumed_on_other_numbers_of_ranks_is_equal_to_rounding(pool: Pool, tmp_path: Path) -> None:
+    toy = Toy(items=33, noise=True)
+    whole = pool.run(cases.train, toy, OPTIONS, tmp_path / "whole", world_size=2)
+    for world_size, step, source in ((3, 4, "whole"), (1, 8, "3")):
+        folder = tmp_path / str(world_size)
+        shutil.copytree(tmp_path / source / f"checkpoints/step-{step:08d}", folder / "resume")
+        options = OPTIONS | {"batch": {"size": 14, "micro_size": world_size + 2}}
+        again = pool.run(cases.train, toy, options, folder, world_size=world_size)
+        assert events(folder, "resumed")[0] == {"step": step, "exact": False, "from": "resume"}
+        assert distance(again[0].weights, whole[0].weights) <= 1e-12
+
+
+def test_a_stop_ends_all_ranks_at_the_same_step_with_a_checkpoint(pool: Pool, tmp_path: Path) -> None:
+    options = OPTIONS | {"steps": 1000, "checkpoint": {"every_steps": None}, "schedule": {"name": "constant"}}
+    toy = Toy(items=33, stop_after=40)  # Rank 0 asks for it while it fetches some batch.
+    seen = pool.run(cases.train, toy, options, tmp_path, world_size=3)
+    (step,) = {one.steps_done for one in seen}
+    assert 1 <= step < 20
+    assert all(one.stopped for one in seen)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [f"step-{step:08d}"]
+    (saved,) = events(tmp_path, "checkpoint")
+    assert (saved["step"], saved["final"]) == (step, False)
+    assert max(records(tmp_path)) == step
+
+    # ... and the next attempt ends where an undisturbed run does, bit by bit.
+    options = options | {"steps": step + 5}
+    shutil.copytree(tmp_path / "checkpoints" / saved["folder"], tmp_path / "next/resume")
+    resumed = pool.run(cases.train, Toy(items=33), options, tmp_path / "next", world_size=3)
+    plain = pool.run(cases.train, Toy(items=33), options, tmp_path / "plain", world_size=3)
+    assert distance(resumed[2].weights, plain[2].weights) == 0
+
+
+def test_a_stop_before_the_first_step_ends_without_one(pool: Pool, tmp_path: Path) -> None:
+    (tmp_path / "stop").touch()
+    seen = pool.run(cases.train, TOY, OPTIONS, tmp_path, world_size=2)
+    assert {(one.steps_done, one.stopped) for one in seen} == {(0, True)}
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_run_that_resumes_at_its_end_publishes_its_result_once_more(pool: Pool, tmp_path: Path) -> None:
+    whole = pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=2)
+    shutil.copytree(tmp_path / "whole/checkpoints/step-00000012", tmp_path / "again/resume")
+    again = pool.run(cases.train, TOY, OPTIONS, tmp_path / "again", world_size=2)
+    assert [(saved["step"], saved["final"]) for saved in events(tmp_path / "again", "checkpoint")] == [(12, True)]
+    assert distance(again[0].weights, whole[0].weights) == 0
+    assert records(tmp_path / "again") == {}
+
+
+def test_checkpoints_are_pruned_to_the_newest(pool: Pool, tmp_path: Path) -> None:
+    options = OPTIONS | {"checkpoint": {"every_steps": 2, "keep_last": 2}}
+    pool.run(cases.train, TOY, options, tmp_path, world_size=1)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000010", "step-00000012"]
+    assert [saved["step"] for saved in events(tmp_path, "checkpoint")] == [2, 4, 6, 8, 10, 12]
+    assert [saved["final"] for saved in events(tmp_path, "checkpoint")] == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "unfinished"])
+def test_a_damaged_checkpoint_is_refused_by_name(pool: Pool, tmp_path: Path, damage: str) -> None:
+    pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)
+    resume = tmp_path / "again/resume"
+    shutil.copytree(tmp_path / "whole/checkpoints/step-00000008", resume)
+    content = bytearray((resume / "state.pt").read_bytes())
+    if damage == "torn":
+        (resume / "state.pt").write_bytes(content[: len(content) // 2])
+    elif damage == "flipped":
+        content[len(content) // 2] ^= 1
+        (resume / "state.pt").write_bytes(content)
+    else:
+        (resume / "manifest.json").unlink()
+    wanted = {"torn": "state.pt has", "flipped": "state.pt has changed", "unfinished": "manifest.json is missing"}[damage]
+    with pytest.raises(EngineError, match=wanted) as caught:
+        pool.run(cases.train, TOY, OPTIONS, tmp_path / "again", world_size=2)
+    assert caught.value.reason == "storage"
+    (skipped,) = events(tmp_path / "again", "checkpoint_skipped")
+    assert skipped["folder"] == "resume"
+    assert wanted in skipped["why"]
+
+
+def test_a_checkpoint_of_another_run_is_refused_with_what_differs(pool: Pool, tmp_path: Path) -> None:
+    pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)
+    shutil.copytree(tmp_path / "whole/checkpoints/step-00000008", tmp_path / "again/resume")
+    with pytest.raises(EngineError, match="batch_size 14, now 16; seed 1337, now 5") as caught:
+        changed = OPTIONS | {"batch": {"size": 16, "micro_size": 2}, "seed": 5}
+        pool.run(cases.train, TOY, changed, tmp_path / "again", world_size=1)
+    assert caught.value.reason == "bad_spec"
+
+
+def test_the_manifest_has_the_digest_that_the_event_names(pool: Pool, tmp_path: Path) -> None:
+    import hashlib
+
+    pool.run(cases.train, TOY, OPTIONS, tmp_path, world_size=1)
+    for saved in events(tmp_path, "checkpoint"):
+        folder = tmp_path / "checkpoints" / saved["folder"]
+        manifest = (folder / "manifest.json").read_bytes()
+        assert hashlib.sha256(manifest).hexdigest() == saved["sha256"]
+        assert sum(path.stat().st_size for path in folder.iterdir()) == saved["bytes"]
+        digest = hashlib.sha256((folder / "state.pt").read_bytes()).hexdigest()
+        assert json.loads(manifest)["files"]["state.pt"]["sha256"] == digest
+
+
+def test_buckets_that_are_built_anew_after_the_first_step_fail_the_bitwise_check(pool: Pool, tmp_path: Path) -> None:
+    wide = Toy(items=33, double=False, width=512)
+    whole, again = whole_and_resumed(pool, tmp_path, 3, mutate=mutants.buckets_not_fixed, toy=wide)
+    with pytest.raises(AssertionError):
+        check_bitwise(whole, again, tmp_path)
+    whole, again = whole_and_resumed(pool, tmp_path / "right", 3, toy=wide)
+    check_bitwise(whole, again, tmp_path / "right")
