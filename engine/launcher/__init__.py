@@ -16,6 +16,8 @@ module         does                             runs in
 ``verdict``    the outcome, as a pure function  main thread (``watch``, should torch elastic hang)
 =============  ===============================  ======================================================================
 
+Every rank begins in ``engine.stub``, which makes it die with the launcher and then execs what it really runs.
+
 Not here: the agent (``worker``), and what happens inside a rank (the rest of ``engine``, or a person's script).
 Nothing is imported here, so that a rank which imports ``engine`` pays nothing for the launcher.
 """

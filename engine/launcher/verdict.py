@@ -59,7 +59,7 @@ def decide(
     """
     common: dict[str, Any] = {"node": assignment.node_name, "last_step": last_step}
     if facts.cause == "fence":
-        return Outcome.of(Reason.LOST, "The node's lease was not renewed in time, so its ranks were killed.", **common)
+        return Outcome.of(Reason.LOST, "the node's lease was not renewed in time, so its ranks were killed", **common)
     if facts.cause == "stop":
         return _stopped(facts, steps, common)
     if facts.cause == "exit_stall":
@@ -87,7 +87,7 @@ def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome
     how = "the ranks were killed after the grace" if facts.grace_over else "the ranks ended in time"
     if not facts.ranks:
         how = "the ranks had not been started"
-    return Outcome.of(Reason(facts.stop.reason), f"Stopped on request ({facts.stop.reason}); {how}.", **common)
+    return Outcome.of(Reason(facts.stop.reason), f"stopped on request ({facts.stop.reason}); {how}", **common)
 
 
 def _stalled(facts: Facts, assignment: AssignmentFile, common: dict[str, Any]) -> Outcome:
