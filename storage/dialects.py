@@ -26,7 +26,8 @@ def write(session: Session, statement: Executable) -> CursorResult[*tuple[Any, .
     reader that needs the result afterwards selects it anew (``populate_existing``).
     """
     session.flush()
-    result = session.execute(statement, execution_options={"synchronize_session": False})
+    # An INSERT's row count, which tells whether it ran into a conflict, is not kept unless asked for.
+    result = session.execute(statement, execution_options={"synchronize_session": False, "preserve_rowcount": True})
     return cast("CursorResult[*tuple[Any, ...]]", result)
 
 

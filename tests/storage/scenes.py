@@ -1,0 +1,166 @@
+"""Short ways to the states that tests of storage begin in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import update
+
+from domain.lifecycle import JobState
+from domain.outcomes import Outcome, Reason
+from domain.plan import plan_of
+from domain.spec import JobSpec
+from domain.timings import Timings
+from storage import attempts, events, jobs, nodes, streams
+from storage.attempts import Claim
+from storage.clock import db_now
+from storage.database import Database
+from storage.tables import AssignmentRow, JobRow
+
+T = TypeVar("T")
+LEASE_SECONDS = 60.0
+QUICK = Timings().scaled(1e-6)
+"""Nobody waits for a backoff."""
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "digits",
+        "kind": "train",
+        "resources": {"gpus": 2},
+        "train": {"task": "image_classification", "batch": {"size": 64, "micro_size": 8}, "steps": 20},
+        **changes,
+    }
+
+
+def submit(database: Database, *, idempotency: tuple[str, str] | None = None, **changes: Any) -> str:
+    body = document(**changes)
+    spec = JobSpec.model_validate(body)
+    with database.jobs() as session:
+        job, _new = jobs.create(
+            session, document=body, spec=spec, plan=plan_of(spec), actor="ada", idempotency=idempotency
+        )
+        return job.id
+
+
+def add_node(database: Database, name: str = "n1", devices: int = 4) -> None:
+    with database.jobs() as session:
+        found = [nodes.DeviceInfo(index, "cpu", "cpu") for index in range(devices)]
+        nodes.register(session, name, found, version="0.1.0", boot_id="boot")
+
+
+def place(database: Database, job_id: str, *devices: tuple[str, tuple[int, ...]]) -> attempts.PlacedAttempt | None:
+    with database.jobs() as session:
+        return attempts.place(session, job_id, devices or (("n1", (0, 1)),), lease_seconds=LEASE_SECONDS)
+
+
+def claim(database: Database, assignment_id: str, node_name: str = "n1") -> Claim | None:
+    with database.jobs() as session:
+        return attempts.claim(session, assignment_id, node_name, lease_seconds=LEASE_SECONDS, rendezvous_port=29500)
+
+
+def start(database: Database, job_id: str, devices: tuple[int, ...] = (0, 1)) -> Claim:
+    """Place a job on devices of node n1, which claims it and opens its stream."""
+    placed = place(database, job_id, ("n1", devices))
+    assert placed is not None
+    claimed = claim(database, placed.assignments[0].assignment_id)
+    assert claimed is not None
+    open_stream(database, claimed)
+    return claimed
+
+
+def run(database: Database, **changes: Any) -> Claim:
+    """A job that is running on node n1."""
+    add_node(database)
+    claimed = start(database, submit(database, **changes))
+    with database.jobs() as session:
+        assert attempts.mark_running(session, claimed.assignment_id, claimed.token)
+    return claimed
+
+
+def open_stream(database: Database, claimed: Claim) -> None:
+    with database.series() as session:
+        assert streams.open_stream(
+            session,
+            assignment_id=claimed.assignment_id,
+            job_id=claimed.job_id,
+            attempt=claimed.attempt_number,
+            token=claimed.token,
+        )
+
+
+def end(database: Database, claimed: Claim, reason: Reason, *, timings: Timings = QUICK, **details: object) -> bool:
+    with database.jobs() as session:
+        outcome = Outcome.of(reason, f"it ended: {reason}", **details)
+        return attempts.end(session, claimed.assignment_id, claimed.token, outcome, timings=timings)
+
+
+def release(database: Database, claimed: Claim) -> bool:
+    with database.jobs() as session:
+        return attempts.release(session, claimed.assignment_id, claimed.node_name)
+
+
+def renew(database: Database, claimed: Claim, token: str | None = None) -> dict[str, Any]:
+    with database.jobs() as session:
+        tokens = {claimed.assignment_id: token or claimed.token}
+        return dict(attempts.renew(session, claimed.node_name, tokens, lease_seconds=LEASE_SECONDS))
+
+
+def expire(database: Database, assignment_id: str) -> None:
+    """Let an assignment's lease have run out a second ago."""
+    with database.jobs() as session:
+        past = update(AssignmentRow).where(AssignmentRow.id == assignment_id)
+        session.execute(past.values(lease_expires_at=db_now() - 1.0))
+
+
+def skip_backoff(database: Database, job_id: str) -> None:
+    with database.jobs() as session:
+        session.execute(update(JobRow).where(JobRow.id == job_id).values(not_before=0.0))
+
+
+def job_of(database: Database, job_id: str) -> JobRow:
+    with database.read_jobs() as session:
+        job = jobs.get(session, job_id)
+        assert job is not None
+        return job
+
+
+def state_of(database: Database, job_id: str) -> JobState:
+    return job_of(database, job_id).state
+
+
+def kinds(database: Database, job_id: str) -> list[str]:
+    """Kinds of the job's events, oldest first."""
+    with database.read_jobs() as session:
+        return [event.kind for event in events.page(session, job_id, limit=500)]
+
+
+def free_devices(database: Database, name: str = "n1") -> list[int]:
+    with database.read_jobs() as session:
+        node = next(node for node in nodes.all_nodes(session) if node.name == name)
+        return [device.index for device in node.devices if device.free]
+
+
+def at_once(*actions: Callable[[], T]) -> list[T]:
+    """Run actions in threads that begin together; their results in order. The first exception is raised here."""
+    gate = threading.Barrier(len(actions))
+    results: list[T | BaseException] = [RuntimeError("did not run")] * len(actions)
+
+    def work(index: int) -> None:
+        gate.wait()
+        try:
+            results[index] = actions[index]()
+        except BaseException as error:
+            results[index] = error
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(actions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results  # type: ignore[return-value]  # exceptions were raised above

@@ -1,0 +1,231 @@
+"""Jobs: submitted once, found by what a person types, listed without gaps, moved by guarded steps."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import update
+
+from domain.errors import ErrorCode, LockstepError
+from domain.lifecycle import STEPS, TERMINAL, Intent, JobState
+from domain.outcomes import Reason
+from domain.plan import plan_of
+from domain.spec import JobSpec
+from storage import events, jobs
+from storage.database import Database
+from storage.tables import JobRow
+from tests.storage import scenes
+
+
+def test_a_submitted_job_is_kept_as_it_was_sent(database: Database) -> None:
+    body = scenes.document(labels={"team": "vision"}, env={"GREETING": "é\u2028"})
+    body["train"]["task_args"] = {}
+    spec = JobSpec.model_validate(body)
+    with database.jobs() as session:
+        job, new = jobs.create(session, document=body, spec=spec, plan=plan_of(spec), actor="ada", idempotency=None)
+    read = scenes.job_of(database, job.id)
+    assert new
+    assert read.document == body
+    assert list(read.document) == list(body)
+    assert JobSpec.model_validate(read.spec) == spec
+    assert read.plan == plan_of(spec).model_dump(mode="json")  # type: ignore[union-attr]
+    assert (read.state, read.version, read.labels) == (JobState.QUEUED, 1, {"team": "vision"})
+    assert scenes.kinds(database, job.id) == ["submitted"]
+
+
+def test_a_repeated_submit_returns_the_first_job(database: Database) -> None:
+    first = scenes.submit(database, idempotency=("key", "fingerprint"))
+    assert scenes.submit(database, idempotency=("key", "fingerprint")) == first
+    assert scenes.submit(database, idempotency=("other", "fingerprint")) != first
+    assert scenes.kinds(database, first) == ["submitted"]
+
+
+def test_a_key_reused_for_another_body_is_refused_and_writes_nothing(database: Database) -> None:
+    first = scenes.submit(database, idempotency=("key", "one"))
+    with pytest.raises(LockstepError) as refusal:
+        scenes.submit(database, idempotency=("key", "two"))
+    assert refusal.value.code is ErrorCode.CONFLICT
+    with database.read_jobs() as session:
+        rows, _next = jobs.page(session, limit=10)
+    assert [row.id for row in rows] == [first]
+
+
+def test_a_job_is_found_by_id_end_of_id_name_and_last(database: Database) -> None:
+    first = scenes.submit(database, name="first")
+    second = scenes.submit(database, name="second")
+    third = scenes.submit(database, name="second")
+    with database.read_jobs() as session:
+        assert jobs.find(session, first).id == first
+        assert jobs.find(session, first[-12:]).id == first
+        assert jobs.find(session, "first").id == first
+        assert jobs.find(session, "second").id == third
+        assert jobs.find(session, "last").id == third
+        assert jobs.find(session, second[-12:]).id == second
+
+
+@pytest.mark.parametrize("reference", ["nothing", "ffff-ffff", "", "abc", "first\0", "%", "____"])
+def test_what_fits_no_job_is_not_found(database: Database, reference: str) -> None:
+    scenes.submit(database, name="second")
+    with database.read_jobs() as session, pytest.raises(LockstepError) as refusal:
+        jobs.find(session, reference)
+    assert refusal.value.code is ErrorCode.NOT_FOUND
+
+
+def test_a_part_of_several_ids_is_refused_with_the_ids(database: Database) -> None:
+    first, second = scenes.submit(database), scenes.submit(database)
+    with database.read_jobs() as session, pytest.raises(LockstepError) as refusal:
+        jobs.find(session, first[:4])
+    assert refusal.value.code is ErrorCode.INVALID
+    assert first in refusal.value.message
+    assert second in refusal.value.message
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+def test_pages_neither_skip_nor_repeat_while_jobs_are_submitted(database: Database, order: jobs.Order) -> None:
+    before = [scenes.submit(database) for _ in range(7)]
+    seen: list[str] = []
+    cursor = None
+    while True:
+        with database.read_jobs() as session:
+            rows, cursor = jobs.page(session, cursor=cursor, limit=3, order=order)
+        seen += [row.id for row in rows]
+        if cursor is None or len(seen) > 50:
+            break
+        if len(before) < 9:
+            before.append(scenes.submit(database))
+    old = before[:7] if order == "newest" else before
+    assert [job for job in seen if job in old] == (old[::-1] if order == "newest" else old)
+    assert len(seen) == len(set(seen))
+
+
+def test_a_page_filters_by_state_name_project_and_label(database: Database) -> None:
+    scenes.add_node(database)
+    plain = scenes.submit(database)
+    other = scenes.submit(database, name="other", project="vision", labels={"team": "a", "x": "1"})
+    with database.jobs() as session:
+        jobs.cancel(session, plain, "ada")
+
+    def ids(**wanted: object) -> list[str]:
+        with database.read_jobs() as session:
+            return [row.id for row in jobs.page(session, limit=10, **wanted)[0]]  # type: ignore[arg-type]
+
+    assert ids(states=[JobState.CANCELLED]) == [plain]
+    assert ids(states=[JobState.QUEUED, JobState.CANCELLED]) == [other, plain]
+    assert ids(name="other") == ids(project="vision") == ids(label=("team", "a")) == [other]
+    assert ids(label=("team", "1")) == ids(label=("TEAM", "a")) == []
+
+
+def test_a_foreign_cursor_is_refused(database: Database) -> None:
+    with database.read_jobs() as session, pytest.raises(LockstepError) as refusal:
+        jobs.page(session, cursor="' or 1=1", limit=3)
+    assert refusal.value.code is ErrorCode.INVALID
+
+
+def test_the_queue_goes_by_priority_then_age(database: Database) -> None:
+    low, first, second = (scenes.submit(database, priority=priority) for priority in (10, 50, 50))
+    with database.read_jobs() as session:
+        assert [job.id for job in jobs.queued(session)] == [first, second, low]
+
+
+def test_every_step_is_taken_from_its_sources_alone(database: Database) -> None:
+    job_id = scenes.submit(database)
+    with database.jobs() as session:
+        for name, step in STEPS.items():
+            for source in JobState:
+                session.execute(update(JobRow).values(state=source, finished_at=None))
+                before = jobs.get(session, job_id)
+                assert before is not None
+                version, told = before.version, len(events.page(session, job_id, limit=500))
+                taken = jobs.advance(session, job_id, name, attempt=None, reason="a test", actor="ada")
+                after = jobs.get(session, job_id)
+                assert after is not None
+                assert taken == (source in step.sources)
+                assert after.state is (step.target if taken else source)
+                assert after.version == version + taken
+                assert len(events.page(session, job_id, limit=500)) == told + taken
+                assert (after.finished_at is not None) == (taken and step.target in TERMINAL)
+
+
+def test_a_step_of_an_attempt_that_is_not_the_newest_is_refused(database: Database) -> None:
+    claimed = scenes.run(database)
+    with database.jobs() as session:
+        assert not jobs.advance(session, claimed.job_id, "fail", attempt=2, reason="late", actor="ada")
+    assert scenes.state_of(database, claimed.job_id) is JobState.RUNNING
+
+
+def test_a_queued_job_is_cancelled_at_once(database: Database) -> None:
+    job_id = scenes.submit(database)
+    with database.jobs() as session:
+        assert jobs.cancel(session, job_id, "ada").state is JobState.CANCELLED
+    assert scenes.kinds(database, job_id) == ["submitted", "cancelled"]
+
+
+def test_a_running_job_is_asked_to_stop_and_cancelled_when_it_has(database: Database) -> None:
+    claimed = scenes.run(database)
+    with database.jobs() as session:
+        job = jobs.cancel(session, claimed.job_id, "ada")
+        assert (job.state, job.intent) == (JobState.RUNNING, Intent.CANCEL)
+    assert scenes.renew(database, claimed) == {claimed.assignment_id: Intent.CANCEL}
+    assert scenes.end(database, claimed, Reason.CANCELLED)
+    after = scenes.job_of(database, claimed.job_id)
+    assert (after.state, after.intent) == (JobState.CANCELLED, None)
+
+
+def test_a_job_that_no_node_has_claimed_is_cancelled_at_once(database: Database) -> None:
+    scenes.add_node(database)
+    job_id = scenes.submit(database)
+    placed = scenes.place(database, job_id)
+    assert placed is not None
+    with database.jobs() as session:
+        assert jobs.cancel(session, job_id, "ada").state is JobState.CANCELLED
+    assert scenes.free_devices(database) == [0, 1, 2, 3]
+    assert scenes.claim(database, placed.assignments[0].assignment_id) is None
+
+
+def test_a_second_cancel_changes_nothing(database: Database) -> None:
+    claimed = scenes.run(database)
+    for _ in range(2):
+        with database.jobs() as session:
+            jobs.cancel(session, claimed.job_id, "ada")
+    assert scenes.kinds(database, claimed.job_id).count("cancel_requested") == 1
+
+
+@pytest.mark.parametrize("reason", [Reason.SUCCEEDED, Reason.USER_ERROR, Reason.CANCELLED])
+def test_a_job_that_has_ended_cannot_be_cancelled(database: Database, reason: Reason) -> None:
+    claimed = scenes.run(database)
+    scenes.end(database, claimed, reason)
+    before = scenes.job_of(database, claimed.job_id)
+    with pytest.raises(LockstepError) as refusal, database.jobs() as session:
+        jobs.cancel(session, claimed.job_id, "ada")
+    assert refusal.value.code is ErrorCode.CONFLICT
+    after = scenes.job_of(database, claimed.job_id)
+    assert (after.state, after.version) == (before.state, before.version)
+
+
+def test_a_timeout_does_not_replace_a_cancel_but_a_cancel_replaces_a_timeout(database: Database) -> None:
+    claimed = scenes.run(database)
+    with database.jobs() as session:
+        assert jobs.ask(session, claimed.job_id, Intent.TIMEOUT, actor="lockstep", message="too long")
+        assert jobs.ask(session, claimed.job_id, Intent.CANCEL, actor="ada", message="stop")
+        assert not jobs.ask(session, claimed.job_id, Intent.TIMEOUT, actor="lockstep", message="too long")
+    assert scenes.job_of(database, claimed.job_id).intent is Intent.CANCEL
+
+
+def test_why_a_job_waits_is_written_only_when_it_is_new(database: Database) -> None:
+    job_id = scenes.submit(database)
+    for _ in range(2):
+        with database.jobs() as session:
+            jobs.set_waiting(session, {job_id: (1, "2 devices are asked for, 0 are free")})
+    job = scenes.job_of(database, job_id)
+    assert (job.wait_position, job.wait_reason, job.version) == (1, "2 devices are asked for, 0 are free", 2)
+
+
+def test_a_placed_job_waits_for_nothing(database: Database) -> None:
+    scenes.add_node(database)
+    job_id = scenes.submit(database)
+    with database.jobs() as session:
+        jobs.set_waiting(session, {job_id: (1, "waits")})
+    scenes.place(database, job_id)
+    with database.jobs() as session:
+        jobs.set_waiting(session, {job_id: (2, "late")})
+    job = scenes.job_of(database, job_id)
+    assert (job.wait_position, job.wait_reason) == (None, None)
