@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
+
+import structlog
 
 from broker.app import make_app
 from broker.consumer import consume
@@ -26,6 +29,8 @@ from storage.database import Database
 from worker import inventory, launching
 from worker.settings import Settings
 from worker.supervisor import Bell, Supervisor
+
+log = structlog.get_logger(__name__)
 
 LOCK_SECONDS = 20.0
 """How long a new agent waits for the one before it to end."""
@@ -97,17 +102,24 @@ def _alone(node_dir: Path) -> Iterator[None]:
     node_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(node_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise SystemExit(
-                        f"another node agent runs on {node_dir}; stop it, or give this one a LOCKSTEP_NODE_DIR of its own"
-                    ) from None
-                time.sleep(0.1)
+        if not _locked(handle, seconds=0):
+            log.info("waiting for the agent before this one to end", node_dir=str(node_dir))
+            if not _locked(handle, seconds=LOCK_SECONDS):
+                sys.exit(
+                    f"another node agent runs on {node_dir}; stop it, or give this one a LOCKSTEP_NODE_DIR of its own"
+                )
         yield
     finally:
         os.close(handle)
+
+
+def _locked(handle: int, *, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.1)

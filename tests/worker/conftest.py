@@ -1,4 +1,4 @@
-"""Nodes for tests, on both databases."""
+"""Nodes for tests: one that a module's tests share, on both databases, and ones of a test's own."""
 
 from __future__ import annotations
 
@@ -7,22 +7,44 @@ from pathlib import Path
 
 import pytest
 
-from storage import migrate
 from storage.database import Database
+from storage.migrate import upgrade
+from tests.databases import Urls
 from tests.worker.node import Node
 
 
-@pytest.fixture
-def urls(tmp_path: Path) -> tuple[str, str]:
-    return f"sqlite:///{tmp_path}/db/jobs.db", f"sqlite:///{tmp_path}/db/series.db"
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared_urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Urls]:
+    """A migrated pair of databases for a whole module."""
+    if request.param == "sqlite":
+        folder = tmp_path_factory.mktemp("databases")
+        urls = (f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
+        upgrade(*urls)
+        yield urls
+        return
+    server = request.getfixturevalue("postgres_server")
+    name = server.migrated()
+    yield server.url(name), server.url(name)
+    server.drop(name)
+
+
+@pytest.fixture(scope="module")
+def node(shared_urls: Urls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A running agent without a broker: starting one takes longer than most tests."""
+    folder = tmp_path_factory.mktemp("node")
+    database = Database(*shared_urls)
+    made = Node(folder, database, shared_urls, f"redis+socket://{folder}/no-broker.sock")
+    made.start()
+    yield made
+    made.close()
+    database.close()
 
 
 @pytest.fixture
-def node(tmp_path: Path, urls: tuple[str, str]) -> Iterator[Node]:
-    """A node without a broker."""
-    migrate.upgrade(*urls)
-    database = Database(*urls)
-    made = Node(tmp_path, database, urls, f"redis+socket://{tmp_path}/no-broker.sock")
+def own_node(tmp_path: Path, sqlite_urls: Urls) -> Iterator[Node]:
+    """A node for a test that starts and kills its agent itself."""
+    database = Database(*sqlite_urls)
+    made = Node(tmp_path, database, sqlite_urls, f"redis+socket://{tmp_path}/no-broker.sock")
     yield made
     made.close()
     database.close()

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from domain.reading import read_spec
 from domain.timings import Timings
 from domain.views import LogLine, SeriesView
-from storage import attempts, events, jobs, logs, nodes, series
+from storage import attempts, checkpoints, events, jobs, logs, nodes, series
 from storage.database import Database
 from storage.tables import AssignmentRow, AttemptRow, JobRow
 from worker import identity
@@ -39,8 +39,15 @@ def until(ask: Callable[[], T | None], seconds: float = 20.0, what: str = "") ->
         time.sleep(0.02)
 
 
+def alive(pid: int) -> bool:
+    found = identity.process(pid)
+    return found is not None and found.alive
+
+
 class Node:
     """One node: its folder, its agent, its database."""
+
+    name = NAME
 
     def __init__(self, folder: Path, database: Database, urls: tuple[str, str], broker_url: str):
         self.dir = folder / "node"
@@ -54,7 +61,15 @@ class Node:
 
     def start(self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float = SCALE, **settings: str) -> None:
         """Start an agent and wait until the node is registered by it."""
-        before = self._boot()
+        before = self._registrations()
+        self.agent = self.spawn(launcher=launcher, scale=scale, **settings)
+        until(lambda: self._registrations() > before or self._died(), what="the node registers")
+        assert self.agent.poll() is None, self.log.read_text()
+
+    def spawn(
+        self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float = SCALE, **settings: str
+    ) -> subprocess.Popen[bytes]:
+        """Start an agent."""
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")},
             "LOCKSTEP_DATABASE_URL": self.urls[0],
@@ -68,7 +83,7 @@ class Node:
             **settings,
         }
         with self.log.open("ab") as log:
-            self.agent = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", "tests.worker.agent", *launcher],
                 env=environment,
                 cwd=HERE.parents[1],
@@ -76,13 +91,11 @@ class Node:
                 stdout=log,
                 stderr=log,
             )
-        until(lambda: self._boot() > before or self._died(), what="the node registers")
-        assert self.agent.poll() is None, self.log.read_text()
 
     def _died(self) -> bool:
         return self.agent is not None and self.agent.poll() is not None
 
-    def _boot(self) -> int:
+    def _registrations(self) -> int:
         return self.log.read_text().count("registered") if self.log.exists() else 0
 
     def kill(self) -> None:
@@ -114,7 +127,7 @@ class Node:
 
     # What the api and the scheduler would do.
 
-    def submit(self, source: str, *, devices: int = 1, **spec: Any) -> str:
+    def submit(self, source: str, *, devices: int = 1, place: bool = True, **spec: Any) -> str:
         """A script job whose launcher does what ``source`` says; placed at once. Returns its id."""
         document = {"name": "test", "kind": "script", "script": {"command": [source]}, **spec}
         document["resources"] = {"gpus": devices}
@@ -123,21 +136,36 @@ class Node:
                 session, document=document, spec=read_spec(document), plan=None, actor="test", idempotency=None
             )
             job_id = job.id
-        self.place(job_id, devices=devices)
+        if place:
+            self.place(job_id, devices=devices)
         return job_id
 
-    def place(self, job_id: str, *, devices: int = 1) -> None:
-        """Place a queued job on the first free devices, as soon as it may be."""
+    def place(self, job_id: str, *, devices: int = 1) -> str:
+        """Place a queued job on the first free devices, as soon as it may be. Returns the assignment's id."""
 
-        def placed() -> bool:
+        def placed() -> attempts.PlacedAttempt | None:
             with self.database.jobs() as session:
                 (node,) = nodes.all_nodes(session)
-                free = [device.index for device in node.devices if device.free][:devices]
-                return len(free) == devices and (
-                    attempts.place(session, job_id, ((NAME, tuple(free)),), lease_seconds=60 * SCALE) is not None
-                )
+                free = tuple(device.index for device in node.devices if device.free)[:devices]
+                if len(free) < devices:
+                    return None
+                return attempts.place(session, job_id, ((NAME, free),), lease_seconds=60)
 
-        until(placed, what="the job is placed")
+        return until(placed, what="the job is placed").assignments[0].assignment_id
+
+    def cancel(self, job_id: str) -> None:
+        with self.database.jobs() as session:
+            jobs.cancel(session, job_id, "test")
+
+    def checkpoints(self, job_id: str) -> list[int]:
+        """Steps of the published checkpoints, newest first."""
+        with self.database.read_jobs() as session:
+            return [row.step for row in checkpoints.of_job(session, job_id)]
+
+    def child(self, job_id: str) -> int:
+        """Pid of the child that the job started."""
+        file = self.folder(job_id) / "child"
+        return int(until(lambda: file.read_text() if file.exists() else None))
 
     def job(self, job_id: str) -> JobRow:
         with self.database.read_jobs() as session:

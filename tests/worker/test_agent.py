@@ -6,53 +6,26 @@ No broker is running in this module: bells are lost, and heartbeats find everyth
 from __future__ import annotations
 
 import json
-import os
-import signal
 
 from domain.lifecycle import Intent
-from storage import jobs
-from tests.worker.node import Node, until
-from worker import identity
+from storage import checkpoints, jobs, nodes
+from tests.worker.node import Node, alive, until
 
 SUCCEED = "ranks(); finish()"
-RUN_ON = "ranks(); until_told()"
-
-
-def _running(node: Node, job_id: str) -> None:
-    node.wait(job_id, "running")
-
-
-def _cancel(node: Node, job_id: str) -> None:
-    with node.database.jobs() as session:
-        jobs.cancel(session, job_id, "test")
-
-
-def _alive(pid: int) -> bool:
-    found = identity.process(pid)
-    return found is not None and found.alive
-
-
-def _child(node: Node, job_id: str) -> int:
-    file = node.folder(job_id) / "child"
-    return int(until(lambda: file.read_text() if file.exists() else None))
 
 
 def test_a_job_that_ends_well_succeeds_and_its_devices_and_folder_are_given_back(node: Node) -> None:
-    node.start()
     job_id = node.submit(SUCCEED, devices=2)
     node.wait(job_id, "succeeded")
     folder = node.folder(job_id)
     node.released(job_id)
     until(lambda: not folder.exists())
     with node.database.read_jobs() as session:
-        from storage import nodes
-
         (found,) = nodes.all_nodes(session)
         assert [device.free for device in found.devices] == [True] * 4
 
 
 def test_metrics_and_log_lines_arrive_complete_and_in_order(node: Node) -> None:
-    node.start()
     job_id = node.submit(
         "ranks()\n"
         "for i in range(3000): log(f'line {i}', segment=i // 1000)\n"
@@ -66,7 +39,6 @@ def test_metrics_and_log_lines_arrive_complete_and_in_order(node: Node) -> None:
 
 
 def test_the_last_lines_without_a_newline_arrive(node: Node) -> None:
-    node.start()
     job_id = node.submit(
         "ranks(); log('one')\nopen(folder / 'spool/metrics.jsonl', 'a').write('{\"step\": 3, \"loss\": 0.5}')\nfinish()"
     )
@@ -75,7 +47,6 @@ def test_the_last_lines_without_a_newline_arrive(node: Node) -> None:
 
 
 def test_a_bad_metrics_line_is_named_once_and_the_others_arrive(node: Node) -> None:
-    node.start()
     job_id = node.submit(
         "ranks(); metric({'step': 1, 'loss': 1.0}); metric('loss: 3'); metric({'step': 2, 'loss': 2.0})\n"
         "metric({'step': 3, 'loss': None}); metric({'step': 4, 'loss': 4.0}); finish()"
@@ -89,16 +60,14 @@ def test_a_bad_metrics_line_is_named_once_and_the_others_arrive(node: Node) -> N
 
 
 def test_a_metrics_line_without_a_step_takes_the_next_one(node: Node) -> None:
-    node.start()
     job_id = node.submit("ranks(); metric({'loss': 1}); metric({'step': 7, 'loss': 2}); metric({'loss': 3}); finish()")
     node.wait(job_id, "succeeded")
     assert node.series(job_id)["loss"].step == [1, 7, 8]
 
 
 def test_segments_are_deleted_once_stored_and_the_launcher_is_told(node: Node) -> None:
-    node.start()
     job_id = node.submit("ranks(); log('a', segment=0); log('b', segment=1); log('c', segment=2); until_told()")
-    _running(node, job_id)
+    node.wait(job_id, "running")
     logs = node.folder(job_id) / "logs"
     until(lambda: [path.name for path in logs.glob("*.jsonl")] == ["000002.jsonl"])
     size = (logs / "000002.jsonl").stat().st_size
@@ -106,7 +75,6 @@ def test_segments_are_deleted_once_stored_and_the_launcher_is_told(node: Node) -
 
 
 def test_a_checkpoint_is_stored_published_and_pruned_and_the_next_attempt_resumes_from_it(node: Node) -> None:
-    node.start()
     source = (
         "resumed = folder / 'resume/weights'\n"
         "if resumed.exists(): log('from ' + resumed.read_text()); ranks(); finish()\n"
@@ -115,8 +83,6 @@ def test_a_checkpoint_is_stored_published_and_pruned_and_the_next_attempt_resume
     job_id = node.submit(source)
     node.wait(job_id, "queued")
     with node.database.read_jobs() as session:
-        from storage import checkpoints
-
         (kept,) = checkpoints.of_job(session, job_id)
     assert kept.step == 20
     assert (node.store / kept.location / "weights").read_text() == "weights of 20"
@@ -127,7 +93,6 @@ def test_a_checkpoint_is_stored_published_and_pruned_and_the_next_attempt_resume
 
 
 def test_plan_and_warnings_of_the_engine_reach_the_job(node: Node) -> None:
-    node.start()
     job_id = node.submit(
         "event('running'); event('plan', batch_size=8, micro_batch_size=4, accumulation_steps=2, world_size=1)\n"
         "event('warning', message='slow disk'); event('nonsense'); event('resumed', step=5, **{'from': 'x'}); finish()"
@@ -140,49 +105,32 @@ def test_plan_and_warnings_of_the_engine_reach_the_job(node: Node) -> None:
 
 
 def test_a_cancelled_job_is_stopped_gracefully_first(node: Node) -> None:
-    node.start()
     job_id = node.submit("ranks(); log('before'); until_told()")
-    _running(node, job_id)
-    _cancel(node, job_id)
+    node.wait(job_id, "running")
+    node.cancel(job_id)
     job = node.wait(job_id, "cancelled")
     assert job.outcome["message"] == "stopped on request"
     assert [line.text for line in node.logs(job_id)] == ["before"]
 
 
 def test_a_job_that_ignores_the_stop_is_killed_with_all_its_children(node: Node) -> None:
-    node.start()
     job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
-    _running(node, job_id)
-    child = _child(node, job_id)
-    _cancel(node, job_id)
+    node.wait(job_id, "running")
+    child = node.child(job_id)
+    node.cancel(job_id)
     node.wait(job_id, "cancelled", seconds=10)
-    assert not _alive(child)
+    assert not alive(child)
 
 
 def test_an_intent_becomes_a_stop_with_its_reason(node: Node) -> None:
-    node.start()
     job_id = node.submit("ranks(); until_told()", retry={"max": 0})
-    _running(node, job_id)
+    node.wait(job_id, "running")
     with node.database.jobs() as session:
         assert jobs.ask(session, job_id, Intent.TIMEOUT, actor="test", message="too long")
     assert node.wait(job_id, "failed").outcome["reason"] == "timed_out"
 
 
-def test_a_dead_launcher_is_noticed_within_2_s_and_what_it_left_is_killed(node: Node) -> None:
-    node.start(scale=1.0)  # the promise is in seconds of the real timings
-    job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
-    child = _child(node, job_id)
-    launcher = json.loads((node.folder(job_id) / "launcher.json").read_text())["pid"]
-    _running(node, job_id)
-    os.kill(launcher, signal.SIGKILL)
-    job = node.wait(job_id, "queued", seconds=2.0)
-    assert job.outcome["reason"] == "launch_failed"
-    assert "signal 9" in job.outcome["message"]
-    assert not _alive(child)
-
-
 def test_a_launcher_that_cannot_start_fails_the_attempt(node: Node) -> None:
-    node.start()
     job_id = node.submit("raise SystemExit(3)", retry={"max": 0})
     job = node.wait(job_id, "failed")
     assert job.outcome["reason"] == "launch_failed"
@@ -190,69 +138,7 @@ def test_a_launcher_that_cannot_start_fails_the_attempt(node: Node) -> None:
 
 
 def test_code_that_cannot_be_brought_fails_the_attempt_with_its_reason(node: Node) -> None:
-    node.start()
     job_id = node.submit(SUCCEED, code={"path": "/nonexistent/folder"}, retry={"max": 0})
     job = node.wait(job_id, "failed")
     assert job.outcome["reason"] == "code_unavailable"
     assert "/nonexistent/folder" in job.outcome["message"]
-
-
-def test_a_lost_lease_kills_at_once_and_nothing_more_is_written(node: Node) -> None:
-    node.start()
-    job_id = node.submit(
-        "ranks(); stubborn_child()\ndef each(turn): metric({'step': turn + 1, 'loss': 1}); log(str(turn))\nuntil_told(each)"
-    )
-    _running(node, job_id)
-    child, folder = _child(node, job_id), node.folder(job_id)
-    until(lambda: len(node.logs(job_id)) > 5)
-    _take_away(node, job_id)
-    stored = len(node.logs(job_id))
-    node.released(job_id)
-    assert not _alive(child)
-    until(lambda: not folder.exists())
-    assert len(node.logs(job_id)) == stored
-    assert node.job(job_id).state.value == "queued"
-    assert [row.outcome["reason"] for row in node.attempts(job_id)] == ["lost"]
-
-
-def _take_away(node: Node, job_id: str) -> None:
-    """What the scheduler does when a lease has run out, and a new attempt's stream after it: both fence the old one."""
-    from storage import attempts, streams
-    from storage.tables import AssignmentRow
-
-    assignment = node.assignment(job_id)
-    with node.database.jobs() as session:
-        session.get_one(AssignmentRow, assignment.id).lease_expires_at = 0.0
-        session.flush()
-        assert attempts.lose(session, assignment.id, assignment.token, timings=node.timings)
-    with node.database.series() as session:
-        streams.seal(session, assignment.id)
-
-
-def test_a_paused_node_kills_its_ranks_when_it_goes_on_after_its_lease(node: Node) -> None:
-    node.start()
-    job_id = node.submit("ranks(); until_told(lambda turn: log(str(turn)))")
-    _running(node, job_id)
-    launcher = json.loads((node.folder(job_id) / "launcher.json").read_text())["pid"]
-    assert node.agent is not None
-    for pid in (node.agent.pid, launcher):
-        os.kill(pid, signal.SIGSTOP)
-    _take_away(node, job_id)
-    stored = len(node.logs(job_id))
-    for pid in (node.agent.pid, launcher):
-        os.kill(pid, signal.SIGCONT)
-    until(lambda: not _alive(launcher), 3)
-    node.released(job_id)
-    assert len(node.logs(job_id)) == stored
-
-
-def test_the_first_fence_and_every_renewal_keep_the_ranks_alive_beyond_one_fence(node: Node) -> None:
-    node.start(scale=0.02)  # fence 1 s, heartbeat 0.1 s
-    job_id = node.submit(
-        "ranks(); seen = set()\n"
-        "def each(turn):\n"
-        "    seen.add((folder / 'fence').read_text())\n"
-        "    if len(seen) > 25: finish()\n"
-        "until_told(each)"
-    )
-    assert node.wait(job_id, "succeeded").outcome["reason"] == "succeeded"

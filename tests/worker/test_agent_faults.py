@@ -1,0 +1,302 @@
+"""What a node survives: the death of its agent, of a launcher, of a lease. Each test has an agent of its own.
+
+No broker is running in this module, and the launcher is a fake that does what each job says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from domain.timings import Timings
+from storage import attempts, streams
+from storage.tables import AssignmentRow
+from tests.worker.node import Node, alive, until
+
+SLOW = 0.3
+"""Fence 15 s: an agent is killed and started again within it, also on a busy machine."""
+TALK = """
+ranks(); event('running')
+def each(turn):
+    log(f'line {turn}', segment=turn // 100); metric({'step': turn + 1, 'loss': turn})
+    if (folder / 'enough').exists(): (folder / 'turns').write_text(str(turn + 1)); finish()
+until_told(each)
+"""
+
+
+def take_away(node: Node, job_id: str) -> None:
+    """What the scheduler does when a lease has run out: the attempt is lost, and its stream is sealed."""
+    assignment = node.assignment(job_id)
+    with node.database.jobs() as session:
+        session.get_one(AssignmentRow, assignment.id).lease_expires_at = 0.0
+        session.flush()
+        assert attempts.lose(session, assignment.id, assignment.token, timings=node.timings)
+    with node.database.series() as session:
+        streams.seal(session, assignment.id)
+
+
+def test_a_dead_launcher_is_noticed_within_2_s_and_what_it_left_is_killed(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=1.0)  # the promise is in seconds of the real timings
+    job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
+    child = node.child(job_id)
+    launcher = json.loads((node.folder(job_id) / "launcher.json").read_text())["pid"]
+    node.wait(job_id, "running")
+    os.kill(launcher, signal.SIGKILL)
+    job = node.wait(job_id, "queued", seconds=2.0)
+    assert job.outcome["reason"] == "launch_failed"
+    assert "signal 9" in job.outcome["message"]
+    assert not alive(child)
+
+
+def test_a_lost_lease_kills_at_once_and_nothing_more_is_written(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW)
+    job_id = node.submit(
+        "ranks(); stubborn_child()\ndef each(turn): metric({'step': turn + 1, 'loss': 1}); log(str(turn))\nuntil_told(each)"
+    )
+    node.wait(job_id, "running")
+    child, folder = node.child(job_id), node.folder(job_id)
+    until(lambda: len(node.logs(job_id)) > 5)
+    take_away(node, job_id)
+    stored = len(node.logs(job_id))
+    node.released(job_id)
+    assert not alive(child)
+    until(lambda: not folder.exists())
+    assert len(node.logs(job_id)) == stored
+    assert node.job(job_id).state.value == "queued"
+    assert [row.outcome["reason"] for row in node.attempts(job_id)] == ["lost"]
+
+
+def test_a_paused_node_writes_nothing_when_it_goes_on_after_its_lease(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW)
+    job_id = node.submit(
+        "ranks(); log('before')\nuntil_told(lambda turn: (folder / 'talk').exists() and (log('late'), metric({'loss': 1})))"
+    )
+    node.wait(job_id, "running")
+    folder = node.folder(job_id)
+    until(lambda: node.logs(job_id))
+    launcher = json.loads((folder / "launcher.json").read_text())["pid"]
+    assert node.agent is not None
+    for pid in (node.agent.pid, launcher):
+        os.kill(pid, signal.SIGSTOP)
+    take_away(node, job_id)
+    (folder / "talk").touch()
+    for pid in (launcher, node.agent.pid):
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: not alive(launcher), 3)
+    node.released(job_id)
+    assert [line.text for line in node.logs(job_id)] == ["before"]
+    assert node.series(job_id) == {}
+
+
+def test_the_first_fence_and_every_renewal_keep_the_ranks_alive_beyond_one_fence(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=0.02)  # fence 1 s, heartbeat 0.1 s
+    job_id = node.submit(
+        "ranks(); seen = set()\n"
+        "def each(turn):\n"
+        "    seen.add((folder / 'fence').read_text())\n"
+        "    if len(seen) > 25: finish()\n"
+        "until_told(each)"
+    )
+    assert node.wait(job_id, "succeeded").outcome["reason"] == "succeeded"
+
+
+def test_a_killed_agent_disturbs_nothing_and_the_next_one_ships_every_line_once(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW)
+    job_id = node.submit(TALK, devices=2)
+    node.wait(job_id, "running")
+    folder = node.folder(job_id)
+    launcher = json.loads((folder / "launcher.json").read_text())
+    for _ in range(3):
+        before = len(node.logs(job_id))
+        until(lambda before=before: len(node.logs(job_id)) > before + 20)
+        node.kill()
+        node.start(scale=SLOW)
+    assert json.loads((folder / "launcher.json").read_text()) == launcher
+    (folder / "enough").touch()
+    node.wait(job_id, "succeeded")
+    lines = [line.text for line in node.logs(job_id)]
+    assert len(lines) > 60
+    assert lines == [f"line {turn}" for turn in range(len(lines))]
+    assert node.series(job_id)["loss"].step == list(range(1, len(lines) + 1))
+    assert len(node.attempts(job_id)) == 1
+
+
+def test_a_restarted_agent_adopts_within_5_s_and_keeps_the_lease(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW)
+    job_id = node.submit("ranks(); until_told()")
+    node.wait(job_id, "running")
+    node.kill()
+    node.start(scale=SLOW)
+    registered_at = _boottime()
+    until(lambda: "adopting" in node.log.read_text(), 5.0)
+    fence = node.folder(job_id) / "fence"
+    fence_seconds = Timings().scaled(SLOW).fence_seconds
+    until(lambda: json.loads(fence.read_text())["deadline_boottime"] > registered_at + fence_seconds, 5.0)
+    assert node.job(job_id).state.value == "running"
+
+
+def _boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_a_job_that_ended_while_no_agent_ran_is_finished_by_the_next(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW)
+    job_id = node.submit(TALK)
+    node.wait(job_id, "running")
+    folder = node.folder(job_id)
+    node.kill()
+    (folder / "enough").touch()
+    until((folder / "result.json").exists)
+    turns = int((folder / "turns").read_text())
+    node.start(scale=SLOW)
+    node.wait(job_id, "succeeded")
+    assert len(node.logs(job_id)) == turns
+    node.released(job_id)
+
+
+def test_a_launcher_that_died_while_no_agent_ran_is_noticed_and_its_children_killed(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW)
+    job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
+    child, folder = node.child(job_id), node.folder(job_id)
+    node.wait(job_id, "running")
+    node.kill()
+    os.kill(json.loads((folder / "launcher.json").read_text())["pid"], signal.SIGKILL)
+    assert alive(child)
+    node.start(scale=SLOW)
+    assert node.wait(job_id, "queued").outcome["reason"] == "launch_failed"
+    node.released(job_id)
+    assert not alive(child)
+
+
+def test_an_attempt_that_was_being_prepared_when_the_agent_died_is_requeued_uncharged(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW)
+    node.kill()
+    job_id = node.submit("ranks(); finish()", retry={"max": 0}, place=False)
+    assignment_id = node.place(job_id)
+    with node.database.jobs() as session:
+        # The agent died right after this was committed.
+        assert attempts.claim(session, assignment_id, node.name, lease_seconds=60, rendezvous_port=1)
+    node.start(scale=SLOW)
+    assert node.wait(job_id, "queued").outcome["reason"] == "shutdown"
+    node.place(job_id)
+    node.wait(job_id, "succeeded")
+
+
+def test_an_attempt_that_was_ended_but_not_released_is_released_by_the_next_agent(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW)
+    job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
+    child, folder = node.child(job_id), node.folder(job_id)
+    node.wait(job_id, "running")
+    node.kill()
+    take_away(node, job_id)
+    node.start(scale=SLOW)
+    node.released(job_id)
+    assert not alive(child)
+    until(lambda: not folder.exists())
+
+
+def test_a_folder_that_nobody_holds_is_emptied_of_processes_and_deleted(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW)
+    job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
+    child, folder = node.child(job_id), node.folder(job_id)
+    node.wait(job_id, "running")
+    node.kill()
+    take_away(node, job_id)
+    assignment = node.assignment(job_id)
+    with node.database.jobs() as session:
+        assert attempts.release(session, assignment.id, node.name)
+    node.start(scale=SLOW)
+    until(lambda: not folder.exists())
+    assert not alive(child)
+
+
+def test_sigterm_leaves_training_running(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW)
+    job_id = node.submit(TALK)
+    node.wait(job_id, "running")
+    folder = node.folder(job_id)
+    launcher = json.loads((folder / "launcher.json").read_text())["pid"]
+    assert node.terminate(seconds=10) == 0
+    assert alive(launcher)
+    node.start(scale=SLOW)
+    (folder / "enough").touch()
+    node.wait(job_id, "succeeded")
+
+
+def test_sigterm_stops_the_jobs_uncharged_where_the_setting_says_so(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW, LOCKSTEP_STOP_JOBS_ON_EXIT="on")
+    source = "ranks(); checkpoint(7)\nwhile not asked_to_stop(): time.sleep(0.01)\ncheckpoint(9); finish('shutdown', 'saved')"
+    job_id = node.submit(source, retry={"max": 0})
+    node.wait(job_id, "running")
+    assert node.terminate(seconds=20) == 0
+    job = node.job(job_id)
+    assert (job.state.value, job.outcome["reason"], job.charged_attempts) == ("queued", "shutdown", 0)
+    assert node.checkpoints(job_id) == [9]
+    assert node.assignment(job_id).state.value == "released"
+
+
+def test_a_stop_that_was_asked_while_no_agent_ran_is_carried_out_by_the_next(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW)
+    job_id = node.submit("ranks(); until_told()")
+    node.wait(job_id, "running")
+    node.kill()
+    node.cancel(job_id)
+    node.start(scale=SLOW)
+    node.wait(job_id, "cancelled")
+
+
+def test_ranks_end_by_their_fence_when_no_agent_comes_back(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=0.02)  # fence 1 s
+    job_id = node.submit("ranks(); until_told()")
+    node.wait(job_id, "running")
+    launcher = json.loads((node.folder(job_id) / "launcher.json").read_text())["pid"]
+    node.kill()
+    until(lambda: not alive(launcher), 3.0)
+
+
+def test_a_second_agent_on_the_same_folder_waits_for_the_first_to_end(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=SLOW)
+    first = node.agent
+    assert first is not None
+    second = node.spawn(scale=SLOW)
+    try:
+        until(lambda: "waiting for the agent before this one" in node.log.read_text())
+        assert node.log.read_text().count("registered") == 1
+        first.terminate()
+        until(lambda: node.log.read_text().count("registered") == 2)
+        assert first.wait(10) == 0
+    finally:
+        first.kill()
+        first.wait()
+        node.agent = second
+
+
+def test_an_agent_whose_database_is_away_registers_when_it_is_back(own_node: Node) -> None:
+    node = own_node
+    path = Path(node.urls[0].removeprefix("sqlite:///"))
+    away = path.rename(path.with_suffix(".away"))
+    path.mkdir()  # cannot be opened as a database
+    node.agent = node.spawn(scale=SLOW)
+    until(lambda: "supervision failed and is tried again" in node.log.read_text())
+    path.rmdir()
+    away.rename(path)
+    until(lambda: "registered" in node.log.read_text())
