@@ -1,0 +1,188 @@
+"""Nodes, events, checkpoints, tokens, passes and the clock."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from sqlalchemy import select, update
+
+from domain.outcomes import Reason
+from storage import attempts, checkpoints, events, nodes, passes, tokens
+from storage.clock import db_now, now
+from storage.database import Database
+from storage.tables import EventRow, PassRow, TokenRow
+from tests.storage import scenes
+
+
+def test_the_databases_clock_counts_seconds_since_the_epoch_and_goes_on_in_a_transaction(database: Database) -> None:
+    with database.jobs() as session:
+        first = now(session)
+        time.sleep(0.02)  # the thing under test is that this is seen
+        assert now(session) > first
+    assert first == pytest.approx(time.time(), abs=5)
+
+
+def test_a_registered_node_reads_back_with_its_devices_and_their_jobs(database: Database) -> None:
+    with database.jobs() as session:
+        gpus = [nodes.DeviceInfo(index, "cuda", "NVIDIA H200", 150 * 10**9) for index in (0, 1)]
+        nodes.register(session, "n1", gpus, version="0.1.0", boot_id="boot")
+    job_id = scenes.submit(database, resources={"gpus": 1})
+    scenes.place(database, job_id, ("n1", (1,)))
+    with database.read_jobs() as session:
+        [node] = nodes.all_nodes(session)
+        attempt = attempts.newest(session, [job_id])[job_id]
+    assert (node.name, node.version, node.boot_id, node.draining) == ("n1", "0.1.0", "boot", False)
+    assert [(d.index, d.kind, d.type, d.memory_bytes, d.job_id) for d in node.devices] == [
+        (0, "cuda", "NVIDIA H200", 150 * 10**9, None),
+        (1, "cuda", "NVIDIA H200", 150 * 10**9, job_id),
+    ]
+    assert attempt.device_kind == "cuda"
+
+
+def test_registering_again_keeps_draining_and_what_is_held(database: Database) -> None:
+    claimed = scenes.run(database)
+    with database.jobs() as session:
+        nodes.set_draining(session, "n1", True)
+    scenes.add_node(database)
+    with database.read_jobs() as session:
+        [node] = nodes.all_nodes(session)
+    assert node.draining
+    assert [device.job_id for device in node.devices] == [claimed.job_id, claimed.job_id, None, None]
+
+
+def test_a_device_that_disappeared_is_not_free_and_counts_for_the_largest_ever(database: Database) -> None:
+    with database.read_jobs() as session:
+        assert nodes.largest_ever(session) == 0
+    scenes.add_node(database, "n1", 4)
+    scenes.add_node(database, "n2", 2)
+    scenes.add_node(database, "n1", 3)
+    assert scenes.free_devices(database) == [0, 1, 2]
+    with database.read_jobs() as session:
+        assert nodes.largest_ever(session) == 6
+
+
+def test_an_unknown_node_cannot_be_touched_or_drained(database: Database) -> None:
+    with database.jobs() as session:
+        assert not nodes.touch(session, "nobody")
+        assert not nodes.set_draining(session, "nobody", True)
+
+
+def test_events_are_paged_in_order_after_the_last_one_seen(database: Database) -> None:
+    job_id = scenes.submit(database)
+    other = scenes.submit(database)
+    with database.jobs() as session:
+        for index in range(5):
+            events.add(
+                session, job_id=job_id, attempt=1, kind="warning", message=f"{index}", actor="n1", data={"i": index}
+            )
+            events.add(session, job_id=other, attempt=None, kind="warning", message="other", actor="n1")
+    seen: list[str] = []
+    after = 0
+    with database.read_jobs() as session:
+        while page := events.page(session, job_id, after_id=after, limit=2):
+            seen += [event.message for event in page]
+            after = page[-1].id
+    assert seen == ["submitted by ada", "0", "1", "2", "3", "4"]
+
+
+def test_an_event_may_quote_anything(database: Database) -> None:
+    job_id = scenes.submit(database)
+    with database.jobs() as session:
+        events.add(session, job_id=job_id, attempt=1, kind="warning", message="a\0b é", actor="n1", data={"x": "\0"})
+    with database.read_jobs() as session:
+        event = session.scalars(select(EventRow).where(EventRow.kind == "warning")).one()
+    assert (event.message, event.data) == ("a␀b é", {"x": "\0"})
+
+
+def _publish(database: Database, claimed: attempts.Claim, step: int, *, final: bool = False) -> bool:
+    with database.jobs() as session:
+        return checkpoints.publish(
+            session,
+            claimed.assignment_id,
+            claimed.token,
+            step=step,
+            location=f"jobs/{claimed.job_id}/{claimed.attempt_number}/step-{step:08d}",
+            bytes=10,
+            sha256="0" * 64,
+            final=final,
+        )
+
+
+def test_a_new_attempt_goes_on_from_the_newest_checkpoint(database: Database) -> None:
+    claimed = scenes.run(database)
+    assert _publish(database, claimed, 10)
+    assert _publish(database, claimed, 20)
+    scenes.end(database, claimed, Reason.KILLED)
+    scenes.release(database, claimed)
+    again = scenes.start(database, claimed.job_id)
+    assert (again.resume, again.resume_step) == (f"jobs/{claimed.job_id}/1/step-00000020", 20)
+    assert not _publish(database, claimed, 30)
+
+
+def test_a_checkpoint_published_again_is_one_checkpoint(database: Database) -> None:
+    claimed = scenes.run(database)
+    assert _publish(database, claimed, 10)
+    assert _publish(database, claimed, 10)
+    with database.read_jobs() as session:
+        assert [row.step for row in checkpoints.of_job(session, claimed.job_id)] == [10]
+    assert scenes.kinds(database, claimed.job_id).count("checkpoint") == 1
+
+
+def test_pruning_keeps_the_newest_and_names_the_rest(database: Database) -> None:
+    claimed = scenes.run(database)
+    for step in (10, 20, 30):
+        _publish(database, claimed, step, final=step == 30)
+    with database.jobs() as session:
+        dropped = checkpoints.prune(session, claimed.job_id, 2)
+    assert dropped == [f"jobs/{claimed.job_id}/1/step-00000010"]
+    with database.jobs() as session:
+        assert [(row.step, row.final) for row in checkpoints.of_job(session, claimed.job_id)] == [
+            (30, True),
+            (20, False),
+        ]
+        assert checkpoints.prune(session, claimed.job_id, 2) == []
+
+
+def test_a_token_is_valid_until_revoked_and_not_stored(database: Database) -> None:
+    for _ in range(2):
+        with database.jobs() as session:
+            tokens.ensure(session, "secret", name="local", actor="ada")
+    with database.jobs() as session:
+        row = tokens.verify(session, "secret")
+        assert row is not None
+        assert (row.name, row.actor) == ("local", "ada")
+        assert "secret" not in row.sha256
+        assert tokens.verify(session, "Secret") is None
+        assert tokens.verify(session, "\udcff") is None
+        session.execute(update(TokenRow).values(revoked_at=db_now()))
+        assert tokens.verify(session, "secret") is None
+
+
+def test_a_pass_is_held_until_given_back_or_its_time_is_over(database: Database) -> None:
+    with database.jobs() as session:
+        assert passes.take(session, "a", ttl_seconds=60)
+        assert not passes.take(session, "b", ttl_seconds=60)
+        assert not passes.give_back(session, "b")
+        assert not passes.take(session, "b", ttl_seconds=60)
+        session.execute(update(PassRow).values(expires_at=db_now() - 1))
+        assert passes.take(session, "b", ttl_seconds=60)
+
+
+def test_a_bell_during_a_pass_asks_for_another(database: Database) -> None:
+    with database.jobs() as session:
+        passes.take(session, "a", ttl_seconds=60)
+        passes.mark_dirty(session)
+        assert passes.give_back(session, "a")
+        passes.take(session, "a", ttl_seconds=60)
+        assert not passes.give_back(session, "a")
+
+
+def test_the_gap_is_counted_from_the_end_of_the_last_pass(database: Database) -> None:
+    with database.jobs() as session:
+        assert passes.gap_seconds(session) == 0.0
+        passes.take(session, "a", ttl_seconds=60)
+        passes.give_back(session, "a")
+        assert passes.gap_seconds(session) < 5
+        session.execute(update(PassRow).values(finished_at=db_now() - 100))
+        assert passes.gap_seconds(session) == pytest.approx(100, abs=5)
