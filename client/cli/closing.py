@@ -14,7 +14,7 @@ from client.cli import output as out
 from domain import limits
 from domain.lifecycle import JobState
 from domain.metrics import METRICS, from_json
-from domain.outcomes import Outcome
+from domain.outcomes import Outcome, Reason
 from domain.views import JobView, MetricsView, SeriesView
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ SHOWN_SHARE_MIN: Final = 0.005
 def print_closing(client: Client, job: JobView, url: str) -> None:
     """The table that closes ``submit``."""
     metrics = client.metrics(job.id, names=(*LOSSES, STEP, *PARTS), max_points=limits.SERIES_POINTS_MAX)
-    facts: list[tuple[str, str | Text]] = [("state", out.styled(job.state.value)), *_run(job), *_losses(metrics)]
+    facts: list[tuple[str, str | Text]] = [*_run(job), *_losses(metrics)]
     if shares := time_shares(metrics.series):
         facts.append(("time went to", words_of(shares)))
     if checkpoints := client.checkpoints(job.id):
@@ -47,8 +47,9 @@ def print_closing(client: Client, job: JobView, url: str) -> None:
     out.print_facts(facts)
 
 
-def _run(job: JobView) -> Iterator[tuple[str, str]]:
+def _run(job: JobView) -> Iterator[tuple[str, str | Text]]:
     yield "job", f"{job.name} ({job.id})"
+    yield "state", out.styled(job.state.value)
     if job.plan_sentence:
         yield "batch", job.plan_sentence
     if job.progress is not None:
@@ -63,11 +64,7 @@ def _losses(metrics: MetricsView) -> Iterator[tuple[str, str]]:
     for name in LOSSES:
         values = [value for series in sorted(_named(metrics.series, name), key=_attempt) for value in series.value]
         if values:
-            yield name, f"{_loss(values[0])} first, {_loss(values[-1])} last"
-
-
-def _loss(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.4f}"
+            yield name, f"{out.loss(values[0])} first, {out.loss(values[-1])} last"
 
 
 def _attempt(series: SeriesView) -> int:
@@ -106,6 +103,9 @@ def words_of(shares: Iterable[tuple[str, float]]) -> str:
 
 def outcome_facts(outcome: Outcome) -> Iterator[tuple[str, str]]:
     """How an attempt ended, for the person who has to do something about it."""
+    if outcome.reason is Reason.SUCCEEDED:
+        yield "outcome", outcome.message
+        return
     yield "outcome", f"{outcome.reason}: {outcome.message}"
     if outcome.rank is not None:
         yield "rank", f"{outcome.rank}" + (f" on {outcome.node}" if outcome.node else "")

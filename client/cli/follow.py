@@ -123,7 +123,7 @@ class Lines:
         total = f"/{progress.steps}" if progress.steps else ""
         words = [f"step {progress.step}{total}", *_numbers(job)]
         if progress.eta_seconds is not None and job.state not in TERMINAL:
-            words.append(f"{out.duration(progress.eta_seconds)} left")
+            words.append(f"{out.duration(round(progress.eta_seconds))} left")
         self._tell(", ".join(words))
 
 
@@ -143,7 +143,7 @@ class Bar:
         waiting = job.state in (JobState.QUEUED, JobState.STARTING)
         left = ""
         if job.state not in TERMINAL and not waiting and progress is not None and progress.eta_seconds is not None:
-            left = f"ETA {out.duration(progress.eta_seconds)}"
+            left = f"ETA {out.duration(round(progress.eta_seconds))}"
         elif waiting and job.queue is not None:
             left = f"position {job.queue.position}"
         shown = f"{step}/{total}" if total else (str(step) if step else "")
@@ -186,7 +186,7 @@ def _numbers(job: JobView) -> Iterator[str]:
     loss = next((latest[name] for name in LOSS_NAMES if name in latest), None)
     speed = next((latest[name] for name in SPEED_NAMES if name in latest), None)
     if loss is not None:
-        yield f"loss {loss if isinstance(loss, str) else f'{loss:.4f}'}"
+        yield f"loss {out.loss(loss)}"
     if isinstance(speed, float | int):
         yield f"{speed:.0f} samples/s" if speed >= 10 else f"{speed:.2f} samples/s"
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from domain.views import JobView
 
 LIVE = tuple(state for state in JobState if state not in TERMINAL)
+WITH_REASON = (JobState.QUEUED, JobState.FAILED, JobState.CANCELLED)
+"""States of which ``ps`` says why. While a job runs its reason is that of an earlier attempt."""
 
 
 def ps(
@@ -98,12 +100,12 @@ def _row(job: JobView, now: datetime, *, wide: bool) -> list[str | Text]:
         job.name,
         out.styled(out.state_of(job)),
         done,
-        out.number(loss),
+        out.loss(loss) if loss is not None else "-",
         str(attempt.world_size) if attempt is not None else str(job.plan.world_size) if job.plan is not None else "-",
         ",".join(attempt.nodes) if attempt is not None and holds else "-",
         out.age(job.created_at, now),
         out.duration(out.took(job, now)),
-        job.reason if job.reason and job.state is not JobState.SUCCEEDED else "",
+        job.reason if job.reason and job.state in WITH_REASON else "",
     ]
     if wide:
         row += [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from math import isnan
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -99,14 +100,15 @@ def _print_table(found: MetricsView, *, wide: bool) -> None:
     for series in found.series:
         if not series.value:
             continue
-        lows = [value for value in map(from_json, series.min) if value == value]  # noqa: PLR0124 - false for NaN only
-        highs = [value for value in map(from_json, series.max) if value == value]  # noqa: PLR0124 - as above
+        shown = _bytes if series.unit == "bytes" else out.number
+        lows = [value for value in map(from_json, series.min) if not isnan(value)]
+        highs = [value for value in map(from_json, series.max) if not isnan(value)]
         row = [
             series.name,
-            out.number(series.value[0]),
-            out.number(series.value[-1]),
-            out.number(min(lows)) if lows else "NaN",
-            out.number(max(highs)) if highs else "NaN",
+            shown(series.value[0]),
+            shown(series.value[-1]),
+            shown(min(lows)) if lows else "NaN",
+            shown(max(highs)) if highs else "NaN",
             series.unit,
             str(series.count),
             str(series.step[-1]),
@@ -115,3 +117,9 @@ def _print_table(found: MetricsView, *, wide: bool) -> None:
     columns = ["SERIES", "FIRST", "LAST", "MIN", "MAX", "UNIT", "POINTS", "STEP"]
     columns += ["ATTEMPT"] if several or wide else []
     out.print_table(columns, rows, right=("FIRST", "LAST", "MIN", "MAX", "POINTS", "STEP", "ATTEMPT"))
+
+
+def _bytes(value: float | str) -> str:
+    from client.cli import output as out
+
+    return value if isinstance(value, str) else out.size(round(value))

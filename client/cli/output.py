@@ -20,6 +20,7 @@ from domain.views import JobView
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
 ID_CHARS: Final = 8
@@ -67,7 +68,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *,
         table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console().print(table)
+    _print(table)
 
 
 def print_facts(facts: Iterable[tuple[str, str | Text]]) -> None:
@@ -79,7 +80,19 @@ def print_facts(facts: Iterable[tuple[str, str | Text]]) -> None:
     table.add_column(overflow="fold")
     for name, value in facts:
         table.add_row(name, value)
-    console().print(table)
+    _print(table)
+
+
+def _print(table: Table) -> None:
+    to = console()
+    if to.is_terminal:
+        to.print(table)
+        return
+    # In a pipe a column's padding is only noise at the end of its lines.
+    with to.capture() as captured:
+        to.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def print_json(value: BaseModel | Sequence[BaseModel]) -> None:
@@ -111,7 +124,7 @@ def duration(seconds: float | None) -> str:
     """A length of time in at most two units: ``4 s``, ``2 min 5 s``, ``3 h 20 min``, ``2 d 4 h``."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
-    if 0 < seconds < 9.95:
+    if seconds < 9.95 and seconds != int(seconds):
         return f"{seconds:.1f} s"
     whole = round(max(0.0, seconds))
     for unit, size, smaller, smaller_size in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
@@ -145,6 +158,13 @@ def number(value: float | str | None) -> str:
     if value == int(value) and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.4g}"
+
+
+def loss(value: float | str) -> str:
+    """A loss in four decimals, or in three significant digits where those would all be zeros."""
+    if isinstance(value, str):
+        return value
+    return f"{value:.4f}" if abs(value) >= 0.01 or value == 0 else f"{value:.3g}"
 
 
 def took(job: JobView, now: datetime) -> float | None:

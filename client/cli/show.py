@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from client.cli.common import Connection, Output
 from client.errors import ExitCode
+from domain.lifecycle import TERMINAL
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -115,8 +116,10 @@ def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[st
     yield from _moments(job)
     for checkpoint in sorted(checkpoints, key=lambda each: -each.step):
         yield "checkpoint", f"step {checkpoint.step}, {out.size(checkpoint.bytes)}, {checkpoint.location}"
-    if job.outcome is not None:
+    if job.outcome is not None and job.state in TERMINAL:
         yield from outcome_facts(job.outcome)
+    elif job.outcome is not None:
+        yield "before", f"an attempt ended: {job.outcome.reason}: {job.outcome.message}"
 
 
 def _progress(job: JobView, progress: Progress) -> Iterator[tuple[str, str]]:

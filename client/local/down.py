@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from client.errors import ClientError, ExitCode, TimedOutError
@@ -42,5 +43,17 @@ def run(home: Home, *, tell: Callable[[str], None]) -> int:
                 next_step=f"look at {home.logs}, then kill -9 {running.pid}: its programs die with it",
             )
         time.sleep(POLL_SECONDS)
+    # The lock is free a moment before its holder has ended.
+    while _runs(running.pid) and time.monotonic() - started < DOWN_SECONDS:
+        time.sleep(POLL_SECONDS)
     tell(f"stopped after {time.monotonic() - started:.1f} s")
     return ExitCode.OK
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process has not ended yet; one that only waits to be reaped by its parent has."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

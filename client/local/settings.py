@@ -111,7 +111,9 @@ def service(home: Home, options: Options, environment: Mapping[str, str]) -> Ser
         port=port,
         token_file=settled["LOCKSTEP_TOKEN_FILE"],
         environment=settled,
-        programs=(*broker, _program("api"), _program("scheduler"), worker),
+        # The scheduler goes first: it would give the jobs that the worker has just stopped to the same node again, where
+        # they would be lost.
+        programs=(*broker, _program("api"), worker, _program("scheduler")),
         migrate=replace(_program("api", "migrate"), name="migrate"),
     )
 

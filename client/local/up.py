@@ -3,11 +3,12 @@
 1. Take the home's lock; it is held until the end, so there is one service per home.
 2. Check that the port is free, before anything is started.
 3. Bring the databases up to date, in a process that runs to its end.
-4. Start broker, api, scheduler, worker; write ``run.json``.
+4. Start broker, api, worker, scheduler; write ``run.json``.
 5. Wait until the api says that it can work and a node has registered; say how to go on.
 6. Tend: what ends is started again.
-7. On SIGTERM, SIGINT or SIGHUP: worker first (it stops its jobs, which are queued again and go on at the next start),
-   then scheduler, api, broker. No process is left; ``run.json`` is removed.
+7. On SIGTERM, SIGINT or SIGHUP: scheduler first, so that nothing is placed any more; then the worker, which stops its
+   jobs (they are queued again and go on at the next start); then api and broker. No process is left; ``run.json`` is
+   removed.
 
 If this process is SIGKILLed its programs die with it (``client.local.tethered``), and the jobs' ranks at their fence.
 

@@ -26,7 +26,7 @@ def test_ps_shows_what_lives_and_all_on_demand(lockstep: CommandLine, server: Re
     assert (said.code, said.err) == (0, "")
     heading, row = said.out.splitlines()
     assert heading.split()[:3] == ["ID", "NAME", "STATE"]
-    assert row.split()[:5] == [examples.ID[-8:], "tiny", "running", "50/200", "2.5"]
+    assert row.split()[:5] == [examples.ID[-8:], "tiny", "running", "50/200", "2.5000"]
     assert server.asked[-1].query["state"] == ["queued", "starting", "running"]
     lockstep("ps", "-a")
     assert "state" not in server.asked[-1].query

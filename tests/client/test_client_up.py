@@ -23,7 +23,7 @@ from client.local.settings import Options, service
 from tests.client import standin
 
 T = TypeVar("T")
-TABLE = ("broker", "api", "scheduler", "worker")
+TABLE = ("broker", "api", "worker", "scheduler")
 
 
 def until(ask: Callable[[], T], what: str, seconds: float = 15) -> T:
@@ -107,8 +107,8 @@ def test_it_comes_up_says_where_and_goes_down_in_order(up: Up) -> None:
     said, _ = process.communicate(timeout=15)
     assert process.returncode == 0
     assert [line for line in up.diary() if line.endswith("ends")] == [
-        "worker ends",
         "scheduler ends",
+        "worker ends",
         "api ends",
         "broker ends",
     ]
@@ -264,7 +264,7 @@ def test_the_defaults_stay_in_the_home_and_the_environment_is_kept(tmp_path: Pat
         "LOCKSTEP_NODE_DIR": f"{folder}/node",
         "LOCKSTEP_TOKEN_FILE": f"{folder}/token",
     }
-    assert [program.name for program in settled.programs] == ["broker", "api", "scheduler", "worker"]
+    assert [program.name for program in settled.programs] == ["broker", "api", "worker", "scheduler"]
     assert settled.programs[0].argv[1:3] == ("-m", "broker")
     assert settled.migrate.argv[1:] == ("-m", "api", "migrate")
 
@@ -283,11 +283,12 @@ def test_flags_win_over_the_environment_and_that_over_the_defaults(tmp_path: Pat
 def test_a_broker_of_ones_own_is_used_and_none_is_started(tmp_path: Path) -> None:
     settled = service(Home(tmp_path), Options(), {"LOCKSTEP_BROKER_URL": "redis://elsewhere"})
     assert settled.environment["LOCKSTEP_BROKER_URL"] == "redis://elsewhere"
-    assert [program.name for program in settled.programs] == ["api", "scheduler", "worker"]
+    assert [program.name for program in settled.programs] == ["api", "worker", "scheduler"]
 
 
 def test_the_worker_has_longer_than_its_ranks(tmp_path: Path) -> None:
-    worker = service(Home(tmp_path), Options(), {"LOCKSTEP_TIMINGS_SCALE": "10"}).programs[-1]
+    programs = service(Home(tmp_path), Options(), {"LOCKSTEP_TIMINGS_SCALE": "10"}).programs
+    (worker,) = (program for program in programs if program.name == "worker")
     assert worker.stop_seconds == 50 + 20
 
 
