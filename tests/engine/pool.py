@@ -108,10 +108,9 @@ def serve(address: str, rank: int, store: str) -> None:
             ranks = Ranks(rank=rank, world_size=world_size, local_rank=rank, host_group=group, device_group=group)
             try:
                 result = function(ranks, *arguments)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - raised again in the test
                 result = Raised(error)
             send(connection, result)
     # Not destroy_process_group: a case that failed may have left a DDP wrapper behind.
     sys.stdout.flush()
     os._exit(0)
-

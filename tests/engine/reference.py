@@ -109,7 +109,7 @@ def batches_of(per_rank: list[list[list[int]]], sizes: list[int], micro_size: in
         for rank in range(world_size):
             mine = per_rank[rank][taken[rank] : taken[rank] + slots]
             taken[rank] += slots
-            full = [slot for slot in mine[: min(slots, shares[rank])]]
+            full = mine[: shares[rank]]  # A rank with fewer samples than slots has empty ones at the end.
             assert all(len(slot) <= micro_size for slot in full)
             assert sum(map(len, full)) == shares[rank]
             batch += [i for slot in full for i in slot]

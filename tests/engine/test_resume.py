@@ -142,7 +142,9 @@ def test_a_damaged_checkpoint_is_refused_by_name(pool: Pool, tmp_path: Path, dam
         (resume / "state.pt").write_bytes(content)
     else:
         (resume / "manifest.json").unlink()
-    wanted = {"torn": "state.pt has", "flipped": "state.pt has changed", "unfinished": "manifest.json is missing"}[damage]
+    wanted = {"torn": "state.pt has", "flipped": "state.pt has changed", "unfinished": "manifest.json is missing"}[
+        damage
+    ]
     with pytest.raises(EngineError, match=wanted) as caught:
         pool.run(cases.train, TOY, OPTIONS, tmp_path / "again", world_size=2)
     assert caught.value.reason == "storage"
@@ -154,8 +156,8 @@ def test_a_damaged_checkpoint_is_refused_by_name(pool: Pool, tmp_path: Path, dam
 def test_a_checkpoint_of_another_run_is_refused_with_what_differs(pool: Pool, tmp_path: Path) -> None:
     pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000008", tmp_path / "again/resume")
+    changed = OPTIONS | {"batch": {"size": 16, "micro_size": 2}, "seed": 5}
     with pytest.raises(EngineError, match="batch_size 14, now 16; seed 1337, now 5") as caught:
-        changed = OPTIONS | {"batch": {"size": 16, "micro_size": 2}, "seed": 5}
         pool.run(cases.train, TOY, changed, tmp_path / "again", world_size=1)
     assert caught.value.reason == "bad_spec"
 

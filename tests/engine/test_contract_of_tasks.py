@@ -1,0 +1,214 @@
+"""What the engine tells a person whose task breaks the contract of ``Task``."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from domain.outcomes import Reason
+from engine.errors import EngineError, reason_of
+from engine.loop import Trainer
+from engine.ranks import Ranks
+from engine.task import Task
+from tests.engine.cases import planned
+from tests.engine.spool import events, records
+
+
+class Line(Task):
+    """A linear fit; subclasses break one thing each."""
+
+    def model(self) -> nn.Module:
+        return nn.Linear(2, 1)
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        return TensorDataset(torch.arange(20.0).view(10, 2) / 20, torch.arange(10.0) / 10)
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        x, y = batch
+        return ((model(x).squeeze(-1) - y) ** 2).sum()
+
+
+class MeanPerSample(Line):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        x, y = batch
+        return (model(x).squeeze(-1) - y) ** 2
+
+
+class UnknownTerm(Line):
+    def weight(self, batch: Any) -> Any:
+        return {"other": 1.0}
+
+
+class NegativeWeight(Line):
+    def weight(self, batch: Any) -> float:
+        return -1.0
+
+
+class Unused(Line):
+    def model(self) -> nn.Module:
+        model = nn.Linear(2, 1)
+        model.spare = nn.Parameter(torch.zeros(1))  # type: ignore[assignment]
+        return model
+
+
+class LeftOut(Line):
+    def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        return [{"params": [model.weight]}]
+
+
+class Empty(Line):
+    def dataset(self, split: str) -> Dataset[Any]:
+        return TensorDataset(torch.zeros(0, 2), torch.zeros(0))
+
+
+class Stream(torch.utils.data.IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([])
+
+
+class NoLength(Line):
+    def dataset(self, split: str) -> Dataset[Any]:
+        return Stream()
+
+
+class Unwritten(Task):
+    pass
+
+
+OPTIONS: dict[str, Any] = {
+    "batch": {"size": 4, "micro_size": 2},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "steps": 3,
+}
+
+
+def train(task: Task, folder: Path, **more: Any) -> Trainer:
+    plan, spec = planned(OPTIONS | more, 1)
+    trainer = Trainer(spec, plan, task, Ranks(), folder)
+    trainer.run()
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (MeanPerSample, r"must return the sum as a scalar tensor.*a tensor of shape \(1,\)"),
+        (UnknownTerm, r"weight\(\) names the terms \['other'\], but loss\(\) returns \['loss'\]"),
+        (NegativeWeight, r"weight\(\) must count units, 0 or more, but it returned -1.0"),
+        (Unused, r"the loss does not depend on spare"),
+        (LeftOut, r"param_groups\(\) leaves out bias"),
+        (Empty, r"dataset\('train'\) is empty"),
+        (NoLength, r"dataset\('train'\) has no length"),
+    ],
+)
+def test_a_broken_contract_is_refused_before_the_first_step(tmp_path: Path, task: type[Task], message: str) -> None:
+    with pytest.raises(EngineError, match=message) as caught:
+        train(task(), tmp_path)
+    assert caught.value.reason == "bad_spec"
+    assert records(tmp_path) == {}
+
+
+def test_a_method_that_was_not_written_says_what_it_must_return(tmp_path: Path) -> None:
+    with pytest.raises(NotImplementedError, match="Unwritten must write model"):
+        train(Unwritten(), tmp_path)
+
+
+class OwnRate(Line):
+    def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        self.built = model
+        return [{"params": model.parameters(), "lr": 0.02}]
+
+
+def test_a_groups_own_rate_keeps_its_proportion_along_the_schedule(tmp_path: Path) -> None:
+    plain, own = OwnRate(), OwnRate()
+    train(own, tmp_path / "own", schedule={"name": "linear", "warmup_steps": 1})
+    train(
+        plain, tmp_path / "plain", schedule={"name": "linear", "warmup_steps": 1}, optimizer={"name": "sgd", "lr": 0.02}
+    )
+    for mine, theirs in zip(own.built.parameters(), plain.built.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-6)
+
+
+class Prepared(Line):
+    order: list[str]
+
+    def __init__(self) -> None:
+        self.order = []
+
+    def prepare(self) -> None:
+        self.order.append("prepare")
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        self.order.append(split)
+        return super().dataset(split)
+
+
+def test_prepare_runs_before_the_datasets_are_opened(tmp_path: Path) -> None:
+    task = Prepared()
+    train(task, tmp_path, eval={"every_steps": 3})
+    assert task.order == ["prepare", "train", "eval"]
+
+
+def test_a_model_that_draws_random_numbers_is_warned_about(tmp_path: Path) -> None:
+    class Dropping(Line):
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 1))
+
+    train(Dropping(), tmp_path / "draws")
+    train(Line(), tmp_path / "calm")
+    assert "draws random numbers" in events(tmp_path / "draws", "warning")[0]["message"]
+    assert events(tmp_path / "calm", "warning") == []
+
+
+def test_a_dropped_out_run_is_repeatable(tmp_path: Path) -> None:
+    class Dropping(Line):
+        def model(self) -> nn.Module:
+            self.built = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 1))
+            return self.built
+
+    tasks = [Dropping(), Dropping()]
+    for index, task in enumerate(tasks):
+        train(task, tmp_path / str(index), steps=10)
+    for one, two in zip(tasks[0].built.parameters(), tasks[1].built.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("a person's own"), Reason.USER_ERROR),
+        (RuntimeError("Connection to the label server was closed"), Reason.USER_ERROR),
+        (FileNotFoundError(errno.ENOENT, "no such file"), Reason.USER_ERROR),
+        (SystemExit(3), Reason.USER_ERROR),
+        (EngineError(Reason.BAD_SPEC, "said so"), Reason.BAD_SPEC),
+        (OSError(errno.ENOSPC, "no space left"), Reason.STORAGE),
+        (MemoryError(), Reason.OUT_OF_MEMORY),
+        (torch.OutOfMemoryError("CUDA out of memory"), Reason.OUT_OF_MEMORY),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory"),
+            Reason.OUT_OF_MEMORY,
+        ),
+        (
+            RuntimeError(
+                "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1"
+            ),
+            Reason.NETWORK,
+        ),
+        (torch.distributed.DistBackendError("NCCL error in: ..."), Reason.NETWORK),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_exception_is_sorted_into_its_reason(error: BaseException, reason: Reason) -> None:
+    assert reason_of(error) is reason
+
+
+def test_host_memory_that_torch_cannot_get_is_out_of_memory() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert reason_of(caught.value) is Reason.OUT_OF_MEMORY
