@@ -11,6 +11,7 @@ from celery import Celery
 from celery.app.amqp import AMQP
 from kombu.connection import Connection
 from kombu.entity import Queue
+from kombu.transport import redis
 
 RECONNECT_SECONDS_MAX: Final = 2.0
 """Between two looks for a broker that is away. Kombu's own waits grow to 30 s, and a bell would come that much later."""
@@ -22,16 +23,15 @@ SETTINGS: Final[dict[str, Any]] = {
     # No result backend: every state it could hold is weaker than the job's row.
     "task_ignore_result": True,
     "task_store_errors_even_if_ignored": False,
-    # Early: the lease in the database owns a running job, and no task lasts long enough to be redelivered.
+    # The lease in the database owns a running job, and no task lasts long enough to be redelivered.
     "task_acks_late": False,
-    # Nothing is reserved that another could do now.
-    "worker_prefetch_multiplier": 1,
     # A worker that starts or stays without its broker looks for it forever: its supervisor works meanwhile.
     "broker_connection_retry": True,
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,
     "broker_pool_acquire_timeout": 5,
     # A reconnect must not stop a task that is running: it is only claiming and launching.
+    "worker_enable_prefetch_count_reduction": False,
     "worker_cancel_long_running_tasks_on_connection_loss": False,
     # Pub/Sub commands and events between workers: nobody listens, and they are most of what can break at a reconnect.
     "worker_enable_remote_control": False,
@@ -56,8 +56,34 @@ TRANSPORT: Final[dict[str, Any]] = {
 }
 
 
+class _Channel(redis.Channel):
+    """Reads without acknowledgements: a bell is worth none, and with them a broker that dies takes its workers along.
+
+    An acknowledgement that fails is logged and forgotten by Celery, and its message counts against the prefetch for
+    ever: the worker lives on, never reads again, and so never notices that its connection is gone. One that a pool's
+    thread sends after the reconnect ends the worker, because its channel has no transport any more. Both were seen
+    within a few restarts of the broker under load, with Celery 5.7 and Kombu 5.7.
+    """
+
+    def basic_consume(self, queue: str, no_ack: bool, *args: Any, **options: Any) -> Any:  # noqa: ARG002 -- see above
+        return super().basic_consume(queue, True, *args, **options)  # type: ignore[no-untyped-call]  # kombu has no types
+
+    def basic_ack(self, *_args: Any, **_options: Any) -> None:
+        """Nothing was kept to be acknowledged."""
+
+    def basic_reject(self, *_args: Any, **_options: Any) -> None:
+        """Nothing was kept to be put back."""
+
+
+class _Transport(redis.Transport):
+    Channel = _Channel
+
+
 class _Connection(Connection):
-    """A connection that looks for its broker often, however long it was away."""
+    """A connection with this transport, that looks for its broker often, however long it was away."""
+
+    def get_transport_cls(self) -> type[_Transport]:
+        return _Transport
 
     def ensure_connection(self, *args: Any, **options: Any) -> Any:
         often = {"interval_start": 0.2, "interval_step": 0.4, "interval_max": RECONNECT_SECONDS_MAX}

@@ -1,8 +1,8 @@
 """The three bells, as types: what each carries, and where it goes.
 
-A consumer registers a task under the type's ``TASK`` name and gets ``arguments()``::
+A consumer registers a task under the type's ``task`` name and gets ``arguments()``::
 
-    @app.task(name=StartAssignment.TASK)
+    @app.task(name=StartAssignment.task)
     def start(assignment_id: str) -> None: ...
 
 Handling one takes milliseconds, and may find nothing to do.
@@ -22,7 +22,7 @@ from broker.queues import CONTROL, node_queue
 class RingScheduler:
     """Look at the queue now: a job was submitted, or devices came free."""
 
-    TASK: ClassVar[str] = "lockstep.ring_scheduler"
+    task: ClassVar[str] = "lockstep.ring_scheduler"
 
     @property
     def queue(self) -> str:
@@ -50,14 +50,14 @@ class _ToNode:
 class StartAssignment(_ToNode):
     """An assignment waits for this node: claim it and launch."""
 
-    TASK: ClassVar[str] = "lockstep.start_assignment"
+    task: ClassVar[str] = "lockstep.start_assignment"
 
 
 @dataclass(frozen=True)
 class StopAssignment(_ToNode):
     """Somebody wants this assignment to stop: read its intent now, not at the next heartbeat."""
 
-    TASK: ClassVar[str] = "lockstep.stop_assignment"
+    task: ClassVar[str] = "lockstep.stop_assignment"
 
 
 Message = RingScheduler | StartAssignment | StopAssignment

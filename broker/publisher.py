@@ -106,7 +106,7 @@ class Publisher:
                 time.sleep(0.1 * attempt)
             try:
                 self._app.send_task(
-                    message.TASK, args=message.arguments(), queue=message.queue, producer=self._connected(), retry=False
+                    message.task, args=message.arguments(), queue=message.queue, producer=self._connected(), retry=False
                 )
             except Exception as error:  # noqa: BLE001 -- whatever it was, the bell is lost and the service goes on
                 self._disconnect()

@@ -1,0 +1,55 @@
+"""A program as small as one can be made of ``broker.consumer``: says each bell and each beat of its supervisor.
+
+Run as ``python listener.py BROKER_URL``.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from broker.app import make_app
+from broker.consumer import consume
+from broker.messages import RingScheduler, StartAssignment
+from broker.queues import CONTROL
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+class Beats:
+    def __init__(self) -> None:
+        self.ending = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def run(self) -> None:
+        while not self.ending.wait(0.1):
+            say("beat")
+        say("supervisor ended")
+
+    def ask_stop(self) -> None:
+        self.ending.set()
+
+    def join(self) -> None:
+        self.thread.join()
+
+
+app = make_app(sys.argv[1], queue=CONTROL)
+
+
+@app.task(name=RingScheduler.task)
+def rang() -> None:
+    say("rang")
+
+
+@app.task(name=StartAssignment.task)
+def start(assignment_id: str) -> None:
+    say(f"start {assignment_id}")
+
+
+consume(app, Beats(), name="listener@test", threads=1, end_seconds=1.5)

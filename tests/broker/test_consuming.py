@@ -1,0 +1,166 @@
+"""A consumer with its supervisor, as a process, against a real broker that fails in every way it can."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.messages import RingScheduler, StartAssignment
+from broker.publisher import Publisher
+from tests.brokers import Broker, running_broker, until
+
+BACK_SECONDS = 5.0
+"""A bell is consumed so soon after the broker is back."""
+
+
+class Listener:
+    def __init__(self, url: str, out: Path) -> None:
+        self.out = out
+        with out.open("wb") as handle:
+            script = Path(__file__).with_name("listener.py")
+            self.process = subprocess.Popen([sys.executable, str(script), url], stdout=handle, stderr=subprocess.STDOUT)
+
+    def lines(self, text: str) -> int:
+        return self.out.read_text().splitlines().count(text)
+
+    def hears(self, publisher: Publisher, seconds: float) -> None:
+        """A bell, rung again and again as a pass would, is heard."""
+        before = self.lines("rang")
+
+        def heard() -> bool:
+            publisher.publish(RingScheduler())
+            return self.lines("rang") > before
+
+        until(heard, seconds, "a bell")
+
+    def beats_on(self, seconds: float = 2.0) -> None:
+        before = self.lines("beat")
+        until(lambda: self.lines("beat") >= before + 5, seconds, "five beats of the supervisor")
+
+    def end(self) -> float:
+        """SIGTERM; how long the end took."""
+        start = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(10) == 0, self.out.read_text()[-3000:]
+        return time.monotonic() - start
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with running_broker() as running:
+        yield running
+
+
+@pytest.fixture
+def listener(broker: Broker, tmp_path: Path) -> Iterator[Listener]:
+    started = Listener(broker.url, tmp_path / "out")
+    yield started
+    started.process.kill()
+    started.process.wait()
+
+
+@pytest.fixture
+def publisher(broker: Broker) -> Iterator[Publisher]:
+    made = Publisher(broker.url)
+    yield made
+    made.close()
+
+
+def test_a_message_reaches_its_queue_and_carries_only_the_id(
+    broker: Broker, listener: Listener, publisher: Publisher
+) -> None:
+    listener.hears(publisher, 10)
+    publisher.publish(StartAssignment("a-1", "some-node"))
+    with broker.client() as client:
+        (raw,) = until(lambda: client.lrange("lockstep:node.some-node", 0, -1), 5, "the message in the node's queue")
+    assert listener.lines("start a-1") == 0  # another queue's
+    assert b"some-node" not in raw.replace(b"node.some-node", b"")
+
+
+def test_a_bell_is_heard_soon_after_a_broker_killed_under_load_is_back_every_time(
+    broker: Broker, listener: Listener, publisher: Publisher
+) -> None:
+    listener.hears(publisher, 10)
+    for _cycle in range(4):  # acknowledgements, were there any, would be lost in every third of these
+        broker.kill()
+        listener.beats_on()
+        broker.start()
+        listener.hears(publisher, BACK_SECONDS)
+
+
+def test_a_bell_is_heard_soon_after_a_frozen_broker_thaws(
+    broker: Broker, listener: Listener, publisher: Publisher
+) -> None:
+    listener.hears(publisher, 10)
+    broker.freeze()
+    listener.beats_on()
+    time.sleep(3)  # long enough for the publisher to have given up, and for the consumer to be in the middle of a wait
+    broker.thaw()
+    listener.hears(publisher, BACK_SECONDS)
+
+
+def test_nothing_is_left_in_the_broker_of_a_bell_that_was_heard(
+    broker: Broker, listener: Listener, publisher: Publisher
+) -> None:
+    listener.hears(publisher, 10)
+    with broker.client() as client:
+        until(lambda: not [key for key in client.scan_iter() if b"_kombu.binding" not in key], 5, "an empty broker")
+
+
+def test_a_flushed_broker_goes_on_delivering(broker: Broker, listener: Listener, publisher: Publisher) -> None:
+    listener.hears(publisher, 10)
+    with broker.client() as client:
+        client.flushall()
+    listener.hears(publisher, BACK_SECONDS)
+
+
+def test_the_supervisor_works_without_any_broker_and_hears_one_that_comes_late(tmp_path: Path) -> None:
+    with running_broker(started=False) as broker:
+        listener = Listener(broker.url, tmp_path / "out")
+        publisher = Publisher(broker.url)
+        try:
+            until(lambda: listener.lines("beat") > 10, 15, "beats without a broker")
+            broker.start()
+            listener.hears(publisher, BACK_SECONDS)
+            assert listener.end() < 2
+        finally:
+            publisher.close()
+            listener.process.kill()
+            listener.process.wait()
+
+
+def test_sigterm_ends_in_order_within_two_seconds(listener: Listener, publisher: Publisher) -> None:
+    listener.hears(publisher, 10)
+    assert listener.end() < 2
+    assert listener.lines("supervisor ended") == 1
+
+
+@pytest.mark.parametrize("fault", ["away", "frozen"])
+def test_sigterm_ends_in_two_seconds_whatever_the_broker_does(
+    fault: str, broker: Broker, listener: Listener, publisher: Publisher
+) -> None:
+    listener.hears(publisher, 10)
+    broker.kill() if fault == "away" else broker.freeze()
+    listener.beats_on()
+    assert listener.end() < 2
+    assert listener.lines("supervisor ended") == 1
+
+
+def test_reconnecting_leaks_no_file_descriptors(broker: Broker, listener: Listener, publisher: Publisher) -> None:
+    def descriptors() -> int:
+        return sum(1 for _ in Path(f"/proc/{listener.process.pid}/fd").iterdir())
+
+    counts = []
+    for _cycle in range(3):
+        listener.hears(publisher, 10)
+        counts.append(descriptors())
+        broker.kill()
+        broker.start()
+    listener.hears(publisher, 10)
+    assert descriptors() <= counts[1], counts

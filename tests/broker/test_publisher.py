@@ -1,0 +1,144 @@
+"""Ringing a bell never makes anybody wait, whatever the broker does."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from broker.messages import Message, RingScheduler, StartAssignment, StopAssignment
+from broker.publisher import Publisher
+from tests.brokers import Broker, running_broker, until
+
+CONTROL_KEY = "lockstep:control"
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with running_broker() as running:
+        yield running
+
+
+@pytest.fixture
+def publisher(broker: Broker) -> Iterator[Publisher]:
+    made = Publisher(broker.url)
+    yield made
+    made.close()
+
+
+def queued(broker: Broker, key: str = CONTROL_KEY) -> int:
+    with broker.client() as client:
+        return int(client.llen(key))  # type: ignore[arg-type]  # the sync client answers at once
+
+
+def longest_publish(publisher: Publisher, messages: list[Message]) -> float:
+    longest = 0.0
+    for message in messages:
+        start = time.monotonic()
+        publisher.publish(message)
+        longest = max(longest, time.monotonic() - start)
+    return longest
+
+
+def test_every_kind_of_message_arrives_in_its_queue(broker: Broker, publisher: Publisher) -> None:
+    for message in (RingScheduler(), StartAssignment("a", "n1"), StopAssignment("a", "n1")):
+        publisher.publish(message)
+    until(lambda: queued(broker) == 1, 5, "the scheduler's bell")
+    until(lambda: queued(broker, "lockstep:node.n1") == 2, 5, "the node's bells")
+
+
+def test_publishing_to_a_frozen_broker_never_blocks_nor_raises(broker: Broker, publisher: Publisher) -> None:
+    publisher.publish(RingScheduler())
+    until(lambda: queued(broker) == 1, 5, "the first bell, so that a connection is open")
+    broker.freeze()
+    assert longest_publish(publisher, [StartAssignment(str(number), "n") for number in range(200)]) < 0.1
+    start = time.monotonic()
+    publisher.close()
+    assert time.monotonic() - start < 1.5
+
+
+def test_a_frozen_broker_that_thaws_gets_bells_again(broker: Broker, publisher: Publisher) -> None:
+    publisher.publish(RingScheduler())
+    until(lambda: queued(broker) == 1, 5, "the first bell")
+    broker.freeze()
+    publisher.publish(StartAssignment("lost perhaps", "n"))
+    time.sleep(2.5)  # past the tries: it has given this one up
+    broker.thaw()
+    publisher.publish(StopAssignment("a", "m"))
+    until(lambda: queued(broker, "lockstep:node.m") == 1, 5, "a bell after the thaw")
+
+
+def test_without_any_broker_publishing_never_blocks_nor_raises_and_works_once_there_is_one() -> None:
+    with running_broker(started=False) as broker:
+        publisher = Publisher(broker.url)
+        assert longest_publish(publisher, [StartAssignment(str(number), "n") for number in range(200)]) < 0.1
+        broker.start()
+
+        def arrives() -> bool:
+            publisher.publish(RingScheduler())
+            return queued(broker) > 0
+
+        until(arrives, 5, "a bell once there is a broker")
+        publisher.close()
+
+
+def test_a_bell_that_still_waits_is_not_written_down_twice(broker: Broker, publisher: Publisher) -> None:
+    broker.freeze()
+    for _again in range(500):
+        publisher.publish(RingScheduler())
+    broker.thaw()
+    publisher.publish(StopAssignment("last", "n"))
+    until(lambda: queued(broker, "lockstep:node.n") == 1, 10, "the last message")
+    assert queued(broker) <= 3  # one was being sent, perhaps tried twice, and one waited
+
+
+def test_when_too_many_wait_the_oldest_is_dropped(broker: Broker) -> None:
+    publisher = Publisher(broker.url, waiting_max=5)
+    publisher.publish(RingScheduler())
+    until(lambda: queued(broker) == 1, 5, "the first bell")
+    broker.freeze()
+    for number in range(50):
+        publisher.publish(StartAssignment(f"a{number}", "n"))
+    broker.thaw()
+    publisher.publish(StopAssignment("last", "m"))
+    until(lambda: queued(broker, "lockstep:node.m") == 1, 10, "the newest message")
+    assert queued(broker, "lockstep:node.n") <= 7
+    publisher.close()
+
+
+def test_close_sends_what_still_waits(broker: Broker) -> None:
+    publisher = Publisher(broker.url)
+    publisher.publish(RingScheduler())
+    publisher.close()
+    assert queued(broker) == 1
+
+
+def test_a_closed_publisher_takes_nothing_and_says_nothing(broker: Broker) -> None:
+    publisher = Publisher(broker.url)
+    publisher.close()
+    publisher.publish(RingScheduler())
+    assert queued(broker) == 0
+
+
+def test_nothing_is_connected_nor_started_before_the_first_message() -> None:
+    before = threading.active_count()
+    publisher = Publisher("redis+socket:///nowhere/at/all.sock")
+    assert threading.active_count() == before
+    publisher.close()
+
+
+def test_a_forked_child_publishes_by_itself(broker: Broker, publisher: Publisher) -> None:
+    publisher.publish(RingScheduler())
+    until(lambda: queued(broker) == 1, 5, "the parent's bell")
+    pid = os.fork()
+    if pid == 0:
+        publisher.publish(StopAssignment("from the child", "child"))
+        publisher.close()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    until(lambda: queued(broker, "lockstep:node.child") == 1, 5, "the child's message")
+    publisher.publish(StopAssignment("from the parent", "parent"))
+    until(lambda: queued(broker, "lockstep:node.parent") == 1, 5, "the parent's message after the fork")
