@@ -92,6 +92,7 @@ CASES: list[tuple[str, Any, str, str, str]] = [
     ),
     ("/train/deterministic", "maybe", "/train/deterministic", "true or false, got 'maybe'", "write true or false"),
     ("/code", {"foo": 1}, "/code", "exactly one of {upload: SHA256}, {git: URL, ref: REF} and {path: FOLDER}", "these"),
+    ("/code", {"git": "u", "path": "/x"}, "/code", "exactly one of {upload: SHA256}, {git", "these"),
     ("/code", {"upload": "12"}, "/code/upload", "64 lower-case hexadecimal digits, got '12'", "these characters"),
     ("/env/RANK", "0", "/env/RANK", "set by the launcher for each rank", "use another name"),
     ("/env/1a", "x", "/env/1a", "not beginning with a digit, got '1a'", "these characters"),
