@@ -63,7 +63,7 @@ def _request_of(job: scheduling.QueuedJob) -> Request:
         priority=job.priority,
         created_at=job.created_at,
         devices=job.devices,
-        nodes=job.node_count,
+        nodes=nodes_asked(job.node_count),
         device_type=job.device_type,
         avoid=frozenset(job.avoid_nodes),
         not_before=job.not_before,
@@ -76,6 +76,6 @@ def _request_of_spec(spec: JobSpec, *, created_at: float) -> Request:
         priority=spec.priority,
         created_at=created_at,
         devices=spec.device_count(),
-        nodes=spec.resources.nodes,
+        nodes=nodes_asked(spec.resources.nodes),
         device_type=spec.resources.gpu_type,
     )

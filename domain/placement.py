@@ -82,6 +82,15 @@ class Waiting:
 Decision = Placed | Waiting
 
 
+def nodes_asked(nodes: int | None) -> int:
+    """``Request.nodes`` of a job whose spec asks for ``resources.nodes``.
+
+    This version runs a job's ranks on one node (``domain.support`` refuses to be asked for more), so it has no fewest to
+    choose from: a gang that no single node can hold waits and says so, rather than being spread.
+    """
+    return 1 if nodes is None else nodes
+
+
 def place(requests: Iterable[Request], nodes: Sequence[Node], *, now: float) -> list[Decision]:
     """Decide about every queued job, in queue order.
 

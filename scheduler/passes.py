@@ -1,0 +1,312 @@
+"""One pass: one look at everything, and all that follows from it.
+
+1. Take the pass. If another scheduler has it, leave a mark so that it looks again, and go.
+   If nobody made a pass for long, the service itself was away: give every node a whole lease before step 2.
+2. End attempts whose leases ran out. Their jobs are queued again, or end as their budget says.
+3. Ask jobs that ran longer than their timeout to stop.
+4. Seal the streams of attempts that have ended. Only then may their jobs be placed again.
+5. Load the queue and the nodes, ask ``domain.placement``, and write each attempt down in a transaction of its own;
+   ring its nodes after the commit.
+6. Write why and where in the queue the others wait.
+7. Ring again for what was given to a node and is not claimed: the first bell may be lost.
+8. Give the pass back.
+
+The pass is held for a limited time, and all of it may be done twice, or by two at once: each write is guarded by what
+it expects to find, and the loser drops its result. Taking the pass only spares the work. A pass stops early when its
+time is half over, and asks for another.
+
+Not here: when a pass is made (``scheduler.loop``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+
+from broker.messages import Message, StartAssignment, StopAssignment
+from domain.errors import ErrorCode, LockstepError
+from domain.lifecycle import AssignmentState, Intent
+from domain.placement import Placed, Request, nodes_asked, place
+from domain.timings import Timings
+from storage import attempts, jobs, passes, scheduling, streams
+from storage.clock import now
+from storage.database import Database
+from storage.scheduling import QueuedJob
+
+ACTOR: Final = "lockstep"
+HOLD_SECONDS: Final = 10.0
+"""How long a scheduler that died keeps others from making a pass."""
+WORK_SECONDS: Final = HOLD_SECONDS / 2
+"""What is left over after this much is another pass's."""
+WAITING_WRITES_MAX: Final = 2_000
+"""Places in the queue written in one pass; a long queue that moves is written from its front."""
+WAITING_WRITES_BATCH: Final = 100
+"""In one transaction: heartbeats must get in between."""
+UNSEALED: Final = "waits until what its last attempt wrote is stored completely"
+
+log = structlog.get_logger("scheduler")
+
+
+class Bell(Protocol):
+    """Where messages go: never blocks and never raises."""
+
+    def publish(self, message: Message) -> None: ...
+
+
+@dataclass
+class Report:
+    """What a pass did."""
+
+    held: bool = False
+    """False when another scheduler has the pass."""
+    again: bool = False
+    """Whether the next pass should follow at once."""
+    spared: int = 0
+    lost: int = 0
+    overdue: int = 0
+    sealed: int = 0
+    placed: int = 0
+    waiting: int = 0
+    rung_again: int = 0
+    failed: list[str] = field(default_factory=list)
+    """What raised and was left out: its kind and which."""
+
+
+def run_pass(
+    database: Database,
+    bell: Bell,
+    timings: Timings,
+    *,
+    owner: str,
+    rang: bool = False,
+    stopping: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.monotonic,
+) -> Report:
+    """Make one pass.
+
+    Parameters
+    ----------
+    database : Database
+    bell : Bell
+    timings : Timings
+    owner : str
+        Names this scheduler among all.
+    rang : bool
+        Whether a bell asked for this pass. Then one that another scheduler has must be followed by another.
+    stopping : callable
+        Looked at between two pieces of work; True ends the pass early.
+    clock : callable
+        Seconds that only grow, for the pass's own time.
+
+    Raises
+    ------
+    LockstepError
+        ``unavailable`` when a database does not answer. What was written until then holds.
+    """
+    with database.jobs() as session:
+        held = passes.take(session, owner, ttl_seconds=HOLD_SECONDS)
+        if not held and rang:
+            passes.mark_dirty(session)
+        spared = 0
+        if held and passes.gap_seconds(session) > timings.outage_seconds:
+            spared = scheduling.spare(session, lease_seconds=timings.lease_seconds)
+    if not held:
+        return Report()
+    if spared:
+        log.warning("the service was away; nobody is declared lost for a lease", assignments=spared)
+    one = _Pass(database, bell, timings, stopping, ends_at=clock() + WORK_SECONDS, clock=clock)
+    one.report = Report(held=True, spared=spared)
+    try:
+        one.run()
+    finally:
+        with database.jobs() as session:
+            one.report.again |= passes.give_back(session, owner)
+    return one.report
+
+
+class _Pass:
+    """Steps 2 to 7."""
+
+    def __init__(
+        self,
+        database: Database,
+        bell: Bell,
+        timings: Timings,
+        stopping: Callable[[], bool],
+        *,
+        ends_at: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.database = database
+        self.bell = bell
+        self.timings = timings
+        self.stopping = stopping
+        self.ends_at = ends_at
+        self.clock = clock
+        self.report = Report()
+
+    def run(self) -> None:
+        self.lose_expired()
+        self.stop_overdue()
+        unsealed = self.seal_ended()
+        self.place_queued(unsealed)
+        self.ring_again()
+
+    def lose_expired(self) -> None:
+        with self.database.read_jobs() as session:
+            expired = attempts.expired(session)
+        for gone in expired:
+
+            def lose(gone: attempts.ExpiredAssignment = gone) -> None:
+                with self.database.jobs() as session:
+                    lost = attempts.lose(session, gone.assignment_id, gone.token, timings=self.timings)
+                if lost:
+                    self.report.lost += 1
+                    log.warning("lost", job=gone.job_id, attempt=gone.attempt_number, node=gone.node_name)
+
+            if not self.attempt("lose", gone.assignment_id, lose):
+                return
+
+    def stop_overdue(self) -> None:
+        with self.database.read_jobs() as session:
+            overdue = attempts.overdue(session)
+        for job_id in overdue:
+            if not self.attempt("timeout", job_id, lambda job_id=job_id: self._stop(job_id)):  # type: ignore[misc]
+                return
+
+    def _stop(self, job_id: str) -> None:
+        with self.database.jobs() as session:
+            job = jobs.get(session, job_id)
+            limit = None if job is None else job.timeout_seconds
+            message = f"it has run longer than its timeout of {limit or 0:g} s"
+            asked = jobs.ask(session, job_id, Intent.TIMEOUT, actor=ACTOR, message=message)
+            newest = attempts.newest(session, [job_id]).get(job_id)
+            parts = [] if newest is None else newest.assignments
+        if asked:
+            self.report.overdue += 1
+            for part in parts:
+                if part.state is AssignmentState.CLAIMED:
+                    self.bell.publish(StopAssignment(part.id, part.node_name))
+
+    def seal_ended(self) -> set[str] | None:
+        """Ids of jobs with a stream that is not sealed; None where the series database did not say."""
+        try:
+            with self.database.read_series() as session:
+                unsealed = scheduling.unsealed(session)
+            with self.database.read_jobs() as session:
+                ended = scheduling.ended(session, unsealed)
+            for assignment_id in ended:
+                with self.database.series() as session:
+                    self.report.sealed += streams.seal(session, assignment_id)
+                del unsealed[assignment_id]
+        except LockstepError as error:
+            # The jobs database may well answer: jobs that have not run yet need nothing else.
+            self._note("seal", "", error)
+            return None
+        return set(unsealed.values())
+
+    def place_queued(self, unsealed: set[str] | None) -> None:
+        """Steps 5 and 6."""
+        with self.database.read_jobs() as session:
+            queue = {job.id: job for job in scheduling.queue(session)}
+            nodes = scheduling.cluster(session, lease_seconds=self.timings.lease_seconds)
+            at = now(session)
+        closing = [job.id for job in queue.values() if _may_write_still(job, unsealed)]
+        requests = [_request(job) for job in queue.values() if job.id not in set(closing)]
+        decisions = place(requests, nodes, now=at)
+        waiting = {}
+        for decision in decisions:
+            if not isinstance(decision, Placed):
+                waiting[decision.job_id] = (decision.position, decision.reason)
+            elif not self.attempt("place", decision.job_id, lambda placed=decision: self._place(placed)):  # type: ignore[misc]
+                break
+        for job_id in closing:
+            waiting[job_id] = (len(waiting) + 1, UNSEALED)
+        self.report.waiting = len(waiting)
+        self._write_waiting(queue, waiting)
+
+    def _place(self, decision: Placed) -> None:
+        with self.database.jobs() as session:
+            placed = attempts.place(
+                session, decision.job_id, decision.devices, lease_seconds=self.timings.lease_seconds
+            )
+        if placed is None:
+            return  # cancelled meanwhile, or another scheduler was first: the next pass sees what is true then
+        self.report.placed += 1
+        log.info(
+            "placed", job=placed.job_id, attempt=placed.number, nodes=[part.node_name for part in placed.assignments]
+        )
+        for part in placed.assignments:
+            self.bell.publish(StartAssignment(part.assignment_id, part.node_name))
+
+    def _write_waiting(self, queue: dict[str, QueuedJob], waiting: dict[str, tuple[int, str]]) -> None:
+        differs = [
+            (job_id, place_)
+            for job_id, place_ in waiting.items()
+            if place_ != (queue[job_id].wait_position, queue[job_id].wait_reason)
+        ]
+        # Those that have no reason yet first: a job never waits in silence, however busy the front of the queue is.
+        differs.sort(key=lambda one: queue[one[0]].wait_reason is not None)
+        for start in range(0, min(len(differs), WAITING_WRITES_MAX), WAITING_WRITES_BATCH):
+            batch = dict(differs[start : start + WAITING_WRITES_BATCH])
+            if not self._go_on():
+                return
+            with self.database.jobs() as session:
+                jobs.set_waiting(session, batch)
+
+    def ring_again(self) -> None:
+        with self.database.read_jobs() as session:
+            silent = scheduling.unclaimed(session, older_than_seconds=self.timings.heartbeat_seconds)
+        for assignment_id, node_name in silent:
+            self.report.rung_again += 1
+            self.bell.publish(StartAssignment(assignment_id, node_name))
+
+    def attempt(self, kind: str, which: str, work: Callable[[], None]) -> bool:
+        """Do one piece of work; False when there is no time for more.
+
+        One that raises is left to the next pass, and the others are done: a single row that cannot be placed must not
+        keep all others waiting. A database that does not answer is not of that kind, and ends the pass.
+        """
+        if not self._go_on():
+            return False
+        try:
+            work()
+        except LockstepError as error:
+            if error.code is ErrorCode.UNAVAILABLE:
+                raise
+            self._note(kind, which, error)
+        except Exception as error:  # noqa: BLE001 -- see above
+            self._note(kind, which, error)
+        return True
+
+    def _go_on(self) -> bool:
+        if self.stopping() or self.clock() >= self.ends_at:
+            self.report.again = True
+            return False
+        return True
+
+    def _note(self, kind: str, which: str, error: Exception) -> None:
+        self.report.failed.append(f"{kind} {which}".strip())
+        log.error("left out of this pass", what=kind, which=which, exc_info=error)
+
+
+def _request(job: QueuedJob) -> Request:
+    return Request(
+        job_id=job.id,
+        priority=job.priority,
+        created_at=job.created_at,
+        devices=job.devices,
+        nodes=nodes_asked(job.node_count),
+        device_type=job.device_type,
+        avoid=frozenset(job.avoid_nodes),
+        not_before=job.not_before,
+    )
+
+
+def _may_write_still(job: QueuedJob, unsealed: set[str] | None) -> bool:
+    """Whether a stream of an earlier attempt is open, or may be."""
+    return job.attempt_count > 0 if unsealed is None else job.id in unsealed

@@ -1,0 +1,45 @@
+"""The scheduler as a program: a Celery worker that hears the bell, beside the loop that makes passes.
+
+Not here: what a pass does (``scheduler.passes``).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from typing import Final
+
+from broker.app import make_app
+from broker.consumer import consume
+from broker.messages import RingScheduler
+from broker.publisher import Publisher
+from broker.queues import CONTROL
+from scheduler.loop import PassLoop
+from scheduler.passes import Report, run_pass
+from scheduler.settings import Settings
+from storage.database import Database
+
+END_SECONDS: Final = 1.8
+"""From SIGTERM to the end of the process, even if the broker is frozen."""
+
+
+def run(settings: Settings) -> None:
+    """Run one scheduler until it is told to end. Call from the main thread."""
+    # One process may die and another get its pid: the rest makes the name its own.
+    owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    timings = settings.timings
+    database = Database(settings.database_url, settings.series_url)
+    publisher = Publisher(settings.broker_url)
+
+    def make_pass(rang: bool) -> Report:
+        return run_pass(database, publisher, timings, owner=owner, rang=rang, stopping=lambda: loop.stopping)
+
+    loop = PassLoop(make_pass, pass_seconds=timings.pass_seconds)
+    app = make_app(settings.broker_url, queue=CONTROL)
+    app.task(name=RingScheduler.task)(loop.ring)
+    try:
+        consume(app, loop, name=f"scheduler@{owner}", threads=1, end_seconds=END_SECONDS)
+    finally:
+        publisher.close()
+        database.close()

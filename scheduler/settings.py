@@ -1,0 +1,26 @@
+"""The scheduler's settings, read from the environment once, at its start.
+
+Not here: the waits themselves (``domain.timings``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from broker.settings import BrokerSettings
+from domain.timings import Timings
+from storage.settings import StorageSettings
+
+
+class Settings(StorageSettings, BrokerSettings):
+    """``LOCKSTEP_…`` of one scheduler."""
+
+    timings_scale: Annotated[float, Field(gt=0)] = 1.0
+    """Multiplies every wait of ``domain.timings``; tests use values below 1."""
+    log_format: Literal["console", "json"] = "console"
+
+    @property
+    def timings(self) -> Timings:
+        return Timings().scaled(self.timings_scale)

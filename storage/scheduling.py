@@ -1,0 +1,97 @@
+"""What a scheduler's pass reads and mends, in a few lean statements however much there is of it.
+
+A pass comes every two seconds and reads the whole queue and all nodes: rows with specs and objects with relations would
+cost it most of a second at ten thousand jobs.
+
+Not here: deciding (``domain.placement``), placing and losing attempts (``storage.attempts``), and whose pass it is
+(``storage.passes``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from typing import NamedTuple
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from domain.lifecycle import AssignmentState, JobState
+from domain.placement import Node
+from storage.clock import db_now
+from storage.dialects import changed
+from storage.endings import LIVE
+from storage.series_tables import StreamRow
+from storage.tables import AssignmentRow, DeviceRow, JobRow, NodeRow
+
+
+class QueuedJob(NamedTuple):
+    """What a pass needs to know of a queued job."""
+
+    id: str
+    priority: int
+    created_at: float
+    devices: int
+    node_count: int | None
+    device_type: str | None
+    avoid_nodes: list[str]
+    not_before: float
+    attempt_count: int
+    wait_position: int | None
+    wait_reason: str | None
+
+
+def queue(session: Session) -> list[QueuedJob]:
+    """Every queued job, in no order."""
+    columns = [getattr(JobRow, name) for name in QueuedJob._fields]
+    return [QueuedJob(*row) for row in session.execute(select(*columns).where(JobRow.state == JobState.QUEUED))]
+
+
+def cluster(session: Session, *, lease_seconds: float) -> list[Node]:
+    """Every node as the placement sees it: ready if it was heard within a lease and is not draining."""
+    types: dict[str, dict[int, str]] = defaultdict(dict)
+    free: dict[str, set[int]] = defaultdict(set)
+    devices = select(DeviceRow.node_name, DeviceRow.index, DeviceRow.type, DeviceRow.assignment_id)
+    for name, index, type_, holder in session.execute(devices.where(DeviceRow.present)):
+        types[name][index] = type_
+        if holder is None:
+            free[name].add(index)
+    heard = (NodeRow.seen_at > db_now() - lease_seconds).label("heard")
+    nodes = session.execute(select(NodeRow.name, NodeRow.draining, heard).order_by(NodeRow.name))
+    return [
+        Node(name, types[name], frozenset(free[name]), ready=bool(heard_) and not draining)
+        for name, draining, heard_ in nodes
+    ]
+
+
+def spare(session: Session, *, lease_seconds: float) -> int:
+    """Give every live assignment at least a whole lease from now; how many that changed.
+
+    For the moment after the control plane itself was away: nobody could renew, and nobody is to be declared lost for
+    it. Written into the rows, so that it holds for every scheduler and across their restarts. A node's own fence does
+    not move with it, so this only makes the service wait longer.
+    """
+    until = db_now() + lease_seconds
+    statement = update(AssignmentRow).where(AssignmentRow.state.in_(LIVE), AssignmentRow.lease_expires_at < until)
+    return changed(session, statement.values(lease_expires_at=until))
+
+
+def unclaimed(session: Session, *, older_than_seconds: float) -> list[tuple[str, str]]:
+    """(assignment id, node name) of what nodes were given so long ago and have not claimed."""
+    statement = select(AssignmentRow.id, AssignmentRow.node_name).where(
+        AssignmentRow.state == AssignmentState.ASSIGNED, AssignmentRow.created_at < db_now() - older_than_seconds
+    )
+    return [(assignment_id, name) for assignment_id, name in session.execute(statement)]
+
+
+def unsealed(session: Session) -> dict[str, str]:
+    """Job id by assignment id of every stream that is not sealed. On the series database."""
+    statement = select(StreamRow.assignment_id, StreamRow.job_id).where(StreamRow.sealed.is_(False))
+    return {row.assignment_id: row.job_id for row in session.execute(statement)}
+
+
+def ended(session: Session, assignment_ids: Collection[str]) -> list[str]:
+    """Those of the assignments that have ended. On the jobs database."""
+    over = (AssignmentState.ENDED, AssignmentState.RELEASED)
+    statement = select(AssignmentRow.id).where(AssignmentRow.id.in_(assignment_ids), AssignmentRow.state.in_(over))
+    return list(session.scalars(statement)) if assignment_ids else []

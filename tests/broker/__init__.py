@@ -1,0 +1,1 @@
+"""The broker: real servers, real processes."""

@@ -1,0 +1,1 @@
+"""The scheduler: passes on both databases, and the program as a process."""

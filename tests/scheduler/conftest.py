@@ -1,0 +1,13 @@
+"""A world for each test, on both databases."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.database import Database
+from tests.scheduler.world import World
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    return World(database)

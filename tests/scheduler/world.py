@@ -1,0 +1,130 @@
+"""A job database with nodes and jobs in it, and bells that are only counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select, update
+
+from broker.messages import Message
+from domain.lifecycle import AssignmentState, JobState
+from domain.plan import plan_of
+from domain.spec import JobSpec
+from domain.timings import Timings
+from scheduler.passes import Report, run_pass
+from storage import attempts, jobs, nodes, streams
+from storage.attempts import Claim
+from storage.clock import db_now
+from storage.database import Database
+from storage.nodes import DeviceInfo
+from storage.tables import AssignmentRow, JobRow, NodeRow, PassRow
+
+
+class Bells:
+    """What was rung."""
+
+    def __init__(self) -> None:
+        self.rung: list[Message] = []
+
+    def publish(self, message: Message) -> None:
+        self.rung.append(message)
+
+    def take(self) -> list[Message]:
+        taken, self.rung = self.rung, []
+        return taken
+
+
+class World:
+    """What a scheduler meets, and what nodes and people do to it. Waits end by moving rows back in time."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.bells = Bells()
+        self.timings = Timings()
+
+    def make_pass(self, owner: str = "one", **options: Any) -> Report:
+        return run_pass(self.database, self.bells, self.timings, owner=owner, **options)
+
+    def node(self, name: str, devices: int = 4, kind: str = "cpu") -> None:
+        found = [DeviceInfo(index, "cpu", kind) for index in range(devices)]
+        with self.database.jobs() as session:
+            nodes.register(session, name, found, version="1", boot_id="b")
+
+    def submit(self, gpus: int = 1, **fields: Any) -> str:
+        document = {
+            "name": "j",
+            "kind": "script",
+            "resources": {"gpus": gpus, **fields.pop("resources", {})},
+            "script": {"command": ["true"]},
+            **fields,
+        }
+        spec = JobSpec.model_validate(document)
+        with self.database.jobs() as session:
+            made = {"document": document, "spec": spec, "plan": plan_of(spec), "actor": "a", "idempotency": None}
+            row, _new = jobs.create(session, **made)
+            return row.id
+
+    def job(self, job_id: str) -> JobRow:
+        with self.database.read_jobs() as session:
+            row = jobs.get(session, job_id)
+            assert row is not None
+            return row
+
+    def state(self, job_id: str) -> JobState:
+        return self.job(job_id).state
+
+    def assignments(self, job_id: str) -> list[AssignmentRow]:
+        with self.database.read_jobs() as session:
+            statement = select(AssignmentRow).where(AssignmentRow.job_id == job_id).order_by(AssignmentRow.id)
+            return list(session.scalars(statement))
+
+    def claim(self, job_id: str, *, running: bool = True) -> Claim:
+        """What the job's node does with its newest assignment."""
+        part = self.assignments(job_id)[-1]
+        with self.database.jobs() as session:
+            claim = attempts.claim(session, part.id, part.node_name, lease_seconds=60, rendezvous_port=1)
+            assert claim is not None
+            if running:
+                assert attempts.mark_running(session, claim.assignment_id, claim.token)
+        with self.database.series() as session:
+            streams.open_stream(
+                session,
+                assignment_id=claim.assignment_id,
+                job_id=job_id,
+                attempt=claim.attempt_number,
+                token=claim.token,
+            )
+        return claim
+
+    def sealed(self, assignment_id: str) -> bool:
+        with self.database.read_series() as session:
+            state = streams.state(session, assignment_id)
+            assert state is not None
+            return state.sealed
+
+    def hear(self, *names: str) -> None:
+        with self.database.jobs() as session:
+            for name in names:
+                nodes.touch(session, name)
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    def silence(self, node: str, seconds: float) -> None:
+        """The node was last heard so long ago, and its leases ran from then."""
+        with self.database.jobs() as session:
+            session.execute(update(NodeRow).where(NodeRow.name == node).values(seen_at=db_now() - seconds))
+            live = AssignmentRow.state.in_((AssignmentState.ASSIGNED, AssignmentState.CLAIMED))
+            expires = db_now() - seconds + self.timings.lease_seconds
+            session.execute(
+                update(AssignmentRow)
+                .where(AssignmentRow.node_name == node, live)
+                .values(lease_expires_at=expires, created_at=db_now() - seconds)
+            )
+
+    def past_backoff(self, job_id: str) -> None:
+        with self.database.jobs() as session:
+            session.execute(update(JobRow).where(JobRow.id == job_id).values(not_before=0.0))
+
+    def no_pass_for(self, seconds: float) -> None:
+        with self.database.jobs() as session:
+            session.execute(update(PassRow).values(finished_at=db_now() - seconds))
