@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from documents import train_document
 from pydantic import BaseModel, ValidationError
 
 from domain import attempt, limits, tasks, views
@@ -18,6 +17,7 @@ from domain.lifecycle import AttemptState, JobState
 from domain.outcomes import Outcome, Reason
 from domain.plan import plan_of
 from domain.reading import read_spec
+from tests.domain.documents import train_document
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 

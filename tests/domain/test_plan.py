@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from documents import changed, script_document, train_document
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -15,6 +14,7 @@ from domain.errors import LockstepError
 from domain.plan import BatchPlan, accumulation_steps, ceil_div, check_batch, part, plan_of
 from domain.reading import read_spec
 from domain.spec import JobSpec
+from tests.domain.documents import changed, script_document, train_document
 
 BATCH = st.integers(1, 300)
 MICRO = st.integers(1, 70)

@@ -7,12 +7,12 @@ import math
 from typing import Any
 
 import pytest
-from documents import changed, script_document, train_document
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.errors import ErrorCode, FieldError, LockstepError
 from domain.reading import read_spec
+from tests.domain.documents import changed, script_document, train_document
 
 
 def refusal(document: object) -> LockstepError:

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from documents import REMOVE, changed, script_document, train_document
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from domain.reading import read_spec
 from domain.spec import JobSpec
+from tests.domain.documents import REMOVE, changed, script_document, train_document
 
 BIG = 10**30
 

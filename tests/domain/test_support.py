@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from documents import changed, train_document
 
 from domain import support
 from domain.errors import ErrorCode, LockstepError
 from domain.reading import read_spec
 from domain.spec import JobSpec
+from tests.domain.documents import changed, train_document
 
 # pointer: (asked for, what is said about it, a value that asks for nothing)
 LATER: dict[str, tuple[Any, str, Any]] = {

@@ -1,0 +1,1 @@
+"""What a job is: every rule of ``domain``, called directly."""
