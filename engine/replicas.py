@@ -8,6 +8,7 @@ Not here: how slots are weighted and when they synchronise (``engine.step``).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
@@ -19,6 +20,13 @@ from domain.outcomes import Reason
 from engine.errors import EngineError
 from engine.ranks import Ranks
 from engine.task import Batch, Task
+
+_SYNC_BUFFERS = next(
+    name
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in inspect.signature(DistributedDataParallel).parameters
+)
+"""What DDP calls the broadcast of buffers in each forward: torch 2.13 renamed it."""
 
 WHOLE = "loss"
 """Name of the only term of a loss that is one tensor."""
@@ -75,13 +83,13 @@ class Replicas:
         self._objective = objective
         self._ddp: DistributedDataParallel | None = None
         if ranks.world_size > 1:
-            # forward_sync_buffers: a broadcast of rank 0's buffers in every step would be one more collective, and
+            # No buffers in forward: a broadcast of rank 0's buffers in every step would be one more collective, and
             # right for no rank's running statistics. Buffers are still made equal here, at the start.
             self._ddp = DistributedDataParallel(
                 objective,
                 process_group=ranks.device_group,
                 bucket_cap_mb=bucket_cap_mb,
-                forward_sync_buffers=False,
+                **{_SYNC_BUFFERS: False},
             )
 
     def __call__(
