@@ -152,7 +152,7 @@ def at_once(*actions: Callable[[], T]) -> list[T]:
         gate.wait()
         try:
             results[index] = actions[index]()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 -- raised again by the test's own thread
             results[index] = error
 
     threads = [threading.Thread(target=work, args=(index,)) for index in range(len(actions))]

@@ -1,0 +1,128 @@
+"""The blob store: whole or absent, in a folder and behind a URL."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+
+from storage import blobs
+from storage.blobs import BlobStore
+
+
+@pytest.fixture(params=["folder", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    return BlobStore(str(tmp_path / "store") if request.param == "folder" else f"memory://{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    folder = tmp_path / "step-00000050"
+    (folder / "ranks").mkdir(parents=True)
+    (folder / "ranks" / "0.pt").write_bytes(b"weights")
+    (folder / "empty").write_bytes(b"")
+    (folder / "manifest.json").write_text("{}")
+    return folder
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_file_comes_back_as_it_was(store: BlobStore, tmp_path: Path) -> None:
+    source, target = tmp_path / "code.tar.gz", tmp_path / "new" / "copy.tar.gz"
+    source.write_bytes(b"archive")
+    assert not store.exists("uploads/abc.tar.gz")
+    for _ in range(2):
+        store.put_file(source, "uploads/abc.tar.gz")
+    assert store.exists("uploads/abc.tar.gz")
+    store.get_file("uploads/abc.tar.gz", target)
+    assert target.read_bytes() == b"archive"
+
+
+def test_a_tree_comes_back_as_it_was(store: BlobStore, checkpoint: Path, tmp_path: Path) -> None:
+    key = "jobs/0198/1/step-00000050"
+    for _ in range(2):
+        store.put_tree(checkpoint, key)
+    assert store.exists(key)
+    store.get_tree(key, tmp_path / "resume")
+    assert _contents(tmp_path / "resume") == _contents(checkpoint)
+
+
+def test_what_is_not_there_is_not_found_and_leaves_nothing(store: BlobStore, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        store.get_file("uploads/abc", tmp_path / "file")
+    with pytest.raises(FileNotFoundError):
+        store.get_tree("jobs/1", tmp_path / "folder")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_deleted_tree_is_gone_and_may_be_deleted_again(store: BlobStore, checkpoint: Path) -> None:
+    store.put_tree(checkpoint, "jobs/1/step-1")
+    store.put_tree(checkpoint, "jobs/1/step-2")
+    for _ in range(2):
+        store.delete_tree("jobs/1/step-1")
+    assert not store.exists("jobs/1/step-1")
+    assert store.exists("jobs/1/step-2")
+
+
+def test_a_local_tree_is_linked_when_put_and_copied_when_fetched(checkpoint: Path, tmp_path: Path) -> None:
+    store = BlobStore(str(tmp_path / "store"))
+    store.put_tree(checkpoint, "jobs/1/step-1")
+    store.get_tree("jobs/1/step-1", tmp_path / "resume")
+    source = checkpoint / "ranks" / "0.pt"
+    assert (tmp_path / "store/jobs/1/step-1/ranks/0.pt").samefile(source)
+    assert not (tmp_path / "resume/ranks/0.pt").samefile(source)
+
+
+def test_where_links_are_impossible_files_are_copied(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_source: object, _target: object) -> None:
+        raise OSError("Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    store = BlobStore(str(tmp_path / "store"))
+    store.put_tree(checkpoint, "jobs/1/step-1")
+    assert _contents(tmp_path / "store/jobs/1/step-1") == _contents(checkpoint)
+
+
+def test_a_tree_that_cannot_be_written_whole_is_absent(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_source: object, _target: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(blobs, "_link_or_copy", fail)
+    store = BlobStore(str(tmp_path / "store"))
+    with pytest.raises(OSError, match="No space left"):
+        store.put_tree(checkpoint, "jobs/1/step-1")
+    assert not store.exists("jobs/1/step-1")
+    assert _contents(tmp_path / "store") == {}
+
+
+def test_a_remote_tree_without_its_manifest_is_absent(checkpoint: Path) -> None:
+    store = BlobStore(f"memory://{uuid.uuid4().hex}")
+    store.put_file(checkpoint / "ranks" / "0.pt", "jobs/1/step-1/ranks/0.pt")
+    assert not store.exists("jobs/1/step-1")
+    store.put_tree(checkpoint, "jobs/1/step-1")
+    assert store.exists("jobs/1/step-1")
+
+
+@pytest.mark.parametrize("key", ["", "/etc/passwd", "../outside", "a/../../b", "a//b", "a/", ".hidden", "a/.b", "a\n"])
+def test_a_key_cannot_lead_out_of_the_store(store: BlobStore, key: str) -> None:
+    with pytest.raises(ValueError, match="is no key"):
+        store.exists(key)
+
+
+def test_a_location_names_the_place(tmp_path: Path) -> None:
+    assert BlobStore(str(tmp_path)).location("uploads/a") == f"{tmp_path}/uploads/a"
+    assert BlobStore(f"file://{tmp_path}").location("uploads/a") == f"{tmp_path}/uploads/a"
+    assert BlobStore("memory://bucket/prefix").location("a") == "memory:///bucket/prefix/a"
+
+
+def test_a_relative_folder_is_refused() -> None:
+    with pytest.raises(ValueError, match="absolute folder"):
+        BlobStore("store")

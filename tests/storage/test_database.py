@@ -1,0 +1,189 @@
+"""Opening the databases: transactions, what is said when they fail, and settings."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import event, select, text
+from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.orm import Session
+
+from domain.errors import ErrorCode, LockstepError
+from storage import database as database_module
+from storage import jobs
+from storage.database import Database
+from storage.faults import translated
+from storage.settings import StorageSettings, default_series_url
+from storage.tables import JobRow
+from tests.databases import Urls
+from tests.storage import scenes
+
+
+def test_an_exception_takes_back_everything_in_the_block(database: Database) -> None:
+    job_id = scenes.submit(database)
+    with pytest.raises(RuntimeError), database.jobs() as session:  # noqa: PT012 -- the block is what is tested
+        jobs.cancel(session, job_id, "ada")
+        raise RuntimeError("after the write")
+    assert scenes.kinds(database, job_id) == ["submitted"]
+
+
+def test_what_is_read_cannot_be_changed_by_accident(database: Database) -> None:
+    job_id = scenes.submit(database)
+    with database.read_jobs() as session:
+        job = jobs.get(session, job_id)
+        assert job is not None
+        job.priority = 99
+    assert scenes.job_of(database, job_id).priority == 50
+
+
+def test_rows_stay_readable_after_the_session(database: Database) -> None:
+    job = scenes.job_of(database, scenes.submit(database))
+    assert job.name == "digits"
+
+
+def test_reading_goes_on_while_somebody_writes(database: Database) -> None:
+    job_id = scenes.submit(database)
+    with database.jobs() as session:
+        jobs.cancel(session, job_id, "ada")
+        assert scenes.kinds(database, job_id) == ["submitted"]
+
+
+def test_writers_that_read_first_wait_for_each_other(database: Database) -> None:
+    job_id = scenes.submit(database)
+
+    def count_up() -> None:
+        with database.jobs() as session:
+            row = session.scalars(select(JobRow).where(JobRow.id == job_id).with_for_update()).one()
+            row.version += 1
+
+    scenes.at_once(*[count_up for _ in range(8)])
+    assert scenes.job_of(database, job_id).version == 9
+
+
+def test_a_commit_whose_answer_was_lost_can_be_repeated(database: Database) -> None:
+    def lose_the_answer(_session: Session) -> None:
+        raise OperationalError("COMMIT", {}, psycopg.OperationalError("server closed the connection"))
+
+    event.listen(Session, "after_commit", lose_the_answer)
+    try:
+        with pytest.raises(LockstepError) as failure:
+            scenes.submit(database, idempotency=("key", "same"))
+    finally:
+        event.remove(Session, "after_commit", lose_the_answer)
+    assert failure.value.code is ErrorCode.UNAVAILABLE
+    job_id = scenes.submit(database, idempotency=("key", "same"))
+    with database.read_jobs() as session:
+        assert [row.id for row in jobs.page(session, limit=10)[0]] == [job_id]
+    assert scenes.kinds(database, job_id) == ["submitted"]
+
+
+def test_a_value_that_the_database_cannot_hold_is_refused(postgres_urls: Urls) -> None:
+    database = Database(*postgres_urls)
+    with pytest.raises(LockstepError) as refusal, database.read_jobs() as session:
+        jobs.page(session, name="a\0b", limit=1)
+    database.close()
+    assert refusal.value.code is ErrorCode.INVALID
+
+
+def test_a_broken_rule_of_the_schema_is_not_disguised(database: Database) -> None:
+    with pytest.raises(IntegrityError), database.jobs() as session:
+        session.execute(text("INSERT INTO job_labels (job_id, key, value) VALUES ('nothing', 'a', 'b')"))
+
+
+def test_a_state_that_is_no_word_of_the_life_cycle_is_refused(database: Database) -> None:
+    scenes.submit(database)
+    with pytest.raises(IntegrityError), database.jobs() as session:
+        session.execute(text("UPDATE jobs SET state = 'paused'"))
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:////nonexistent/folder/jobs.db", "postgresql+psycopg://u@/d?host=/nonexistent"]
+)
+def test_a_database_that_is_not_there_is_unavailable(url: str) -> None:
+    database = Database(url, url)
+    with pytest.raises(LockstepError) as failure:
+        database.ping()
+    database.close()
+    assert failure.value.code is ErrorCode.UNAVAILABLE
+    assert "jobs database" in failure.value.message
+
+
+def test_a_server_that_hangs_up_is_unavailable_and_then_found_again(postgres_urls: Urls) -> None:
+    database = Database(*postgres_urls)
+    with pytest.raises(LockstepError) as failure, database.jobs() as session:
+        session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+    assert failure.value.code is ErrorCode.UNAVAILABLE
+    database.ping()
+    database.close()
+
+
+def test_a_writer_that_is_not_let_in_gives_up(sqlite_urls: Urls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_module, "BUSY_SECONDS", 0.05)
+    database = Database(*sqlite_urls)
+    refusals: list[ErrorCode] = []
+
+    def write() -> None:
+        try:
+            scenes.submit(database)
+        except LockstepError as refusal:
+            refusals.append(refusal.code)
+
+    with database.jobs() as session:
+        session.execute(text("SELECT 1"))  # the transaction begins with its first statement
+        other = threading.Thread(target=write)
+        other.start()
+        other.join()
+    database.close()
+    assert refusals == [ErrorCode.UNAVAILABLE]
+
+
+def test_a_full_disk_is_named_and_nothing_is_written(sqlite_urls: Urls) -> None:
+    database = Database(*sqlite_urls)
+    with pytest.raises(LockstepError) as failure, database.jobs() as session:  # noqa: PT012 -- the block is tested
+        session.execute(text("PRAGMA max_page_count = 1"))  # what SQLite says then is what it says on a full disk
+        session.execute(text("CREATE TABLE large AS SELECT randomblob(100000) AS bytes"))
+    database.close()
+    assert failure.value.code is ErrorCode.STORAGE_FULL
+
+
+def test_a_full_disk_of_postgresql_is_named() -> None:
+    with pytest.raises(LockstepError) as failure, translated("series"):
+        raise OperationalError("INSERT", {}, psycopg.errors.DiskFull("could not extend file"))
+    assert failure.value.code is ErrorCode.STORAGE_FULL
+    assert "series database" in failure.value.message
+
+
+def test_the_jobs_file_survives_a_power_cut_and_the_series_file_is_fast(sqlite_urls: Urls) -> None:
+    database = Database(*sqlite_urls)
+    for opened, synchronous in ((database.read_jobs, 2), (database.read_series, 1)):
+        with opened() as session:
+            assert session.execute(text("PRAGMA journal_mode")).scalar_one() == "wal"
+            assert session.execute(text("PRAGMA synchronous")).scalar_one() == synchronous
+            assert session.execute(text("PRAGMA foreign_keys")).scalar_one() == 1
+    database.close()
+
+
+def test_the_series_database_lies_beside_the_jobs_database() -> None:
+    assert default_series_url("sqlite:////data/jobs.db") == "sqlite:////data/series.db"
+    url = "postgresql+psycopg://lockstep:secret@db/lockstep"
+    assert default_series_url(url) == url
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOCKSTEP_DATABASE_URL", f"sqlite:///{tmp_path}/jobs.db")
+    monkeypatch.setenv("LOCKSTEP_STORE", str(tmp_path))
+    settings = StorageSettings()
+    assert settings.series_url == f"sqlite:///{tmp_path}/series.db"
+    assert settings.store == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://u:hunter2@h/d", "sqlite:///relative.db", "hunter2", "postgresql://u:hunter2@h/d"]
+)
+def test_a_database_that_is_not_supported_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ValueError, match="database_url") as refusal:
+        StorageSettings(database_url=url, store="/store")
+    assert "hunter2" not in str(refusal.value).replace(f"input_value={url!r}", "")

@@ -1,0 +1,303 @@
+"""Metric series: stored exactly once, read back as they were, reduced without losing what matters."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import event, func, select
+from sqlalchemy.orm import Session
+
+from domain import limits
+from domain.metrics import Record, decode, encode, jsonable
+from domain.outcomes import Reason
+from domain.views import SeriesView
+from storage import series, streams
+from storage.attempts import Claim
+from storage.database import Database
+from storage.series_tables import SeriesChunkRow
+from tests.storage import scenes
+
+
+class Shipper:
+    """Appends batches one after the other, as a node does."""
+
+    def __init__(self, database: Database, claimed: Claim) -> None:
+        self.database, self.claimed, self.offset = database, claimed, 0
+
+    def ship(self, records: list[Record]) -> bool:
+        with self.database.series() as session:
+            stored = series.append(
+                session,
+                assignment_id=self.claimed.assignment_id,
+                token=self.claimed.token,
+                offset_before=self.offset,
+                offset_after=self.offset + 10,
+                records=records,
+            )
+        self.offset += 10 * stored
+        return stored
+
+
+@pytest.fixture
+def shipper(database: Database) -> Shipper:
+    return Shipper(database, scenes.run(database))
+
+
+def _loss(*values: float, first: int = 1) -> list[Record]:
+    return [Record(step, 1000.0 + step, {"train/loss": value}) for step, value in enumerate(values, first)]
+
+
+def _read(shipper: Shipper, **options: object) -> list[SeriesView]:
+    with shipper.database.read_series() as session:
+        return series.read(session, shipper.claimed.job_id, **options)  # type: ignore[arg-type]
+
+
+def test_points_read_back_as_they_were_sent(shipper: Shipper) -> None:
+    assert shipper.ship([Record(1, 10.5, {"train/loss": 2.5, "custom": 1.0}), Record(2, 11.5, {"train/loss": 2.25})])
+    custom, loss = _read(shipper)
+    assert (custom.name, custom.unit, custom.count, custom.value) == ("custom", "", 1, [1.0])
+    assert (loss.name, loss.unit, loss.attempt, loss.count) == ("train/loss", "loss", 1, 2)
+    assert (loss.step, loss.time, loss.value) == ([1, 2], [10.5, 11.5], [2.5, 2.25])
+    assert loss.min == loss.max == loss.value
+
+
+NAMES = st.sampled_from(["train/loss", "eval/loss", "a b-c_d.e/f"])
+RECORD = st.builds(
+    Record,
+    st.integers(0, 2**62 - 1),
+    st.floats(0, 4e9),
+    st.dictionaries(NAMES, st.floats(), min_size=1, max_size=3),
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(RECORD, max_size=40), min_size=1, max_size=6))
+def test_every_line_of_a_spool_reads_back_equal(database: Database, batches: list[list[Record]]) -> None:
+    claimed = _new_claim(database)
+    shipper = Shipper(database, claimed)
+    for batch in batches:
+        spool = "".join(encode(record) + "\n" for record in batch)
+        assert shipper.ship([decode(line, now=0.0, default_step=0) for line in spool.splitlines()])
+    sent: dict[str, list[tuple[int, float, float | str]]] = defaultdict(list)
+    for record in (record for batch in batches for record in batch):
+        for name, value in record.values.items():
+            sent[name].append((record.step, record.time, jsonable(value)))
+    stored = {view.name: list(zip(view.step, view.time, view.value, strict=True)) for view in _read(shipper)}
+    assert stored == sent
+
+
+def _new_claim(database: Database) -> Claim:
+    """A claim without a job behind it: the series database asks only for the stream."""
+    with database.read_series() as session:
+        number = session.execute(select(func.count()).select_from(streams.StreamRow)).scalar_one()
+    name = f"{number:036d}"
+    claimed = Claim(
+        assignment_id=name,
+        token="token",
+        job_id=name,
+        attempt_id=name,
+        attempt_number=1,
+        spec={},
+        plan=None,
+        node_name="n1",
+        node_rank=0,
+        node_count=1,
+        ranks_here=1,
+        world_size=1,
+        devices=[0],
+        device_kind="cpu",
+        rendezvous_host="127.0.0.1",
+        rendezvous_port=0,
+        resume=None,
+        resume_step=None,
+        timeout_left_seconds=None,
+    )
+    scenes.open_stream(database, claimed)
+    return claimed
+
+
+def test_a_batch_sent_again_is_stored_once(shipper: Shipper) -> None:
+    assert shipper.ship(_loss(1.0))
+    shipper.offset = 0
+    assert not shipper.ship(_loss(1.0))
+    shipper.offset = 20
+    assert not shipper.ship(_loss(3.0, first=3))  # one before it is missing
+    shipper.offset = 10
+    assert shipper.ship(_loss(2.0, first=2))
+    [view] = _read(shipper)
+    assert view.value == [1.0, 2.0]
+
+
+def test_a_batch_sent_twice_at_once_is_stored_once(shipper: Shipper) -> None:
+    twins = [Shipper(shipper.database, shipper.claimed) for _ in range(4)]
+    stored = scenes.at_once(*[lambda twin=twin: twin.ship(_loss(1.0, 2.0)) for twin in twins])
+    assert sum(stored) == 1
+    assert _read(shipper)[0].count == 2
+
+
+def test_a_batch_whose_transaction_fails_leaves_nothing(shipper: Shipper) -> None:
+    def break_off(_session: object) -> None:
+        raise RuntimeError("the connection broke")
+
+    event.listen(Session, "before_commit", break_off)
+    try:
+        with pytest.raises(RuntimeError):
+            shipper.ship(_loss(1.0))
+    finally:
+        event.remove(Session, "before_commit", break_off)
+    assert _read(shipper) == []
+    assert shipper.ship(_loss(2.0))
+    assert _read(shipper)[0].value == [2.0]
+
+
+def test_neither_a_stale_token_nor_a_sealed_stream_can_append(shipper: Shipper) -> None:
+    shipper.ship(_loss(1.0))
+    impostor = Shipper(shipper.database, replace(shipper.claimed, token="stale"))
+    impostor.offset = shipper.offset
+    assert not impostor.ship(_loss(9.0, first=2))
+    with shipper.database.series() as session:
+        assert streams.seal(session, shipper.claimed.assignment_id)
+        assert not streams.seal(session, shipper.claimed.assignment_id)
+    assert not shipper.ship(_loss(9.0, first=2))
+    assert _read(shipper)[0].value == [1.0]
+
+
+def _second_attempt(shipper: Shipper) -> Shipper:
+    scenes.end(shipper.database, shipper.claimed, Reason.KILLED)
+    scenes.release(shipper.database, shipper.claimed)
+    return Shipper(shipper.database, scenes.start(shipper.database, shipper.claimed.job_id))
+
+
+def test_a_new_attempts_stream_fences_the_old_one_that_nobody_sealed(shipper: Shipper) -> None:
+    shipper.ship(_loss(1.0))
+    new = _second_attempt(shipper)
+    assert not shipper.ship(_loss(9.0, first=2))
+    assert new.ship(_loss(2.0, first=2))
+    with shipper.database.series() as session:
+        claimed = shipper.claimed
+        assert not streams.open_stream(
+            session, assignment_id=claimed.assignment_id, job_id=claimed.job_id, attempt=1, token=claimed.token
+        )
+
+
+def test_a_new_attempt_hides_what_it_trains_again(shipper: Shipper) -> None:
+    shipper.ship(_loss(1.0, 2.0, 3.0, 4.0))
+    shipper.ship([Record(2, 1.0, {"eval/loss": 5.0}), Record(4, 1.0, {"eval/loss": 6.0})])
+    new = _second_attempt(shipper)
+    evaluated, loss = _read(shipper)
+    assert loss.value == [1.0, 2.0, 3.0, 4.0]  # nothing is hidden before there is something instead
+    new.ship(_loss(30.0, 40.0, first=3))
+    evaluated, loss = _read(shipper)
+    assert (loss.step, loss.value, loss.attempt, loss.count) == ([1, 2, 3, 4], [1.0, 2.0, 30.0, 40.0], 2, 4)
+    assert evaluated.value == [5.0]
+
+
+def test_all_attempts_can_be_read_for_themselves(shipper: Shipper) -> None:
+    shipper.ship(_loss(1.0, 2.0, 3.0))
+    _second_attempt(shipper).ship(_loss(20.0, 30.0, first=2))
+    views = _read(shipper, attempts="all")
+    assert [(view.attempt, view.step, view.value) for view in views] == [
+        (1, [1, 2, 3], [1.0, 2.0, 3.0]),
+        (2, [2, 3], [20.0, 30.0]),
+    ]
+
+
+def test_series_are_chosen_by_name_and_step(shipper: Shipper) -> None:
+    shipper.ship([Record(step, 1.0, {"a": step, "b": -step}) for step in range(1, 2001)])
+    [view] = _read(shipper, names=["b"], from_step=500, to_step=1500)
+    assert (view.name, view.step, view.count) == ("b", list(range(500, 1501)), 1001)
+    assert _read(shipper, names=[]) == []
+    assert _read(shipper, names=["c"]) == []
+    assert _read(shipper, from_step=2001) == []
+
+
+def test_many_small_batches_become_few_chunks(shipper: Shipper) -> None:
+    for step in range(1, 109):
+        shipper.ship(_loss(float(step), first=step))
+    with shipper.database.read_series() as session:
+        sizes = list(session.scalars(select(SeriesChunkRow.point_count).order_by(SeriesChunkRow.seq)))
+    assert sizes == [64, 32, 8, 4]
+    assert _read(shipper)[0].value == [float(step) for step in range(1, 109)]
+
+
+def test_no_chunk_is_larger_than_the_limit(shipper: Shipper) -> None:
+    for size in (700, 100, 900):
+        shipper.ship(_loss(*[1.0] * size))
+    with shipper.database.read_series() as session:
+        sizes = list(session.scalars(select(SeriesChunkRow.point_count)))
+    assert max(sizes) == limits.METRIC_POINTS_PER_CHUNK
+    assert sum(sizes) == 1700
+
+
+def _spiky(count: int) -> Iterator[float]:
+    for index in range(count):
+        yield {1234: 99.0, 2345: -99.0, 3456: math.nan, 4567: math.inf}.get(index, index / count)
+
+
+@pytest.mark.parametrize("max_points", [1, 7, 100])
+def test_no_spike_and_no_nan_vanishes_however_few_points_are_asked_for(shipper: Shipper, max_points: int) -> None:
+    shipper.ship(_loss(*_spiky(6000)))
+    [view] = _read(shipper, max_points=max_points)
+    assert view.count == 6000
+    assert 1 <= len(view.step) <= max_points
+    assert "Infinity" in view.max
+    assert min(value for value in view.min if isinstance(value, float)) == -99.0
+    if max_points > 1:  # one bucket has one largest value, and that is the infinite one
+        assert max(value for value in view.max if isinstance(value, float)) == 99.0
+    assert view.value.count("NaN") == 1
+    assert view.step[-1] == 6000
+
+
+def test_reduction_from_headers_respects_the_bounds(shipper: Shipper) -> None:
+    shipper.ship(_loss(*map(float, range(1, 6001))))
+    [view] = _read(shipper, from_step=100, to_step=5900, max_points=3)
+    assert view.count == 5801
+    assert (view.min[0], view.max[-1], view.step[-1]) == (100.0, 5900.0, 5900)
+
+
+def test_newest_values_and_progress_follow_the_newest_attempt(shipper: Shipper) -> None:
+    job_id = shipper.claimed.job_id
+    shipper.ship([Record(5, 50.0, {"train/loss": 1.0}), Record(6, 60.0, {"train/loss": math.nan, "eval/loss": 2.0})])
+    with shipper.database.read_series() as session:
+        first = series.progress(session, [job_id, "unknown"])
+        assert series.latest(session, [job_id, "unknown"]) == {job_id: {"eval/loss": 2.0, "train/loss": "NaN"}}
+        assert series.names(session, job_id) == ["eval/loss", "train/loss"]
+    assert list(first) == [job_id]
+    row = first[job_id]
+    assert (row.seq, row.attempt, row.step, row.time, row.first_step, row.first_time) == (1, 1, 6, 60.0, 5, 50.0)
+    _second_attempt(shipper).ship(_loss(3.0, first=4))
+    with shipper.database.read_series() as session:
+        row = series.progress(session, [job_id])[job_id]
+    assert (row.seq, row.attempt, row.step, row.first_step) == (2, 2, 4, 4)
+
+
+def test_names_beyond_the_limit_are_dropped_and_counted(shipper: Shipper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "METRIC_NAMES_PER_JOB_MAX", 2)
+    shipper.ship([Record(1, 1.0, {"a": 1.0, "b": 1.0, "c": 1.0})])
+    shipper.ship([Record(2, 1.0, {"a": 2.0, "d": 1.0})])
+    assert [(view.name, view.count) for view in _read(shipper)] == [("a", 2), ("b", 1)]
+    with shipper.database.read_series() as session:
+        state = streams.state(session, shipper.claimed.assignment_id)
+    assert state is not None
+    assert state.points_dropped == 2
+
+
+def test_a_stream_says_where_to_go_on(shipper: Shipper) -> None:
+    claimed = shipper.claimed
+    shipper.ship(_loss(1.0, 2.0))
+    with shipper.database.series() as session:
+        for expected in (True, False):
+            assert expected is streams.advance_events(
+                session, assignment_id=claimed.assignment_id, token=claimed.token, offset_before=0, offset_after=33
+            )
+        state = streams.state(session, claimed.assignment_id)
+        assert state is not None
+        assert streams.state(session, "unknown") is None
+    assert (state.metrics_offset, state.events_offset, state.last_step, state.sealed) == (10, 33, 2, False)
+    assert (state.job_id, state.attempt, state.next_line) == (claimed.job_id, 1, 0)
