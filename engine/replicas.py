@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -85,11 +86,12 @@ class Replicas:
         if ranks.world_size > 1:
             # No buffers in forward: a broadcast of rank 0's buffers in every step would be one more collective, and
             # right for no rank's running statistics. Buffers are still made equal here, at the start.
+            options: dict[str, Any] = {_SYNC_BUFFERS: False}
             self._ddp = DistributedDataParallel(
                 objective,
                 process_group=ranks.device_group,
                 bucket_cap_mb=bucket_cap_mb,
-                **{_SYNC_BUFFERS: False},
+                **options,
             )
 
     def __call__(
