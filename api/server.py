@@ -18,7 +18,6 @@ from typing import Final
 import structlog
 import uvicorn
 from pydantic import ValidationError
-from storage.blobs import BlobStore
 
 from api.app import create_app
 from api.auth import ensure_token
@@ -26,6 +25,7 @@ from api.settings import Settings
 from broker.publisher import Publisher
 from domain.errors import ErrorCode, LockstepError
 from storage import migrate
+from storage.blobs import BlobStore
 from storage.database import Database
 
 DRAIN_SECONDS: Final = 5
@@ -137,8 +137,12 @@ def configure_logging(log_format: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
-            *([] if console else [structlog.processors.dict_tracebacks]),
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+            *([] if console else [structlog.processors.format_exc_info]),
+            structlog.dev.ConsoleRenderer(
+                # Without the values of local variables, which the default adds: they may be secrets.
+                colors=sys.stderr.isatty(),
+                exception_formatter=structlog.dev.plain_traceback,
+            )
             if console
             else structlog.processors.JSONRenderer(),
         ],

@@ -10,12 +10,11 @@ Not here: HTTP (``api.routes.jobs``), and what a job without room waits for (``s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from api.archives import check_names
 from api.body import JsonBody
 from api.uploads import Uploads
-from api.views import NOT_LOOKED_AT
+from api.views import waits_because
 from domain.errors import FieldError
 from domain.plan import plan_of
 from domain.reading import invalid, read_spec
@@ -23,8 +22,6 @@ from domain.spec import JobSpec, UploadedCode
 from storage import jobs, nodes
 from storage.database import Database
 from storage.tables import JobRow
-
-NO_NODE: Final = "no node is registered yet: it waits until one is"
 
 
 def submit(
@@ -58,7 +55,7 @@ def submit(
             errors = (*check_capacity(spec, largest), *code_errors)
             if errors:
                 raise invalid(errors)
-    return job, created, NOT_LOOKED_AT if largest else NO_NODE
+    return job, created, waits_because(largest)
 
 
 def check_capacity(spec: JobSpec, largest: int) -> Iterator[FieldError]:

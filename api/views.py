@@ -26,12 +26,13 @@ from domain.views import (
     Progress,
     QueuePlace,
 )
-from storage import attempts, series
+from storage import attempts, nodes, series
 from storage.database import Database
 from storage.series_tables import ProgressRow
 from storage.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
 
 NOT_LOOKED_AT: Final = "the scheduler has not looked at it yet"
+NO_NODE: Final = "no node is registered yet: it waits until one is"
 Value = float | str
 """As JSON carries it: non-finite ones are strings."""
 THROUGHPUT: Final = "throughput/samples_per_second"
@@ -46,17 +47,28 @@ class Around:
     progress: Mapping[str, ProgressRow] = field(default_factory=dict)
     latest: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     """Newest value of each series."""
+    waits_because: str = NOT_LOOKED_AT
+    """For jobs of which the scheduler has not said it yet."""
 
     @classmethod
     def load(cls, database: Database, jobs: Sequence[JobRow]) -> Around:
         # A job that was never placed has nothing around it; most of a long queue is like that.
         ids = [job.id for job in jobs if job.attempt_count]
-        if not ids:
+        unseen = any(job.state is JobState.QUEUED and job.wait_reason is None for job in jobs)
+        if not ids and not unseen:
             return cls()
         with database.read_jobs() as session:
-            newest = attempts.newest(session, ids)
+            newest = attempts.newest(session, ids) if ids else {}
+            because = waits_because(nodes.largest_ever(session)) if unseen else NOT_LOOKED_AT
+        if not ids:
+            return cls(waits_because=because)
         with database.read_series() as session:
-            return cls(newest, series.progress(session, ids), series.latest(session, ids))
+            return cls(newest, series.progress(session, ids), series.latest(session, ids), because)
+
+
+def waits_because(largest: int) -> str:
+    """Why a job waits before the scheduler has looked at it, where ``largest`` devices were ever registered."""
+    return NOT_LOOKED_AT if largest else NO_NODE
 
 
 def job_views(database: Database, jobs: Sequence[JobRow]) -> list[JobView]:
@@ -65,19 +77,10 @@ def job_views(database: Database, jobs: Sequence[JobRow]) -> list[JobView]:
     return [job_view(job, around) for job in jobs]
 
 
-def job_view(job: JobRow, around: Around, *, waits_because: str = NOT_LOOKED_AT) -> JobView:
-    """One job.
-
-    Parameters
-    ----------
-    job : JobRow
-    around : Around
-    waits_because : str
-        Why the job waits, where the scheduler has not said it yet.
-    """
+def job_view(job: JobRow, around: Around) -> JobView:
     plan = None if job.plan is None else BatchPlan.model_validate(job.plan)
     attempt = around.attempts.get(job.id)
-    waits = (job.wait_reason or waits_because) if job.state is JobState.QUEUED else None
+    waits = (job.wait_reason or around.waits_because) if job.state is JobState.QUEUED else None
     return JobView(
         id=job.id,
         name=job.name,

@@ -75,12 +75,12 @@ class JobFilter(BaseModel):
 def submit(
     body: Document, here: Here, actor: Actor, response: Response, idempotency_key: IdempotencyKey = None
 ) -> JobView:
-    job, created, waits_because = submitting.submit(
+    job, created, because = submitting.submit(
         here.database, here.uploads, body, actor=actor, idempotency_key=idempotency_key
     )
     if created:
         here.bell.publish(RingScheduler())
-        view = job_view(job, Around(), waits_because=waits_because)
+        view = job_view(job, Around(waits_because=because))
     else:
         response.status_code = 200
         response.headers["Idempotent-Replay"] = "true"

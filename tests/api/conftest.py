@@ -1,0 +1,146 @@
+"""The application over a real database of each kind, with bells that are written down instead of rung."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import func, select
+
+from api.app import create_app
+from api.settings import Settings
+from broker.messages import Message
+from storage import nodes, tokens
+from storage.blobs import BlobStore
+from storage.database import Database
+from storage.migrate import upgrade
+from storage.nodes import DeviceInfo
+from storage.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
+from tests.databases import Urls
+from tests.postgres import PostgresServer
+
+TOKEN = "lockstep_a-token-for-tests-only"
+SCRIPT: dict[str, Any] = {"name": "first", "kind": "script", "script": {"command": ["train.py"]}}
+TRAIN: dict[str, Any] = {
+    "name": "gpt",
+    "kind": "train",
+    "resources": {"gpus": 2},
+    "train": {"task": "causal_lm", "batch": {"size": 64, "micro_size": 8}, "steps": 200},
+}
+
+
+@dataclass
+class Bells:
+    """Takes the publisher's place."""
+
+    rung: list[Message] = field(default_factory=list)
+
+    def publish(self, message: Message) -> None:
+        self.rung.append(message)
+
+
+@dataclass
+class Api:
+    """The application, and what lies under it."""
+
+    http: TestClient
+    database: Database
+    urls: Urls
+    blobs: BlobStore
+    bells: Bells
+    store: Path
+
+    def submit(self, spec: Any = SCRIPT, **headers: str) -> httpx2.Response:
+        return self.http.post("/v1/jobs", json=spec, headers=headers)
+
+    def job_id(self, spec: Any = SCRIPT) -> str:
+        response = self.submit(spec)
+        assert response.status_code == 201, response.text
+        found: str = response.json()["id"]
+        return found
+
+    def rows(self) -> dict[str, int]:
+        """How many rows there are that a submit could have written."""
+        tables = (JobRow, JobLabelRow, EventRow, IdempotencyKeyRow)
+        with self.database.read_jobs() as session:
+            return {t.__tablename__: session.execute(select(func.count()).select_from(t)).scalar_one() for t in tables}
+
+    def uploads(self) -> list[str]:
+        """Files in the store."""
+        return sorted(str(path.relative_to(self.store)) for path in self.store.rglob("*") if path.is_file())
+
+    def register(self, name: str = "node-a", devices: int = 2) -> None:
+        with self.database.jobs() as session:
+            found = [DeviceInfo(index, "cpu", "cpu") for index in range(devices)]
+            nodes.register(session, name, found, version="1", boot_id="b")
+
+
+def settings_for(urls: Urls, store: Path, **changed: Any) -> Settings:
+    chosen = {
+        "database_url": urls[0],
+        "series_url": urls[1],
+        "broker_url": f"redis+socket://{store}/no-broker.sock",
+        "store": str(store),
+        **changed,
+    }
+    return Settings(**chosen)
+
+
+@pytest.fixture
+def api(database: Database, database_urls: Urls, tmp_path: Path) -> Iterator[Api]:
+    """One application per test."""
+    with _serving(database, database_urls, tmp_path / "store") as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def unchanged_api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """One application for a module whose tests write nothing, or mind nothing: a database costs a second."""
+    folder = tmp_path_factory.mktemp("api")
+    if request.param == "sqlite":
+        urls = f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db"
+        upgrade(*urls)
+        drop: Callable[[], None] = lambda: None  # noqa: E731 -- its twin is a closure, too
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        name = server.migrated()
+        urls = server.url(name), server.url(name)
+        drop = partial(server.drop, name)
+    database = Database(*urls)
+    try:
+        with _serving(database, urls, folder / "store") as serving:
+            yield serving
+    finally:
+        database.close()
+        drop()
+
+
+@contextmanager
+def _serving(database: Database, urls: Urls, store: Path) -> Iterator[Api]:
+    store.mkdir()
+    with database.jobs() as session:
+        tokens.ensure(session, TOKEN, name="tests", actor="ada")
+    blobs, bells = BlobStore(str(store)), Bells()
+    app = create_app(settings_for(urls, store), database, blobs, bells)
+    with TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+        yield Api(http, database, urls, blobs, bells, store)
+
+
+def problem(response: httpx2.Response, status: int, code: str) -> dict[str, Any]:
+    """The response's problem document, checked to be one."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    found: dict[str, Any] = response.json()
+    assert found["status"] == status
+    assert found["code"] == code
+    assert found["title"]
+    assert found["detail"]
+    assert found["instance"].endswith(response.headers["x-request-id"])
+    return found

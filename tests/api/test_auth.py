@@ -1,0 +1,115 @@
+"""Who gets in, and how the first token is made."""
+
+from __future__ import annotations
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
+from sqlalchemy import update
+
+from api.app import create_app
+from api.auth import REMEMBER_SECONDS, Guard, ensure_token
+from domain.errors import LockstepError
+from storage import tokens
+from storage.clock import db_now
+from storage.database import Database
+from storage.tables import TokenRow
+from tests.api.conftest import TOKEN, Api, problem, settings_for
+
+
+def test_every_address_under_v1_wants_a_token_and_the_others_do_not(api: Api) -> None:
+    seen = 0
+    for path, operations in api.http.get("/openapi.json").json()["paths"].items():
+        for method in operations:
+            address = path.format(reference="last", sha256="0" * 64)
+            response = api.http.request(method.upper(), address, headers={"Authorization": ""})
+            assert (response.status_code == 401) == path.startswith("/v1"), (method, path)
+            seen += 1
+    assert seen >= 14
+    assert api.http.get("/", headers={"Authorization": ""}).status_code == 200
+
+
+def test_without_authentication_everybody_on_this_machine_gets_in(api: Api) -> None:
+    app = create_app(settings_for(api.urls, api.store, auth="off"), api.database, api.blobs, api.bells)
+    with TestClient(app) as http:
+        assert http.get("/v1/jobs").status_code == 200
+
+
+def test_a_revoked_token_stops_working_within_seconds(database: Database) -> None:
+    now = [0.0]
+    guard = Guard(database, required=True, clock=lambda: now[0])
+    with database.jobs() as session:
+        tokens.ensure(session, TOKEN, name="t", actor="ada")
+    assert guard.remembered(f"Bearer {TOKEN}") is None
+    assert guard.look_up(f"Bearer {TOKEN}") == guard.remembered(f"bearer  {TOKEN}") == "ada"
+    with database.jobs() as session:
+        session.execute(update(TokenRow).values(revoked_at=db_now()))
+    now[0] += REMEMBER_SECONDS
+    assert guard.remembered(f"Bearer {TOKEN}") is None
+    with pytest.raises(LockstepError, match="was revoked"):
+        guard.look_up(f"Bearer {TOKEN}")
+
+
+def test_the_first_start_makes_a_token_that_only_its_owner_reads(database: Database, tmp_path: Path) -> None:
+    path = tmp_path / "home" / "token"
+    ensure_token(path, database)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert Guard(database, required=True).look_up(f"Bearer {path.read_text().strip()}") == "admin"
+    assert [file.name for file in path.parent.iterdir()] == ["token"]
+
+
+def test_a_token_that_is_there_is_kept_and_made_valid(database: Database, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    path.chmod(0o600)
+    for _ in range(2):
+        ensure_token(path, database)
+    assert path.read_text() == f"{TOKEN}\n"
+    assert Guard(database, required=True).look_up(f"Bearer {TOKEN}")
+
+
+def test_two_apis_that_start_at_once_agree_on_one_token(sqlite_urls: tuple[str, str], tmp_path: Path) -> None:
+    database = Database(*sqlite_urls)
+    path = tmp_path / "token"
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: ensure_token(path, database), range(4)))
+        assert Guard(database, required=True).look_up(f"Bearer {path.read_text().strip()}")
+    finally:
+        database.close()
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".token")] == []
+
+
+def test_a_token_file_that_others_read_or_that_holds_none_is_refused(database: Database, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    path.chmod(0o644)
+    with pytest.raises(LockstepError, match="can be read by others") as caught:
+        ensure_token(path, database)
+    assert caught.value.next_step == f"chmod 600 {path}"
+    path.chmod(0o600)
+    path.write_text("two words\n")
+    with pytest.raises(LockstepError, match="holds no token"):
+        ensure_token(path, database)
+
+
+def test_a_refused_upload_is_refused_before_its_body_is_read(api: Api) -> None:
+    read = []
+
+    def body():  # type: ignore[no-untyped-def]  # a generator of bytes
+        read.append(1)
+        yield b"x"
+
+    response = api.http.put(f"/v1/uploads/{'0' * 64}", content=body(), headers={"Authorization": "Bearer wrong-token"})
+    problem(response, 401, "unauthenticated")
+
+
+def test_every_route_is_an_api_route_with_a_name_of_its_own(api: Api) -> None:
+    app = api.http.app
+    names = [route.operation_id for route in app.routes if isinstance(route, APIRoute) and route.include_in_schema]  # type: ignore[attr-defined]
+    assert all(names)
+    assert len(names) == len(set(names))

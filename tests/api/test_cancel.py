@@ -1,0 +1,43 @@
+"""Cancelling over HTTP: what is answered, and whose bell is rung."""
+
+from __future__ import annotations
+
+from broker.messages import RingScheduler, StopAssignment
+from domain.outcomes import Reason
+from tests.api.conftest import Api, problem
+from tests.storage import scenes
+
+
+def test_a_queued_job_is_cancelled_at_once(api: Api) -> None:
+    job_id = api.job_id()
+    answer = api.http.post(f"/v1/jobs/{job_id}/cancel")
+    assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
+    events = api.http.get(f"/v1/jobs/{job_id}/events").json()["items"]
+    assert (events[-1]["message"], events[-1]["actor"]) == ("cancelled by ada", "ada")
+
+
+def test_a_running_job_is_asked_to_stop_and_its_nodes_bell_is_rung(api: Api) -> None:
+    claim = scenes.run(api.database)
+    job = api.http.post("/v1/jobs/last/cancel").json()
+    assert (job["state"], job["intent"]) == ("running", "cancel")
+    assert api.bells.rung == [StopAssignment(claim.assignment_id, "n1"), RingScheduler()]
+
+
+def test_asking_twice_is_no_error_and_rings_again(api: Api) -> None:
+    scenes.run(api.database)
+    first = api.http.post("/v1/jobs/last/cancel")
+    again = api.http.post("/v1/jobs/last/cancel")
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert again.json()["version"] == first.json()["version"]
+
+
+def test_a_job_that_ended_is_not_changed(api: Api) -> None:
+    claim = scenes.run(api.database)
+    scenes.end(api.database, claim, Reason.SUCCEEDED)
+    found = problem(api.http.post(f"/v1/jobs/{claim.job_id}/cancel"), 409, "conflict")
+    assert "has already succeeded" in found["detail"]
+    assert not api.bells.rung
+
+
+def test_a_job_that_is_not_there_cannot_be_cancelled(api: Api) -> None:
+    problem(api.http.post("/v1/jobs/nothing-like-it/cancel"), 404, "not_found")

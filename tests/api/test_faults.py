@@ -1,0 +1,158 @@
+"""What a caller sees when something below the api is broken: a reason and what to do, never an internal message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import structlog
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from domain.errors import ErrorCode, LockstepError
+from storage import jobs
+from storage.blobs import BlobStore
+from storage.database import Database
+from tests.api.conftest import SCRIPT, TOKEN, Api, Bells, problem, settings_for
+from tests.databases import Urls
+
+NOBODY: dict[str, Urls] = {
+    # Port 9 of loopback: nothing listens there, and a connection is refused at once.
+    "postgresql": ("postgresql+psycopg://u@127.0.0.1:9/x", "postgresql+psycopg://u@127.0.0.1:9/x"),
+    "sqlite": ("sqlite:////proc/no/such/folder/jobs.db", "sqlite:////proc/no/such/folder/series.db"),
+}
+
+
+@contextmanager
+def serving_without_a_database(kind: str, store: object) -> Iterator[TestClient]:
+    database = Database(*NOBODY[kind])
+    settings = settings_for(NOBODY[kind], store)  # type: ignore[arg-type]  # a Path
+    app = create_app(settings, database, BlobStore(str(store)), Bells())
+    try:
+        with TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+            yield http
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_database_that_is_away_is_503_with_when_to_come_back(kind: str, tmp_path: object) -> None:
+    with serving_without_a_database(kind, tmp_path) as http:
+        for response in (http.post("/v1/jobs", json=SCRIPT), http.get("/v1/jobs"), http.get("/v1/jobs/last")):
+            found = problem(response, 503, "unavailable")
+            assert response.headers["retry-after"] == "2"
+            assert found["detail"].startswith("the jobs database does not answer")
+            assert found["next_step"].startswith("Try again in a few seconds")
+        ready = http.get("/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (503, "unavailable")
+        assert "does not answer" in ready.json()["checks"]["database"]
+        assert http.get("/livez").status_code == 200
+
+
+def test_a_database_that_comes_back_is_used_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_arguments: object, **_more: object) -> None:
+        raise LockstepError(ErrorCode.UNAVAILABLE, "the jobs database does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(jobs, "create", away)
+        problem(api.submit(), 503, "unavailable")
+    assert api.rows()["jobs"] == 0
+    assert api.submit().status_code == 201
+
+
+def test_a_full_disk_refuses_the_submit_and_writes_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: object, **_more: object) -> None:
+        raise LockstepError(ErrorCode.STORAGE_FULL, "the disk of the jobs database is full; nothing was written")
+
+    monkeypatch.setattr(jobs, "create", full)
+    assert problem(api.submit(), 507, "storage_full")["detail"].endswith("nothing was written")
+    assert api.rows()["jobs"] == 0
+    assert not api.bells.rung
+
+
+def test_a_defect_tells_the_caller_an_id_and_the_log_the_cause(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def defect(*_arguments: object, **_more: object) -> None:
+        raise RuntimeError("secret detail of line 42")
+
+    monkeypatch.setattr(jobs, "page", defect)
+    with structlog.testing.capture_logs() as lines:
+        response = api.http.get("/v1/jobs", headers={"X-Request-Id": "trace-7"})
+    found = problem(response, 500, "internal")
+    assert response.headers["x-request-id"] == "trace-7"
+    assert "trace-7" in found["next_step"]
+    assert "secret" not in response.text
+    (line,) = [line for line in lines if line["log_level"] == "error"]
+    assert line["request_id"] == "trace-7"
+    assert "secret detail" in str(line["exc_info"])
+
+
+def test_every_response_carries_a_request_id_and_odd_ones_are_replaced(api: Api) -> None:
+    for address in ("/livez", "/", "/v1/jobs", "/nowhere", "/openapi.json"):
+        assert api.http.get(address, headers={"X-Request-Id": "mine-1"}).headers["x-request-id"] == "mine-1"
+        odd = api.http.get(address, headers={"X-Request-Id": "a b\tc" * 40}).headers["x-request-id"]
+        assert len(odd) == 36
+
+
+def test_ready_without_a_broker_is_degraded_and_still_ready(api: Api) -> None:
+    ready = api.http.get("/readyz")
+    assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
+    assert ready.json()["checks"] == {
+        "broker": "does not answer; jobs are accepted and start later",
+        "database": "ok",
+    }
+
+
+def test_a_database_of_another_version_is_not_ready(tmp_path: object) -> None:
+    urls = (f"sqlite:///{tmp_path}/jobs.db", f"sqlite:///{tmp_path}/series.db")
+    database = Database(*urls)
+    app = create_app(settings_for(urls, tmp_path), database, BlobStore(str(tmp_path)), Bells())  # type: ignore[arg-type]
+    try:
+        with TestClient(app) as http:
+            ready = http.get("/readyz")
+    finally:
+        database.close()
+    assert ready.status_code == 503
+    assert ready.json()["checks"]["database"] == "needs: lockstep migrate (jobs, series)"
+
+
+def test_the_page_loads_nothing_from_elsewhere_and_names_the_commands(api: Api) -> None:
+    page = api.http.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for wanted in ("lockstep submit", "lockstep logs -f", "/openapi.json", "prefers-color-scheme: dark"):
+        assert wanted in page.text
+    for refused in ("<script", "<link", "http://", "https://", "@import", "url("):
+        assert refused not in page.text
+
+
+def test_the_description_names_every_error_as_a_problem(api: Api) -> None:
+    document = api.http.get("/openapi.json").json()
+    assert json.dumps(document)
+    assert {"JobSpec", "JobView", "Problem", "BatchPlan"} <= set(document["components"]["schemas"])
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    (scheme,) = document["components"]["securitySchemes"].values()
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            if not path.startswith("/v1"):
+                continue
+            assert operation["security"]
+            errors = {status: found for status, found in operation["responses"].items() if status >= "400"}
+            assert {"401", "422", "500", "503"} <= set(errors)
+            for found in errors.values():
+                assert found["content"] == {
+                    "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
+                }
+
+
+def test_every_reference_of_the_description_leads_somewhere_and_its_examples_are_accepted(api: Api) -> None:
+    document = api.http.get("/openapi.json").json()
+    references = [part.split('"')[0] for part in json.dumps(document).split('"#/components/schemas/')[1:]]
+    assert set(references) <= set(document["components"]["schemas"])
+    body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
+    assert body["schema"] == {"$ref": "#/components/schemas/JobSpec"}
+    for example in body["examples"].values():
+        spec = {name: value for name, value in example["value"].items() if name != "code"}
+        assert api.submit(spec).status_code == 201
