@@ -3,24 +3,21 @@
 Every write names the assignment's token, and the database compares it: a writer whose lease was lost matches no row, is
 told so, and stops. Nobody has to be sure that the other side is dead.
 
-How an attempt ends, and what that does to its job, is in ``storage.endings``; its functions are offered here too. What
-a node ships is in ``storage.series`` and ``storage.logs``.
+How an attempt is placed is in ``storage.placing``, and how it ends, and what that does to its job, in
+``storage.endings``; their functions are offered here too. What a node ships is in ``storage.series`` and
+``storage.logs``.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import uuid_utils
-from sqlalchemy import and_, func, select, tuple_, update
+from sqlalchemy import and_, select, tuple_, update
 from sqlalchemy.orm import Session, selectinload
 
 from domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
-from domain.plan import plan_of
-from domain.spec import JobSpec
 from storage import checkpoints, events, nodes, steps
 from storage.clock import db_now, now
 from storage.dialects import changed, write
@@ -34,7 +31,8 @@ from storage.endings import (
     lose,
     release,
 )
-from storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
+from storage.placing import PlacedAssignment, PlacedAttempt, place
+from storage.tables import AssignmentRow, AttemptRow, JobRow
 
 __all__ = [
     "Claim",
@@ -56,27 +54,6 @@ __all__ = [
     "settle_plan",
     "unclaimed",
 ]
-
-Devices = tuple[tuple[str, tuple[int, ...]], ...]
-"""(node name, device indices) by node rank, as ``domain.placement.Placed`` has it."""
-
-
-@dataclass(frozen=True)
-class PlacedAssignment:
-    """One node's part of an attempt, just written."""
-
-    assignment_id: str
-    node_name: str
-
-
-@dataclass(frozen=True)
-class PlacedAttempt:
-    """An attempt, just written."""
-
-    attempt_id: str
-    job_id: str
-    number: int
-    assignments: tuple[PlacedAssignment, ...]
 
 
 @dataclass(frozen=True)
@@ -117,115 +94,6 @@ class HeldAssignment:
     job_id: str
     attempt_number: int
     state: AssignmentState
-
-
-def place(session: Session, job_id: str, devices: Devices, *, lease_seconds: float) -> PlacedAttempt | None:
-    """Start an attempt at a job on these devices: all of it, or nothing.
-
-    1. The job is taken from the queue, if it is still queued, out of its backoff, and nobody wants it cancelled.
-    2. Its nodes must have been heard within a lease, and not be draining.
-    3. The attempt and one assignment per node are written, each with its token and its lease.
-    4. The devices are taken; one that somebody else holds undoes everything above.
-
-    Two schedulers that place the same job meet at 1, two that want the same device at 4; the second finds the row
-    changed in either case.
-
-    Returns
-    -------
-    PlacedAttempt or None
-        None when the race was lost; nothing was written.
-    """
-    savepoint = session.begin_nested()
-    placed = _place(session, job_id, devices, lease_seconds=lease_seconds)
-    if placed is None:
-        savepoint.rollback()
-    else:
-        savepoint.commit()
-    return placed
-
-
-def _place(session: Session, job_id: str, devices: Devices, *, lease_seconds: float) -> PlacedAttempt | None:
-    names = [name for name, _indices in devices]
-    taken = steps.take(
-        session,
-        job_id,
-        "place",
-        attempt=None,
-        reason=f"placed on {', '.join(f'{name} ({len(indices)} devices)' for name, indices in devices)}",
-        actor=ACTOR,
-        changes={"attempt_count": JobRow.attempt_count + 1},
-        only_if=(JobRow.intent.is_(None), JobRow.not_before <= db_now()),
-        data={"nodes": names},
-    )
-    if not taken or not _ready(session, names, lease_seconds):
-        return None
-    job = session.get_one(JobRow, job_id, populate_existing=True)
-    attempt = _write_attempt(session, job, devices, lease_seconds=lease_seconds)
-    for assignment in attempt.assignments:
-        free = update(DeviceRow).where(
-            DeviceRow.node_name == assignment.node_name,
-            DeviceRow.index.in_(assignment.device_indices),
-            DeviceRow.assignment_id.is_(None),
-            DeviceRow.present,
-        )
-        if changed(session, free.values(assignment_id=assignment.id)) != len(assignment.device_indices):
-            return None
-    parts = tuple(PlacedAssignment(assignment.id, assignment.node_name) for assignment in attempt.assignments)
-    return PlacedAttempt(attempt.id, job_id, attempt.number, parts)
-
-
-def _ready(session: Session, names: list[str], lease_seconds: float) -> bool:
-    ready = select(func.count()).where(
-        NodeRow.name.in_(names), NodeRow.draining.is_(False), NodeRow.seen_at > db_now() - lease_seconds
-    )
-    return session.execute(ready).scalar_one() == len(set(names)) == len(names)
-
-
-def _write_attempt(session: Session, job: JobRow, devices: Devices, *, lease_seconds: float) -> AttemptRow:
-    spec = JobSpec.model_validate(job.spec)
-    per_node = None if spec.script is None else spec.script.nproc_per_node
-    ranks = [per_node or len(indices) for _name, indices in devices]
-    first_name, first_indices = devices[0]
-    kind = session.execute(
-        select(DeviceRow.kind).where(DeviceRow.node_name == first_name, DeviceRow.index == first_indices[0])
-    ).scalar_one_or_none()
-    at = now(session)
-    attempt = AttemptRow(
-        id=str(uuid_utils.uuid7()),
-        job_id=job.id,
-        number=job.attempt_count,
-        plan=_plan(job, spec, sum(ranks)),
-        world_size=sum(ranks),
-        node_count=len(devices),
-        device_kind=kind or "cpu",
-        rendezvous_host="127.0.0.1" if len(devices) == 1 else first_name,
-        created_at=at,
-    )
-    attempt.assignments = [
-        AssignmentRow(
-            id=str(uuid_utils.uuid7()),
-            job_id=job.id,
-            node_name=name,
-            node_rank=rank,
-            token=secrets.token_hex(16),
-            device_indices=list(indices),
-            ranks_here=ranks[rank],
-            lease_expires_at=at + lease_seconds,
-            created_at=at,
-        )
-        for rank, (name, indices) in enumerate(devices)
-    ]
-    session.add(attempt)
-    session.flush()
-    return attempt
-
-
-def _plan(job: JobRow, spec: JobSpec, world_size: int) -> dict[str, Any] | None:
-    """The job's plan, with what an earlier attempt settled, unless it was for another number of ranks."""
-    if job.plan is not None and job.plan.get("world_size") == world_size:
-        return job.plan
-    plan = plan_of(spec, world_size)
-    return None if plan is None else plan.model_dump(mode="json")
 
 
 def claim(
