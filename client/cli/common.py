@@ -9,11 +9,12 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import Group, Parameter
 
 from client.config import Server, find_server
+from client.local.home import Home
 
 if TYPE_CHECKING:
     from client.api import Client
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 SERVER_GROUP = Group("Server", sort_key=90)
 OUTPUT_GROUP = Group("Output", sort_key=80)
 
+SUPERVISED_PATIENCE_SECONDS: Final = 30.0
+"""For the service that runs on this machine: if its api does not answer, it is being started again."""
 Format = Literal["table", "wide", "json", "name"]
 Flag = Parameter(negative="", show_default=False)
 """A switch without its ``--no-`` twin."""
@@ -48,7 +51,8 @@ class Connection:
         from client import api
 
         server = self.server()
-        return api.Client(server.url, server.token, patience_seconds=api.PATIENCE_SECONDS, say=say)
+        patience = SUPERVISED_PATIENCE_SECONDS if _is_supervised(server) else api.PATIENCE_SECONDS
+        return api.Client(server.url, server.token, patience_seconds=patience, say=say)
 
 
 @Parameter(name="*", group=OUTPUT_GROUP)
@@ -64,6 +68,12 @@ class Output:
     @property
     def format(self) -> Format:
         return "json" if self.json else self.output
+
+
+def _is_supervised(server: Server) -> bool:
+    """Whether the server is the one that ``lockstep up`` keeps running on this machine."""
+    home = Home.of(os.environ)
+    return server.origin == str(home.run_file) and home.is_locked()
 
 
 def say(line: str) -> None:

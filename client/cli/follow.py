@@ -135,7 +135,9 @@ class Bar:
         self._task = progress.add_task("queued", total=None, step="", numbers="", left="")
 
     def note(self, line: str) -> None:
-        self._progress.console.print(out.harmless(line))
+        from rich.text import Text
+
+        self._progress.console.print(Text.from_ansi(out.harmless(line)))
 
     def update(self, job: JobView) -> None:
         progress = job.progress

@@ -17,7 +17,6 @@ Not here: who writes the databases, and the processes themselves (``client.local
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import stat
@@ -128,6 +127,9 @@ class Home:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
+        # Here and not above: a machine that only submits may have no such module.
+        import fcntl
+
         # The descriptor is closed on exec, so the lock is this process's alone and ends with it.
         descriptor = os.open(self.lock_file, os.O_RDWR)
         try:

@@ -113,7 +113,9 @@ def run(home: Home, service: Service, *, tell: Tell, ready: Probe | None = None,
 def _stop_signals() -> Iterator[Stop]:
     """Take note of the signals that end the service, instead of being ended by them."""
     stop = Stop()
-    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    # What the caller had ignored (nohup, a shell's background job) stays ignored.
+    wished = [each for each in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
+    signals = (signal.SIGTERM, *wished)
     before = [signal.signal(each, stop.note) for each in signals]
     try:
         yield stop
@@ -217,7 +219,8 @@ def _a_node_is_ready(service: Service) -> bool:
 
 def _greet(home: Home, service: Service, tell: Tell) -> None:
     tell(f"Lockstep is up at {service.url}")
-    tell(f"  token   {service.token_file}")
+    if Path(service.token_file).exists():
+        tell(f"  token   {service.token_file}")
     tell(f"  data    {home.folder}")
     tell("  next    lockstep submit FILE · lockstep ps · lockstep nodes · lockstep down")
 
@@ -241,11 +244,10 @@ def run_detached(home: Home, options: Options, *, tell: Tell) -> int:
         if process.poll() is None:
             end(process, READY_SECONDS)
         raise
-    if process.returncode is not None:
-        words = [line.removeprefix("lockstep: ").strip() for line in tail(log, 2 * TAIL_LINES)]
-        raise ClientError("\n".join(words) or f"`lockstep up` ended ({how(process.returncode)}) and left no word")
-    for line in tail(log):
+    for line in tail(log, 2 * TAIL_LINES):
         tell(line)
+    if process.returncode is not None:
+        return process.returncode if process.returncode > 0 else ExitCode.FAILED
     # The process stays; that this object forgets it is meant.
     process.returncode = 0
     return ExitCode.OK

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from client.local.home import Home, RunFile
 from domain.lifecycle import JobState
 from domain.views import JobView, LogLine, MetricsView, NodeView, Page
 from tests.client import examples
-from tests.client.server import ReplayServer, problem
+from tests.client.server import RESET, ReplayServer, problem
 from tests.client.terminal import CommandLine
 
 JOB = f"/v1/jobs/{examples.ID}"
@@ -151,6 +152,34 @@ def test_cancel_names_every_job_and_its_state(lockstep: CommandLine, server: Rep
     said = lockstep("cancel", "a", "b")
     assert said.code == 0
     assert [line.split("  ")[-1] for line in said.out.splitlines()] == ["cancelled", "running (cancelling)"]
+
+
+def test_cancel_can_wait_until_nothing_runs(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("POST", "/v1/jobs/a/cancel", examples.job(JobState.RUNNING, intent="cancel"))
+    server.on("GET", JOB, examples.job(JobState.RUNNING, intent="cancel"), examples.job(JobState.CANCELLED))
+    said = lockstep("cancel", "a", "--wait")
+    assert (said.code, said.out.split("  ")[-1]) == (0, "cancelled\n")
+
+
+def test_events_are_listed_oldest_first(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/tiny", examples.job())
+    server.on("GET", f"{JOB}/events", examples.events())
+    assert [line.split()[3] for line in lockstep("events", "tiny").out.splitlines()[1:]] == ["submitted", "placed"]
+
+
+def test_a_supervised_service_that_is_being_started_again_is_waited_for(
+    server: ReplayServer, lockstep: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOCKSTEP_URL")
+    monkeypatch.setattr("client.api.PATIENCE_SECONDS", 0.0)
+    server.on("GET", "/v1/jobs", RESET, Page[JobView](items=[]))
+    home = Home(tmp_path / "home")
+    home.create()
+    home.write_run_file(RunFile(url=server.url, pid=1, started=0.0, token_file="none"))
+    assert lockstep("ps").code == 5
+    server.on("GET", "/v1/jobs", RESET, Page[JobView](items=[]))
+    with home.locked():
+        assert lockstep("ps").code == 0
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,6 @@ def test_it_comes_up_says_where_and_goes_down_in_order(up: Up) -> None:
         "broker ends",
     ]
     assert f"Lockstep is up at http://127.0.0.1:{up.port}" in said
-    assert str(up.home.token_file) in said
     assert said.rstrip().endswith("stopped")
     assert not up.home.run_file.exists()
     assert not any(alive(pid) for pid in up.everybody())
@@ -242,6 +241,46 @@ def test_a_large_log_is_set_aside_at_the_start(up: Up, monkeypatch: pytest.Monke
     up.ready("api")
     assert log.stat().st_size < 1024
     assert log.with_suffix(".log.1").stat().st_size == 11 * 1024 * 1024
+
+
+# The command itself.
+
+
+def lockstep(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+    return subprocess.run(
+        [sys.executable, "-m", "client", *words],
+        env=environment | {"LOCKSTEP_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_detached_up_that_cannot_start_says_so_with_its_exit_code(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        done = lockstep(tmp_path / "home", "up", "--detach", "--port", str(other.getsockname()[1]))
+    assert done.returncode == 2
+    assert "choose another with --port" in done.stderr
+    assert not (tmp_path / "home" / "run.json").exists()
+
+
+def test_migrate_makes_the_databases(tmp_path: Path) -> None:
+    done = lockstep(tmp_path / "home", "migrate")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "home" / "jobs.db").exists()
+    assert (tmp_path / "home" / "series.db").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = lockstep(tmp_path / "file" / "home", "up")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"lockstep: {tmp_path}/file/home: cannot keep the service's data there")
+    assert "--home" in done.stderr
 
 
 # What the real programs are told.
