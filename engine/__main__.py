@@ -110,11 +110,13 @@ def _attempt(folder: Path) -> Run:
     if assignment.spec.train is None or assignment.plan is None:
         raise EngineError(Reason.BAD_SPEC, f"{folder} is an attempt of a script, which the engine does not run")
     code = folder / attempt.CODE
+    if not code.is_dir():
+        code = Path(assignment.spec.code.path) if isinstance(assignment.spec.code, PathCode) else folder
     return Run(
         spec=assignment.spec,
         train=assignment.spec.train,
         plan=assignment.plan,
-        code=code if code.is_dir() else folder,
+        code=code,
         cuda=assignment.device_kind == "cuda",
         folder=folder,
         devices=assignment.devices,

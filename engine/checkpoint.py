@@ -77,9 +77,8 @@ def save(parent: Path, step: int, state: dict[str, Any], *, keep_last: int) -> S
         _remove(target)  # Left by an earlier run into the same folder, which this one goes on from.
         temporary.rename(target)
         _sync_folder(parent)
-    except (OSError, RuntimeError) as error:
-        # torch's writer reports a full disk as a RuntimeError without an errno.
-        _remove(temporary)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
         raise EngineError(
             Reason.STORAGE, f"the checkpoint of step {step} could not be written to {parent}: {error}"
         ) from error

@@ -16,8 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from domain import metrics
+from domain.outcomes import Reason
 from domain.plan import part
 from engine import randomness
+from engine.errors import EngineError
 from engine.loader import Item, SeededItems, micro_batches
 from engine.ranks import Ranks
 from engine.step import to_device
@@ -69,7 +72,17 @@ def evaluate(
                     weights[name] = weights.get(name, 0.0) + float(weight)
     finally:
         model.train(was_training)
-    return task.finalize(_means(ranks.gather({name: (float(sums[name]), weights[name]) for name in sums})))
+    means = _means(ranks.gather({name: (float(sums[name]), weights[name]) for name in sums}))
+    return {checked_name(name): float(value) for name, value in task.finalize(means).items()}
+
+
+def checked_name(name: str) -> str:
+    """A task's name for a number, if it can be a metric's."""
+    if not metrics.NAME.fullmatch(f"eval/{name}"):
+        raise EngineError(
+            Reason.BAD_SPEC, f"{name!r} is no name for a metric: letters, digits, '_', '.', '/', ' ' and '-'"
+        )
+    return name
 
 
 def _means(shares: list[dict[str, tuple[float, float]]]) -> dict[str, float]:

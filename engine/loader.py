@@ -33,7 +33,7 @@ from engine.errors import EngineError
 from engine.task import Batch, Task
 
 _PR_SET_PDEATHSIG: Final = 1
-_THREAD_END_SECONDS: Final = 5.0
+_THREAD_END_SECONDS: Final = 1.0
 """How long a closing loader waits for the item it is fetching; the thread is a daemon and ends with the process."""
 
 Item = tuple[int, int]

@@ -171,23 +171,22 @@ class Trainer:
     def _train(self) -> bool:
         """Run the remaining steps; True if asked to stop before the end. All ranks must call this."""
         self._timeline = timeline_for(self.ranks.device)
-        try:
-            self._batches.request()
-            batch = self._batches.take()
-            self._timeline.mark("data")
-            nothing = torch.zeros(len(self._gradient.terms), dtype=torch.float64, device=self.ranks.device)
-            verdict = self._control.exchange(
-                stop=self._stop_asked(), sums=nothing, next_weights=self._weights(batch), peak_bytes=0.0
-            )
-            self._timeline.mark("communication")
-            stop, divisors = verdict.stop, verdict.next_divisors
-            while batch is not None and not stop:
-                batch, stop, divisors = self._step(batch, divisors)
-            stopped = stop and self.steps_done < self._length.steps
-            if not self._is_saved():
-                self._save()
-        finally:
-            self._batches.close()
+        self._batches.request()
+        batch = self._batches.take()
+        self._timeline.mark("data")
+        nothing = torch.zeros(len(self._gradient.terms), dtype=torch.float64, device=self.ranks.device)
+        verdict = self._control.exchange(
+            stop=self._stop_asked(), sums=nothing, next_weights=self._weights(batch), peak_bytes=0.0
+        )
+        self._timeline.mark("communication")
+        stop, divisors = verdict.stop, verdict.next_divisors
+        while batch is not None and not stop:
+            batch, stop, divisors = self._step(batch, divisors)
+        stopped = stop and self.steps_done < self._length.steps
+        if not self._is_saved():
+            self._save()
+        # Not in a finally: a rank that fails must be gone at once, and its workers die with it.
+        self._batches.close()
         return stopped
 
     def _step(self, batch: RankBatch, divisors: tuple[float, ...]) -> tuple[RankBatch | None, bool, tuple[float, ...]]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from domain import metrics
 from domain.outcomes import Reason
 from engine.errors import EngineError
 from engine.ranks import Ranks
@@ -73,6 +74,8 @@ def as_terms(loss: object) -> dict[str, Tensor]:
                 Reason.BAD_SPEC,
                 f"loss() must return the sum as a scalar tensor, or a dict of them; {name!r} is {found}",
             )
+        if not metrics.NAME.fullmatch(f"train/weight/{name}"):
+            raise EngineError(Reason.BAD_SPEC, f"loss() names a term {name!r}, which cannot be part of a metric's name")
         terms[name] = term
     return terms
 

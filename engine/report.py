@@ -82,7 +82,7 @@ class StepReport:
         if self.terms == (WHOLE,):
             values["train/weight"] = self.divisors[0]
         else:
-            values |= {f"train/{term}": mean for term, mean in self.losses().items() if term != WHOLE}
+            values |= {f"train/loss/{term}": mean for term, mean in self.losses().items()}
             values |= {f"train/weight/{term}": weight for term, weight in zip(self.terms, self.divisors, strict=True)}
         return values | {f"eval/{name}": value for name, value in self.evaluated.items()}
 

@@ -80,7 +80,7 @@ def test_c19_the_loss_of_rank_0_alone_fails_this_check(pool: Pool, tmp_path: Pat
 def test_a_loss_of_several_terms_is_logged_as_their_sum_and_each(pool: Pool, tmp_path: Path) -> None:
     pool.run(cases.train, Toy(weigh="terms"), OPTIONS, tmp_path, world_size=2)
     for values in records(tmp_path).values():
-        assert values["train/loss"] == pytest.approx(values["train/fit"] + values["train/mean"])
+        assert values["train/loss"] == pytest.approx(values["train/loss/fit"] + values["train/loss/mean"])
         assert values["train/weight/mean"] == 14
 
 

@@ -40,6 +40,11 @@ class MeanPerSample(Line):
         return (model(x).squeeze(-1) - y) ** 2
 
 
+class OddTerm(Line):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return {"loss in %": super().loss(model, batch)}
+
+
 class UnknownTerm(Line):
     def weight(self, batch: Any) -> Any:
         return {"other": 1.0}
@@ -100,6 +105,7 @@ def train(task: Task, folder: Path, **more: Any) -> Trainer:
     [
         (MeanPerSample, r"must return the sum as a scalar tensor.*a tensor of shape \(1,\)"),
         (UnknownTerm, r"weight\(\) names the terms \['other'\], but loss\(\) returns \['loss'\]"),
+        (OddTerm, r"loss\(\) names a term 'loss in %'"),
         (NegativeWeight, r"weight\(\) must count units, 0 or more, but it returned -1.0"),
         (Unused, r"the loss does not depend on spare"),
         (LeftOut, r"param_groups\(\) leaves out bias"),
@@ -112,6 +118,16 @@ def test_a_broken_contract_is_refused_before_the_first_step(tmp_path: Path, task
         train(task(), tmp_path)
     assert caught.value.reason == "bad_spec"
     assert records(tmp_path) == {}
+
+
+class OddMetric(Line):
+    def finalize(self, totals: dict[str, float]) -> dict[str, float]:
+        return {"top-1 (%)": 1.0}
+
+
+def test_a_metric_with_an_impossible_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"'top-1 \(%\)' is no name for a metric"):
+        train(OddMetric(), tmp_path, eval={"every_steps": 1})
 
 
 def test_a_method_that_was_not_written_says_what_it_must_return(tmp_path: Path) -> None:
