@@ -12,7 +12,7 @@ from typing import Final
 
 from api.submitting import check_capacity, check_code
 from api.uploads import Uploads
-from domain.placement import Placed, Request, Waiting, place
+from domain.placement import Placed, Request, Waiting, nodes_asked, place
 from domain.plan import plan_of
 from domain.reading import invalid, read_spec
 from domain.spec import JobSpec
