@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from client.errors import UsageError
+from client.errors import UnreachableError, UsageError
 from client.local.home import Home
 
 PROJECT_FILE: Final = "lockstep.toml"
@@ -67,8 +67,10 @@ def find_server(
 
     Raises
     ------
+    UnreachableError
+        If no place names an address.
     UsageError
-        If no place names an address, or a file cannot be read.
+        If a file cannot be read.
     """
     places = [
         _Place("--url", url, token),
@@ -85,8 +87,8 @@ def find_server(
     for number, place in enumerate(places):
         if place.url is not None:
             return Server(place.url, _token_for(place, places, number), place.origin)
-    raise UsageError(
-        "no server is known",
+    raise UnreachableError(
+        "no server is known, and none runs on this machine",
         next_step="start one on this machine with `lockstep up`, or name one with --url or LOCKSTEP_URL",
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from client.config import Server, find_server
-from client.errors import UsageError
+from client.errors import UnreachableError, UsageError
 from client.local.home import Home, RunFile
 
 
@@ -41,7 +41,7 @@ def places(tmp_path: Path) -> Places:
 
 
 def test_the_more_explicit_place_wins(places: Places) -> None:
-    with pytest.raises(UsageError, match="no server is known"):
+    with pytest.raises(UnreachableError, match="no server is known"):
         places.find()
     places.local()
     assert places.find().url == "http://local"
