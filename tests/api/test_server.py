@@ -1,0 +1,229 @@
+"""The program itself: a real process, a real socket, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from domain import limits
+from tests.api.conftest import SCRIPT
+from tests.brokers import running_broker
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 60.0
+
+
+class Program:
+    """``python -m api`` with its databases, store and token in one folder."""
+
+    def __init__(self, home: Path, **environment: str):
+        self.home = home
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "LOCKSTEP_DATABASE_URL": f"sqlite:///{home}/jobs.db",
+            "LOCKSTEP_BROKER_URL": f"redis+socket://{home}/none.sock",
+            "LOCKSTEP_STORE": str(home / "store"),
+            "LOCKSTEP_TOKEN_FILE": str(home / "token"),
+            "LOCKSTEP_LOG_FORMAT": "json",
+            "LOCKSTEP_PORT": "0",
+            **environment,
+        }
+        self.process: subprocess.Popen[str] | None = None
+        self.lines: list[dict[str, object]] = []
+        self.url = ""
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The program until its own end."""
+        return subprocess.run(
+            [sys.executable, "-m", "api", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            check=False,
+        )
+
+    def start(self) -> None:
+        """Start it, and wait until it says where it listens."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "api"], cwd=ROOT, env=self.environment, stderr=subprocess.PIPE, text=True
+        )
+        listening = threading.Event()
+
+        def read(process: subprocess.Popen[str]) -> None:
+            assert process.stderr is not None
+            with process.stderr as lines:
+                for line in lines:
+                    self.lines.append(json.loads(line) if line.startswith("{") else {"text": line})
+                    if self.lines[-1].get("event") == "listening":
+                        self.url = str(self.lines[-1]["url"])
+                        listening.set()
+            listening.set()
+
+        self.reader = threading.Thread(target=read, args=(self.process,))
+        self.reader.start()
+        assert listening.wait(START_SECONDS)
+        assert self.process.poll() is None, self.lines
+
+    def end(self, number: int = signal.SIGTERM) -> float:
+        """Send a signal and wait for the end; how long it took."""
+        if self.process is None:
+            return 0.0
+        started = time.monotonic()
+        self.process.send_signal(number)
+        self.process.wait(30)
+        self.reader.join(10)
+        self.process = None
+        return time.monotonic() - started
+
+    @property
+    def token(self) -> str:
+        return (self.home / "token").read_text().strip()
+
+    def client(self) -> httpx2.Client:
+        return httpx2.Client(
+            base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, trust_env=False, timeout=30
+        )
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    made = Program(tmp_path)
+    yield made
+    made.end(signal.SIGKILL)
+
+
+def test_it_makes_schema_and_token_says_where_it_listens_and_keeps_both(program: Program) -> None:
+    program.start()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", program.url)
+    token = program.token
+    with program.client() as http:
+        assert http.get("/readyz").json()["status"] == "degraded"  # there is no broker
+        job_id = http.post("/v1/jobs", json=SCRIPT).json()["id"]
+    assert program.end() < 10
+    program.start()
+    assert program.token == token
+    with program.client() as http:
+        assert http.get("/v1/jobs/last").json()["id"] == job_id
+    assert token not in json.dumps(program.lines)
+
+
+def test_a_refused_body_gets_its_reason_and_not_a_reset_connection(program: Program) -> None:
+    program.start()
+    size = 8 * limits.SPEC_BYTES_MAX
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(size // 65_536):
+            yield b" " * 65_536
+
+    headers = {"Content-Type": "application/json"}
+    with program.client() as http:
+        for body in (b" " * size, chunks()):
+            response = http.post("/v1/jobs", content=body, headers=headers)
+            assert (response.status_code, response.json()["code"]) == (413, "too_large")
+        refused = http.put(f"/v1/uploads/{'0' * 64}", content=b" " * size, headers={"Authorization": "Bearer x"})
+        assert (refused.status_code, refused.json()["code"]) == (401, "unauthenticated")
+
+
+def test_every_submit_is_one_job_although_the_api_is_killed_in_the_middle(program: Program) -> None:
+    program.start()
+    wanted = 60
+    answered: dict[int, str] = {}
+
+    def submit(number: int) -> None:
+        deadline = time.monotonic() + 2 * START_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                spec = {**SCRIPT, "name": f"job-{number}"}
+                headers = {"Idempotency-Key": f"key-{number}", "Authorization": f"Bearer {program.token}"}
+                response = shared.post(f"{program.url}/v1/jobs", json=spec, headers=headers)
+            except httpx2.TransportError:
+                time.sleep(0.05)
+                continue
+            assert response.status_code in {200, 201}
+            answered[number] = response.json()["id"]
+            return
+
+    # One client: making a client costs more than the request.
+    with httpx2.Client(trust_env=False, timeout=30) as shared, ThreadPoolExecutor(10) as pool:
+        submits = [pool.submit(submit, number) for number in range(wanted)]
+        for part in (1, 2):
+            while len(answered) < part * wanted // 3:
+                time.sleep(0.001)
+            program.end(signal.SIGKILL)
+            program.start()
+        for done in submits:
+            done.result()
+    with program.client() as http:
+        jobs = http.get("/v1/jobs?limit=500").json()["items"]
+    assert {job["id"] for job in jobs} == set(answered.values())
+    assert sorted(job["name"] for job in jobs) == sorted(f"job-{number}" for number in range(wanted))
+
+
+def test_with_a_frozen_broker_a_submit_is_answered_at_once(program: Program) -> None:
+    with running_broker() as broker:
+        program.environment["LOCKSTEP_BROKER_URL"] = broker.url
+        program.start()
+        with program.client() as http:
+            assert http.get("/readyz").json()["status"] == "ok"
+            http.post("/v1/jobs", json=SCRIPT)
+            os.kill(broker.process.pid, signal.SIGSTOP)
+            try:
+                seconds = []
+                for _ in range(20):
+                    started = time.monotonic()
+                    assert http.post("/v1/jobs", json=SCRIPT).status_code == 201
+                    seconds.append(time.monotonic() - started)
+            finally:
+                os.kill(broker.process.pid, signal.SIGCONT)
+    # The promise is 100 ms; a publish that was waited for would take a second or more.
+    assert sorted(seconds)[10] < 0.5
+    assert max(seconds) < 1.0
+
+
+def test_it_is_not_opened_to_others_without_authentication(program: Program) -> None:
+    program.environment |= {"LOCKSTEP_AUTH": "off", "LOCKSTEP_HOST": "0.0.0.0"}
+    refused = program.run()
+    assert refused.returncode == 2
+    assert "set LOCKSTEP_AUTH=on, or LOCKSTEP_HOST=127.0.0.1" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not list(program.home.iterdir())
+
+
+def test_an_address_that_is_taken_is_said_to_be(program: Program) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        program.environment["LOCKSTEP_PORT"] = str(taken.getsockname()[1])
+        refused = program.run()
+    assert refused.returncode == 2
+    assert f"cannot listen on 127.0.0.1 port {program.environment['LOCKSTEP_PORT']}" in refused.stderr
+    assert "set LOCKSTEP_HOST and LOCKSTEP_PORT" in refused.stderr
+
+
+def test_a_setting_that_is_missing_or_wrong_is_named(program: Program) -> None:
+    del program.environment["LOCKSTEP_STORE"]
+    program.environment["LOCKSTEP_PORT"] = "eighty"
+    refused = program.run()
+    assert refused.returncode == 2
+    assert "LOCKSTEP_STORE: Field required" in refused.stderr
+    assert "LOCKSTEP_PORT: Input should be a valid integer" in refused.stderr
+
+
+def test_migrate_says_what_it_did(program: Program) -> None:
+    program.environment["LOCKSTEP_DATABASE_URL"] = f"sqlite:///{program.home}/new/jobs.db"
+    first, again = program.run("migrate"), program.run("migrate")
+    assert (first.returncode, first.stdout) == (0, "jobs: brought to this version\nseries: brought to this version\n")
+    assert (again.returncode, again.stdout) == (0, "jobs: already up to date\nseries: already up to date\n")
