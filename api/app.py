@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 from fastapi import FastAPI
-from storage.blobs import BlobStore
 
 from api import openapi, problems
 from api.auth import Guard
@@ -22,6 +21,7 @@ from api.version import VERSION
 from broker import probe
 from domain.timings import Timings
 from storage import migrate
+from storage.blobs import BlobStore
 from storage.database import Database
 
 TAGS: Final = [
@@ -46,6 +46,7 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
     app.state.parts = Parts(
         database=database,
         uploads=Uploads(blobs),
+        blobs=blobs,
         bell=publisher,
         guard=Guard(database, required=settings.auth == "on"),
         lease_seconds=Timings().scaled(settings.timings_scale).lease_seconds,

@@ -16,6 +16,7 @@ from api.auth import Guard
 from api.readiness import Readiness
 from api.uploads import Uploads
 from broker.messages import Message
+from storage.blobs import BlobStore
 from storage.database import Database
 
 
@@ -31,6 +32,7 @@ class Parts:
 
     database: Database
     uploads: Uploads
+    blobs: BlobStore
     bell: Bell
     guard: Guard
     lease_seconds: float

@@ -27,6 +27,7 @@ from domain.views import (
     QueuePlace,
 )
 from storage import attempts, nodes, series
+from storage.blobs import BlobStore
 from storage.database import Database
 from storage.series_tables import ProgressRow
 from storage.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
@@ -170,7 +171,8 @@ def event_view(event: EventRow) -> EventView:
     )
 
 
-def checkpoint_view(checkpoint: CheckpointRow) -> CheckpointView:
+def checkpoint_view(checkpoint: CheckpointRow, blobs: BlobStore) -> CheckpointView:
+    """One checkpoint; where it is, as a path or URL that a person can open, and not as the store's own key."""
     return CheckpointView(
         step=checkpoint.step,
         attempt=checkpoint.attempt,
@@ -178,7 +180,7 @@ def checkpoint_view(checkpoint: CheckpointRow) -> CheckpointView:
         sha256=checkpoint.sha256,
         final=checkpoint.final,
         created_at=moment(checkpoint.created_at),
-        location=checkpoint.location,
+        location=blobs.location(checkpoint.location),
     )
 
 

@@ -106,4 +106,4 @@ def list_checkpoints(reference: Reference, here: Here) -> Page[CheckpointView]:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
         rows = checkpoints.of_job(session, job.id)
-    return Page(items=[checkpoint_view(row) for row in rows])
+    return Page(items=[checkpoint_view(row, here.blobs) for row in rows])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from sqlalchemy import event
@@ -312,6 +313,9 @@ def test_published_checkpoints_are_listed_newest_first(api: Api) -> None:
         (20, True, 1, 123),
         (10, False, 1, 123),
     ]
+    # Where it is, as a person can open it, and not the store's own key.
+    assert Path(found[0]["location"]).is_absolute()
+    assert found[0]["location"].endswith("/jobs/x/1/step-00000020")
 
 
 def test_nodes_show_their_devices_and_who_holds_them(api: Api) -> None:
