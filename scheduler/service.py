@@ -20,7 +20,7 @@ from scheduler.passes import Report, run_pass
 from scheduler.settings import Settings
 from storage.database import Database
 
-END_SECONDS: Final = 1.8
+END_SECONDS: Final = 1.5
 """From SIGTERM to the end of the process, even if the broker is frozen."""
 
 

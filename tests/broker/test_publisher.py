@@ -31,7 +31,7 @@ def publisher(broker: Broker) -> Iterator[Publisher]:
 
 def queued(broker: Broker, key: str = CONTROL_KEY) -> int:
     with broker.client() as client:
-        return int(client.llen(key))  # type: ignore[arg-type]  # the sync client answers at once
+        return int(client.llen(key))
 
 
 def longest_publish(publisher: Publisher, messages: list[Message]) -> float:

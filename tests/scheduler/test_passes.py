@@ -11,6 +11,7 @@ from broker.messages import StartAssignment, StopAssignment
 from domain.errors import ErrorCode, LockstepError
 from domain.lifecycle import AssignmentState, Intent, JobState
 from domain.outcomes import Outcome, Reason
+from domain.placement import place
 from scheduler import passes as passes_module
 from scheduler.passes import UNSEALED, Report, run_pass
 from storage import attempts, jobs, nodes, passes, streams
@@ -93,7 +94,7 @@ def test_a_job_cancelled_between_the_look_and_the_write_is_not_placed(
 ) -> None:
     world.node("n")
     job = world.submit()
-    decide = passes_module.place
+    decide = place
 
     def cancelled_meanwhile(*args: object, **options: object) -> object:
         decisions = decide(*args, **options)  # type: ignore[arg-type]  # passed on as they came
@@ -184,7 +185,7 @@ def test_a_pass_that_time_alone_asked_for_is_not_passed_on(world: World) -> None
 
 
 def test_a_bell_during_a_pass_is_answered_by_another(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    decide = passes_module.place
+    decide = place
 
     def rung_meanwhile(*args: object, **options: object) -> object:
         world.make_pass("two", rang=True)

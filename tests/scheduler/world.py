@@ -51,7 +51,7 @@ class World:
             nodes.register(session, name, found, version="1", boot_id="b")
 
     def submit(self, gpus: int = 1, **fields: Any) -> str:
-        document = {
+        document: dict[str, Any] = {
             "name": "j",
             "kind": "script",
             "resources": {"gpus": gpus, **fields.pop("resources", {})},
@@ -60,8 +60,9 @@ class World:
         }
         spec = JobSpec.model_validate(document)
         with self.database.jobs() as session:
-            made = {"document": document, "spec": spec, "plan": plan_of(spec), "actor": "a", "idempotency": None}
-            row, _new = jobs.create(session, **made)
+            row, _new = jobs.create(
+                session, document=document, spec=spec, plan=plan_of(spec), actor="a", idempotency=None
+            )
             return row.id
 
     def job(self, job_id: str) -> JobRow:

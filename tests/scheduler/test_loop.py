@@ -1,0 +1,117 @@
+"""When passes are made, and what a pass that fails does to the next."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from domain.errors import ErrorCode, LockstepError
+from scheduler.loop import PassLoop
+from scheduler.passes import Report
+from tests.brokers import until
+
+
+class Passes:
+    """Notes each pass: whether a bell asked for it. Does what it was told to do first."""
+
+    def __init__(self) -> None:
+        self.made: list[bool] = []
+        self.answers: list[Report | Exception] = []
+
+    def __call__(self, rang: bool) -> Report:
+        self.made.append(rang)
+        answer = self.answers.pop(0) if self.answers else Report(held=True)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def passes() -> Passes:
+    return Passes()
+
+
+@pytest.fixture
+def rare(passes: Passes) -> Iterator[PassLoop]:
+    """A loop that makes its first pass, and then none for an hour unless it is asked to."""
+    loop = PassLoop(passes, pass_seconds=3600)
+    loop.start()
+    until(lambda: passes.made, 5, "the first pass")
+    yield loop
+    loop.ask_stop()
+    loop.join()
+
+
+def test_the_first_pass_is_made_at_the_start(passes: Passes, rare: PassLoop) -> None:
+    assert passes.made == [False]
+
+
+def test_a_bell_is_answered_by_a_pass(passes: Passes, rare: PassLoop) -> None:
+    rare.ring()
+    until(lambda: passes.made == [False, True], 5, "a pass for the bell")
+
+
+def test_a_storm_of_bells_is_answered_by_few_passes(passes: Passes, rare: PassLoop) -> None:
+    for _bell in range(1000):
+        rare.ring()
+    until(lambda: len(passes.made) > 1, 5, "a pass for the bells")
+    time.sleep(0.3)  # for passes that should not come
+    assert len(passes.made) <= 3
+
+
+def test_a_bell_during_a_pass_is_answered_by_another(passes: Passes) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(rang: bool) -> Report:
+        inside.set()
+        go_on.wait(5)
+        return passes(rang)
+
+    loop = PassLoop(slow, pass_seconds=3600)
+    loop.start()
+    inside.wait(5)
+    loop.ring()
+    go_on.set()
+    until(lambda: passes.made == [False, True], 5, "a pass for the bell")
+    loop.ask_stop()
+    loop.join()
+
+
+def test_time_alone_makes_passes(passes: Passes) -> None:
+    loop = PassLoop(passes, pass_seconds=0.05)
+    loop.start()
+    until(lambda: len(passes.made) >= 4, 5, "four passes")
+    loop.ask_stop()
+    loop.join()
+    assert not any(passes.made)
+
+
+def test_a_pass_that_left_something_over_is_followed_at_once(passes: Passes, rare: PassLoop) -> None:
+    passes.answers = [Report(held=True, again=True), Report(held=True, again=True)]
+    rare.ring()
+    until(lambda: len(passes.made) == 4, 5, "a pass for the bell and two more")
+
+
+@pytest.mark.parametrize("error", [LockstepError(ErrorCode.UNAVAILABLE, "away"), RuntimeError("a bug")])
+def test_a_pass_that_fails_does_not_end_the_loop(error: Exception, passes: Passes, rare: PassLoop) -> None:
+    passes.answers = [error, error]
+    for made in (2, 3, 4):
+        rare.ring()
+        until(lambda made=made: len(passes.made) >= made, 5, "the next pass")  # type: ignore[misc]
+
+
+def test_it_ends_soon_after_it_was_asked_to_although_no_pass_is_due(rare: PassLoop) -> None:
+    start = time.monotonic()
+    rare.ask_stop()
+    rare.join()
+    assert time.monotonic() - start < 1
+
+
+def test_one_that_never_began_can_be_ended(passes: Passes) -> None:
+    loop = PassLoop(passes, pass_seconds=1)
+    loop.ask_stop()
+    loop.join()
+    assert passes.made == []

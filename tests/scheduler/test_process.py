@@ -1,0 +1,197 @@
+"""``python -m scheduler`` as it is started for real, with its broker, without it, and with its database away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.pool import NullPool
+
+from broker.messages import RingScheduler
+from broker.publisher import Publisher
+from domain.lifecycle import JobState
+from storage.database import Database
+from tests.brokers import Broker, running_broker, until
+from tests.databases import Urls
+from tests.scheduler.world import World
+
+SOON_SECONDS = 15.0
+"""For a program that starts on a busy machine."""
+END_SECONDS_MAX = 2.0 + 1.5
+"""Two seconds are promised; the rest is for a machine on which other tests run too."""
+
+
+class Scheduler:
+    def __init__(self, folder: Path, urls: Urls, broker_url: str, *, timings_scale: float, number: int) -> None:
+        self.log = folder / f"scheduler-{number}.log"
+        environment = {
+            **os.environ,
+            "LOCKSTEP_DATABASE_URL": urls[0],
+            "LOCKSTEP_SERIES_URL": urls[1],
+            "LOCKSTEP_BROKER_URL": broker_url,
+            "LOCKSTEP_STORE": str(folder / "store"),
+            "LOCKSTEP_TIMINGS_SCALE": str(timings_scale),
+            "LOCKSTEP_LOG_FORMAT": "json",
+        }
+        with self.log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "scheduler"], env=environment, stdout=out, stderr=subprocess.STDOUT
+            )
+
+    def end(self) -> float:
+        start = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(10) == 0, self.log.read_text()[-3000:]
+        return time.monotonic() - start
+
+
+Start = Callable[..., Scheduler]
+
+
+@pytest.fixture
+def start(tmp_path: Path, database_urls: Urls) -> Iterator[Start]:
+    started: list[Scheduler] = []
+
+    def one(broker_url: str, *, timings_scale: float = 1.0) -> Scheduler:
+        scheduler = Scheduler(tmp_path, database_urls, broker_url, timings_scale=timings_scale, number=len(started))
+        started.append(scheduler)
+        return scheduler
+
+    yield one
+    for scheduler in started:
+        scheduler.process.kill()
+        scheduler.process.wait()
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with running_broker() as running:
+        yield running
+
+
+def starts(world: World, job: str, seconds: float = SOON_SECONDS) -> None:
+    until(lambda: world.state(job) is JobState.STARTING, seconds, "the job's placement")
+
+
+def test_a_queued_job_is_placed_without_any_broker(world: World, start: Start) -> None:
+    world.node("n")
+    job = world.submit()
+    with running_broker(started=False) as absent:
+        scheduler = start(absent.url)
+        starts(world, job)
+        later = world.submit()
+        starts(world, later, 5)
+        assert scheduler.end() < END_SECONDS_MAX
+
+
+@pytest.mark.parametrize("database_urls", ["sqlite"], indirect=True)
+def test_a_bell_makes_a_pass_at_once_and_the_node_is_rung(world: World, start: Start, broker: Broker) -> None:
+    """Passes are a minute apart here, so only the bell can have caused it."""
+    world.node("n")
+    first = world.submit()
+    start(broker.url, timings_scale=30)
+    starts(world, first)
+    publisher = Publisher(broker.url)
+    second = world.submit()
+
+    def placed() -> bool:
+        publisher.publish(RingScheduler())
+        return world.state(second) is JobState.STARTING
+
+    until(placed, SOON_SECONDS, "a pass after a bell")
+    publisher.close()
+    with broker.client() as client:
+        until(lambda: client.llen("lockstep:node.n") == 2, 5, "both bells of the node")
+
+
+@pytest.mark.parametrize("database_urls", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+def test_passes_go_on_while_the_broker_is_away(fault: str, world: World, start: Start, broker: Broker) -> None:
+    world.node("n")
+    start(broker.url)
+    starts(world, world.submit())
+    broker.kill() if fault == "killed" else broker.freeze()
+    starts(world, world.submit(), 5)
+
+
+def test_three_schedulers_of_which_one_is_killed_place_every_job_once(
+    world: World, start: Start, broker: Broker
+) -> None:
+    world.node("n", 12)
+    schedulers = [start(broker.url, timings_scale=0.5) for _ in range(3)]
+    jobs = [world.submit() for _ in range(4)]
+    for job in jobs:
+        starts(world, job)
+    schedulers[0].process.kill()
+    more = [world.submit() for _ in range(4)]
+    for job in more:
+        starts(world, job)
+    assert [len(world.assignments(job)) for job in (*jobs, *more)] == [1] * 8
+    devices = [index for job in (*jobs, *more) for index in world.assignments(job)[0].device_indices]
+    assert sorted(devices) == list(range(8))
+
+
+@pytest.mark.parametrize("database_urls", ["sqlite"], indirect=True)
+def test_sigterm_ends_within_two_seconds_and_leaves_the_pass_to_others(
+    world: World, start: Start, broker: Broker
+) -> None:
+    world.node("n")
+    scheduler = start(broker.url)
+    starts(world, world.submit())
+    assert scheduler.end() < END_SECONDS_MAX
+    assert world.make_pass("another").held
+    assert "Traceback" not in scheduler.log.read_text()
+
+
+def test_a_setting_that_is_missing_is_named(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "scheduler"], env=environment, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 1
+    assert "LOCKSTEP_DATABASE_URL: Field required" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_database_that_goes_away_is_complained_of_once_and_passes_go_on_when_it_is_back(
+    postgres_urls: Urls, tmp_path: Path
+) -> None:
+    database = Database(*postgres_urls)
+    world = World(database)
+    world.node("n")
+    with running_broker(started=False) as absent:
+        scheduler = Scheduler(tmp_path, postgres_urls, absent.url, timings_scale=0.2, number=0)
+        try:
+            starts(world, world.submit())
+            with shut(postgres_urls[0]):
+                until(lambda: "no passes until" in scheduler.log.read_text(), SOON_SECONDS, "the complaint")
+                time.sleep(1)  # several more passes fail meanwhile
+            until(lambda: "answers again" in scheduler.log.read_text(), SOON_SECONDS, "the good news")
+            world.hear("n")
+            starts(world, world.submit())
+            assert scheduler.log.read_text().count("no passes until") == 1
+        finally:
+            scheduler.process.kill()
+            scheduler.process.wait()
+            database.close()
+
+
+@contextmanager
+def shut(url: str) -> Iterator[None]:
+    """Nobody can connect to the database, and whoever was connected is thrown out."""
+    name = make_url(url).database
+    server = create_engine(make_url(url).set(database="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with server.connect() as connection:
+        connection.execute(text(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false"))
+        out = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")
+        connection.execute(out, {"name": name})
+        yield
+        connection.execute(text(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true"))
