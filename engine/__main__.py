@@ -66,6 +66,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except LockstepError as refusal:
         sys.stderr.write(_refusal(refusal))
         sys.exit(2)
+    except KeyboardInterrupt:
+        os._exit(130)  # A person at a terminal knows what they pressed.
     except BaseException:  # noqa: BLE001 - whatever ends a rank is reported, then the process must be gone
         # Not sys.exit: with a peer gone, the destructors of DDP and Gloo may wait for it for ever.
         traceback.print_exc()
