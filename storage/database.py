@@ -55,13 +55,13 @@ class Database:
     @contextmanager
     def read_jobs(self) -> Iterator[Session]:
         """A transaction on the jobs database that changes nothing."""
-        with translated("jobs"), Session(self._jobs, expire_on_commit=False) as session:
+        with translated("jobs"), _read_transaction(self._jobs) as session:
             yield session
 
     @contextmanager
     def read_series(self) -> Iterator[Session]:
         """A transaction on the series database that changes nothing."""
-        with translated("series"), Session(self._series, expire_on_commit=False) as session:
+        with translated("series"), _read_transaction(self._series) as session:
             yield session
 
     def ping(self) -> None:
@@ -86,6 +86,17 @@ class Database:
 def _write_transaction(engine: Engine) -> Iterator[Session]:
     bind = engine.execution_options(**{_WRITE: True})
     with Session(bind, expire_on_commit=False) as session, session.begin():
+        yield session
+
+
+@contextmanager
+def _read_transaction(engine: Engine) -> Iterator[Session]:
+    """All statements see the database as it was at the first: what one finds, the next can open.
+
+    SQLite reads so by itself. A transaction that only reads is never refused at this level.
+    """
+    snapshot = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+    with Session(engine.execution_options(**snapshot), expire_on_commit=False) as session:
         yield session
 
 
@@ -135,8 +146,6 @@ def _sqlite_engine(url: str, *, durable: bool) -> Engine:
         _switch_to_wal(connection)
         connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         connection.execute("PRAGMA foreign_keys=ON")
-        # SQLite compares LIKE without regard to case unless told otherwise; ids and names are exact.
-        connection.execute("PRAGMA case_sensitive_like=ON")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:

@@ -141,8 +141,10 @@ def find(session: Session, reference: str) -> JobRow:
     newest = select(JobRow).order_by(JobRow.id.desc()).limit(1)
     if reference == "last":
         found = list(session.scalars(newest))
+    elif "\0" in reference:  # no name has one, and PostgreSQL cannot even be asked
+        found = []
     else:
-        found = list(session.scalars(newest.where(JobRow.name == reference.replace("\0", ""))))
+        found = list(session.scalars(newest.where(JobRow.name == reference)))
         if _ID_PART.fullmatch(reference):
             # Three are enough to know that it is not unique, even if one of them is also the one found by name.
             part = or_(JobRow.id.like(f"{reference}%"), JobRow.id.like(f"%{reference}"))

@@ -197,7 +197,6 @@ def page(
     (list of LogLine, str)
         The cursor is where to go on, also when nothing is there yet.
     """
-    # Read before the chunks: lines appended in between may then be read twice by nobody and missed by nobody.
     end = _end(session, job_id, attempt)
     wanted = _Filter(rank, stream, search)
     chunks = select(LogChunkRow).where(LogChunkRow.job_id == job_id, *wanted.chunks())
@@ -205,7 +204,7 @@ def page(
     if attempt is not None:
         chunks = chunks.where(LogChunkRow.attempt == attempt)
     if from_end and cursor is None:
-        return _tail(session, chunks, wanted, limit, end), _encode(end)
+        return _tail(session, chunks, wanted, limit), _encode(end)
     return _forward(session, chunks, wanted, limit, (_decode(cursor), end))
 
 
@@ -254,14 +253,13 @@ def _forward(
     return found, _encode(position)
 
 
-def _tail(session: Session, chunks: Select[LogChunkRow], wanted: _Filter, limit: int, end: _Position) -> list[LogLine]:
+def _tail(session: Session, chunks: Select[LogChunkRow], wanted: _Filter, limit: int) -> list[LogLine]:
     found: list[LogLine] = []
     for chunk in session.scalars(chunks.order_by(LogChunkRow.attempt.desc(), LogChunkRow.first_line.desc())):
         for line in reversed(_lines(chunk)):
             if len(found) == limit:
                 return found[::-1]
-            # A line stored after `end` was read belongs to the next page: its cursor begins there.
-            if _Position(line.attempt, line.line) < end and wanted.wants(line):
+            if wanted.wants(line):
                 found.append(line)
     return found[::-1]
 

@@ -322,7 +322,9 @@ def _view(session: Session, pieces: list[_Piece], max_points: int) -> SeriesView
         for part in _opened(session, pieces):
             points.extend(part)
         count = len(points)
-        buckets = buckets_of(points, math.ceil(count / max_points)) if count else []
+        if count <= max_points:
+            return _every_point(pieces[-1].header, points)
+        buckets = buckets_of(points, math.ceil(count / max_points))
     else:
         edges = [piece for piece in pieces if not piece.whole]
         opened = {
@@ -334,7 +336,7 @@ def _view(session: Session, pieces: list[_Piece], max_points: int) -> SeriesView
         summaries = [bucket for bucket in found if bucket is not None]
         count = sum(bucket.count for bucket in summaries)
         buckets = merged(summaries, math.ceil(count / max_points))
-    name = pieces[0].header.name
+    name = pieces[-1].header.name
     return SeriesView(
         name=name,
         unit=UNITS.get(name, ""),
@@ -348,6 +350,21 @@ def _view(session: Session, pieces: list[_Piece], max_points: int) -> SeriesView
     )
 
 
+def _every_point(header: Row[Any], points: Points) -> SeriesView:
+    values = [jsonable(value) for value in points.values]
+    return SeriesView(
+        name=header.name,
+        unit=UNITS.get(header.name, ""),
+        attempt=header.attempt,
+        count=len(points),
+        step=list(points.steps),
+        time=list(points.times),
+        value=values,
+        min=values,
+        max=values,
+    )
+
+
 def _opened(session: Session, pieces: Sequence[_Piece]) -> Iterator[Points]:
     """The wanted points of each piece, in their order."""
     for start in range(0, len(pieces), ROWS_PER_STATEMENT):
@@ -357,8 +374,7 @@ def _opened(session: Session, pieces: Sequence[_Piece]) -> Iterator[Points]:
         )
         packed = {row[0]: row[1] for row in session.execute(statement)}
         for piece in some:
-            # A chunk merged away between the two reads comes back with the next poll, under its new id.
-            points = Points.unpack(packed.get(piece.header.id, b""))
+            points = Points.unpack(packed[piece.header.id])
             yield points if piece.whole else points.within(piece.from_step, piece.to_step)
 
 

@@ -187,3 +187,13 @@ def test_a_database_that_is_not_supported_is_refused_without_its_password(url: s
     with pytest.raises(ValueError, match="database_url") as refusal:
         StorageSettings(database_url=url, store="/store")
     assert "hunter2" not in str(refusal.value).replace(f"input_value={url!r}", "")
+
+
+def test_all_statements_of_a_reader_see_one_moment(database: Database) -> None:
+    job_id = scenes.submit(database)
+    with database.read_jobs() as session:
+        assert len(jobs.queued(session)) == 1
+        with database.jobs() as writer:
+            jobs.cancel(writer, job_id, "ada")
+        assert len(jobs.queued(session)) == 1
+    assert scenes.kinds(database, job_id) == ["submitted", "cancelled"]

@@ -64,7 +64,7 @@ def test_a_job_is_found_by_id_end_of_id_name_and_last(database: Database) -> Non
 
 @pytest.mark.parametrize("reference", ["nothing", "ffff-ffff", "", "abc", "first\0", "%", "____"])
 def test_what_fits_no_job_is_not_found(database: Database, reference: str) -> None:
-    scenes.submit(database, name="second")
+    scenes.submit(database, name="first")
     with database.read_jobs() as session, pytest.raises(LockstepError) as refusal:
         jobs.find(session, reference)
     assert refusal.value.code is ErrorCode.NOT_FOUND

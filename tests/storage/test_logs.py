@@ -102,7 +102,7 @@ def test_a_sealed_stream_takes_no_line(shipper: Shipper) -> None:
 
 @pytest.mark.parametrize("limit", [1, 7, 600, 5000])
 def test_pages_neither_skip_nor_repeat(shipper: Shipper, limit: int) -> None:
-    sent = [f"line {index}" for index in range(1500 if limit > 1 else 40)]
+    sent = [f"line {index}" for index in range(1500 if limit > 100 else 40 * limit)]
     shipper.say(*sent[:20])
     shipper.say(*sent[20:])
     assert _all(shipper, limit) == sent

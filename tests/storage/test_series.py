@@ -76,7 +76,7 @@ RECORD = st.builds(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(RECORD, max_size=40), min_size=1, max_size=6))
 def test_every_line_of_a_spool_reads_back_equal(database: Database, batches: list[list[Record]]) -> None:
     claimed = _new_claim(database)
