@@ -131,9 +131,7 @@ def find_programs() -> Path | None:
 def _started(programs: Path, folder: Path) -> Iterator[None]:
     user = _unprivileged(folder)
     if user is not None and not _may_run(programs / "postgres", user):
-        copy = folder / "programs"
-        shutil.copytree(programs.parent, copy, symlinks=True)
-        programs = copy / programs.name
+        programs = _copied(programs, folder / "programs")
     cluster = folder / "data"
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
     subprocess.run(
@@ -189,6 +187,16 @@ def _unprivileged(folder: Path) -> str | None:
     nobody = pwd.getpwnam("nobody")
     os.chown(folder, nobody.pw_uid, nobody.pw_gid)
     return "nobody"
+
+
+def _copied(programs: Path, target: Path) -> Path:
+    """A copy of the programs, with the libraries that a wheel keeps in a folder beside its package's."""
+    base, package = programs.parents[2], programs.parents[1]
+    shutil.copytree(programs.parent, target / programs.parent.relative_to(base), symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, target / libraries.name, symlinks=True)
+    return target / programs.relative_to(base)
 
 
 def _may_run(program: Path, user: str) -> bool:
