@@ -34,7 +34,7 @@ import structlog
 from pydantic import ValidationError
 
 from domain import attempt as contract
-from domain.attempt import StopFile
+from domain.attempt import AssignmentFile, StopFile
 from domain.lifecycle import AssignmentState
 from domain.outcomes import Outcome, Reason
 from domain.timings import Timings
@@ -251,7 +251,11 @@ class Attempt:
     def _watch(self) -> Phase:
         """One look at a running attempt."""
         if self._outflow is None:
-            self._outflow = self._open_outflow()
+            assignment = self.folder.assignment()
+            if assignment is None:
+                message = "the attempt's folder on the node was damaged, so its ranks were killed"
+                return self._conclude(Outcome.of(Reason.LAUNCH_FAILED, message))
+            self._outflow = self._start_outflow(assignment)
         alive = self._launcher_is_alive()
         # In this order: a launcher writes its result and then ends, and neither is missed.
         if self.folder.file(contract.RESULT).exists():
@@ -266,10 +270,11 @@ class Attempt:
     def _obey_stop(self) -> None:
         if self._stop_wanted is None:
             return
+        grace_seconds = self._tools.timings.stop_grace_seconds
         if self._kill_at is None:
-            grace_seconds = self._tools.timings.stop_grace_seconds
-            self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
+            # First, because a full disk may refuse the file: then the job is killed without having been asked.
             self._kill_at = time.monotonic() + grace_seconds + KILL_MARGIN_SECONDS
+            self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
         elif time.monotonic() >= self._kill_at:
             log.warning("killed: it did not stop within its grace", assignment=self.stream.assignment_id)
             self._tree.kill()
@@ -288,7 +293,8 @@ class Attempt:
         launcher = self._tree.launcher
         status = None if launcher is None else self._tools.children.exit_status(launcher.pid)
         how = "died" if status is None else f"was ended by signal {-status}" if status < 0 else f"exited with {status}"
-        return Outcome.of(Reason.LAUNCH_FAILED, f"the launcher {how} without a result, and its ranks were killed")
+        message = f"the launcher {how} without a result, and its ranks were killed"
+        return Outcome.of(Reason.LAUNCH_FAILED, message, traceback=self.folder.launcher_log_tail() or None)
 
     def _conclude(self, outcome: Outcome) -> Phase:
         """An outcome that no launcher will write."""
@@ -347,18 +353,8 @@ class Attempt:
         self._tools.retire(self.folder)
         return Phase.OVER
 
-    def _open_outflow(self) -> Outflow:
-        """Open the stream, or find it as an agent before this one left it, and start sending."""
-        assignment = self.folder.assignment()
-        assert assignment is not None, "it was written before the launcher was started"
-        with self._tools.database.series() as session:
-            streams.open_stream(
-                session,
-                assignment_id=self.stream.assignment_id,
-                job_id=self.stream.job_id,
-                attempt=self.stream.attempt_number,
-                token=self.stream.token,
-            )
+    def _start_outflow(self, assignment: AssignmentFile) -> Outflow:
+        """Start sending, from where an agent before this one stopped."""
         outflow = Outflow(
             self._tools.database,
             self._tools.blobs,

@@ -14,10 +14,13 @@ import shutil
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
 from pydantic import BaseModel, ValidationError
 
-from domain import attempt
+from domain import attempt, limits
 from domain.attempt import AssignmentFile, FenceFile, LauncherFile, ResultFile, ShippedFile, StopFile
+
+log = structlog.get_logger(__name__)
 
 File = TypeVar("File", bound=BaseModel)
 
@@ -64,21 +67,37 @@ class Folder:
         self._write(attempt.SHIPPED, ShippedFile(segment=segment, offset=offset))
 
     def assignment(self) -> AssignmentFile | None:
-        return self._read(attempt.ASSIGNMENT, AssignmentFile)
+        return self._readable(attempt.ASSIGNMENT, AssignmentFile)
 
     def stop(self) -> StopFile | None:
-        return self._read(attempt.STOP, StopFile)
+        return self._readable(attempt.STOP, StopFile)
 
     def launcher(self) -> LauncherFile | None:
-        return self._read(attempt.LAUNCHER, LauncherFile)
+        return self._readable(attempt.LAUNCHER, LauncherFile)
 
     def result(self) -> ResultFile | None:
+        """How it ended; None while it has not.
+
+        Raises
+        ------
+        DamagedFileError
+            If the file is there and does not say how.
+        """
         return self._read(attempt.RESULT, ResultFile)
 
     def was_launched(self) -> bool:
         """Whether a launcher has ever lived: it writes its own file first, and if it fails before that, it says why."""
         log = self.file(attempt.LAUNCHER_LOG)
         return self.file(attempt.LAUNCHER).exists() or (log.exists() and log.stat().st_size > 0)
+
+    def launcher_log_tail(self) -> str:
+        """The end of what the launcher itself has printed."""
+        log = self.file(attempt.LAUNCHER_LOG)
+        if not log.exists():
+            return ""
+        with log.open("rb") as opened:
+            opened.seek(max(0, log.stat().st_size - limits.TRACEBACK_CHARS_MAX))
+            return opened.read().decode(errors="replace")
 
     def delete(self) -> None:
         """Remove it whole, as seen by others: it is renamed first, and ``folders_in`` does not list the remains.
@@ -97,14 +116,15 @@ class Folder:
         temporary.write_text(file.model_dump_json(), encoding="utf-8")
         temporary.replace(target)
 
-    def _read(self, name: str, kind: type[File]) -> File | None:
-        """The file, or None while it is not there.
+    def _readable(self, name: str, kind: type[File]) -> File | None:
+        """The file, or None where it is missing or damaged: user code can write here, and nothing may hang on it."""
+        try:
+            return self._read(name, kind)
+        except DamagedFileError as error:
+            log.warning("a file is taken for missing", error=str(error))
+            return None
 
-        Raises
-        ------
-        DamagedFileError
-            If it is there and is not such a file.
-        """
+    def _read(self, name: str, kind: type[File]) -> File | None:
         try:
             text = self.file(name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):

@@ -6,8 +6,10 @@ Not here: what is sent and how exactly once comes about (``worker.shipping``, ``
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from domain.attempt import AssignmentFile
+from storage import streams
 from storage.blobs import BlobStore
 from storage.database import Database
 from worker.folders import Folder
@@ -17,7 +19,7 @@ from worker.shipping import LogShipper, MetricsShipper, Stream
 
 
 class Outflow:
-    """The three pumps of an attempt whose stream is open."""
+    """The three pumps of an attempt. The first that reaches the series database opens the stream there."""
 
     def __init__(
         self,
@@ -29,6 +31,9 @@ class Outflow:
         *,
         pause_seconds: float,
     ):
+        self._database = database
+        self._stream = stream
+        self._opened = False
         train = assignment.spec.train
         self._reporter = Reporter(
             database,
@@ -43,11 +48,30 @@ class Outflow:
         logs = LogShipper(database, folder, stream, self._reporter.warn)
         name = stream.assignment_id
         self._senders = [
-            Pump(f"metrics-{name}", self._metrics.step, pause_seconds=pause_seconds),
-            Pump(f"logs-{name}", logs.step, pause_seconds=pause_seconds),
+            Pump(f"metrics-{name}", self._opening(self._metrics.step), pause_seconds=pause_seconds),
+            Pump(f"logs-{name}", self._opening(logs.step), pause_seconds=pause_seconds),
         ]
         # After the others have ended, because they warn through it.
-        self._reporting = Pump(f"events-{name}", self._reporter.step, pause_seconds=pause_seconds)
+        self._reporting = Pump(f"events-{name}", self._opening(self._reporter.step), pause_seconds=pause_seconds)
+
+    def _opening(self, step: Callable[[bool], bool]) -> Callable[[bool], bool]:
+        """``step``, once the stream is open. Opening it twice finds it open, so that no lock is needed."""
+
+        def opened(last: bool) -> bool:
+            if not self._opened:
+                with self._database.series() as session:
+                    streams.open_stream(
+                        session,
+                        assignment_id=self._stream.assignment_id,
+                        job_id=self._stream.job_id,
+                        attempt=self._stream.attempt_number,
+                        token=self._stream.token,
+                    )
+                # Where it answers False the stream is another's, and every append will be refused.
+                self._opened = True
+            return step(last)
+
+        return opened
 
     @property
     def last_step(self) -> int | None:

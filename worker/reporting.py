@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
 
 from domain import attempt
 from domain.attempt import EngineEvent
+from domain.plan import BatchPlan
 from storage import attempts, checkpoints, events, streams
 from storage.blobs import BlobStore
 from storage.database import Database
 from worker.folders import Folder
-from worker.shipping import Stream
+from worker.shipping import Stream, is_poison
 from worker.tail import Line, whole_lines
 
 log = structlog.get_logger(__name__)
@@ -104,16 +104,20 @@ class Reporter:
         self._place = place
 
     def _carry_out(self, line: Line) -> None:
+        """Have an event's effect, unless it is damaged: user code can write to the spool as well."""
         try:
-            event = EngineEvent.model_validate_json(line.text)
-            _check(event)
-        except (ValidationError, KeyError, ValueError, TypeError) as error:
-            log.warning("a damaged event is left out", assignment=self._stream.assignment_id, error=repr(error))
-            return
+            self._apply(EngineEvent.model_validate_json(line.text))
+        except Exception as error:
+            if not is_poison(error):
+                raise
+            log.warning("an event is left out", assignment=self._stream.assignment_id, error=repr(error))
+
+    def _apply(self, event: EngineEvent) -> None:
         match event.kind:
             case "running":
                 self._mark_running()
             case "plan":
+                BatchPlan.model_validate(event.data)
                 with self._database.jobs() as session:
                     attempts.settle_plan(session, self._stream.assignment_id, self._stream.token, event.data)
             case "checkpoint":
@@ -156,25 +160,16 @@ class Reporter:
             )
 
     def _checkpoint(self, data: dict[str, Any]) -> None:
-        try:
-            self._publish(data)
-        except Exception as error:
-            now = time.monotonic()
-            self._failing_since = self._failing_since or now
-            if now - self._failing_since < PUBLISH_PATIENCE_SECONDS:
-                raise
-            self.final_checkpoint_lost = bool(data.get("final"))
-            self.warn(f"the checkpoint of step {data.get('step')} could not be stored: {error}")
-        self._failing_since = None
-
-    def _publish(self, data: dict[str, Any]) -> None:
         name = Path(str(data["folder"])).name
         folder = self._folder.file(attempt.CHECKPOINTS) / name
         if not (folder / attempt.MANIFEST).is_file():
-            log.info("a checkpoint is gone before it was stored", folder=str(folder))
+            # Stored before the agent that did it died, or pruned by the engine while the store was away.
+            log.info("a checkpoint is not on the node any more", folder=str(folder))
             return
         key = f"jobs/{self._stream.job_id}/{self._stream.attempt_number}/{name}"
-        self._blobs.put_tree(folder, key)
+        if not self._store(folder, key):
+            self.final_checkpoint_lost = bool(data["final"])
+            return
         with self._database.jobs() as session:
             published = checkpoints.publish(
                 session,
@@ -195,9 +190,17 @@ class Reporter:
         for location in dropped:
             self._blobs.delete_tree(location)
 
-
-def _check(event: EngineEvent) -> None:
-    """Raise if an event that has effects lacks what they need: user code can write to the spool as well."""
-    if event.kind == "checkpoint":
-        str(event.data["folder"]), int(event.data["step"]), int(event.data["bytes"]), str(event.data["sha256"])
-        bool(event.data["final"])
+    def _store(self, folder: Path, key: str) -> bool:
+        """Put a checkpoint into the store; False once that has failed for too long, which its job is told."""
+        try:
+            self._blobs.put_tree(folder, key)
+        except OSError as error:
+            now = time.monotonic()
+            self._failing_since = self._failing_since or now
+            if now - self._failing_since < PUBLISH_PATIENCE_SECONDS:
+                raise
+            self.warn(f"checkpoint {folder.name} could not be stored and is given up: {error}")
+            self._failing_since = None
+            return False
+        self._failing_since = None
+        return True

@@ -88,7 +88,7 @@ class _Shipper(ABC, Generic[Place, Record]):
         except Exception as error:
             # Whether it was committed is not known: the place is read again.
             self._place = None
-            if _is_the_batchs_own(error):
+            if is_poison(error):
                 tries = self._poisoned[1] if self._poisoned and self._poisoned[0] == batch.before else 0
                 self._poisoned = (batch.before, tries + 1)
             raise
@@ -233,8 +233,8 @@ def _log_record(line: Line) -> LogRecord | None:
         return None
 
 
-def _is_the_batchs_own(error: Exception) -> bool:
-    """Whether the database refused what is in the batch; otherwise it is away or full, which will pass."""
+def is_poison(error: Exception) -> bool:
+    """Whether it was what we wrote that was refused; otherwise a database is away or full, which will pass."""
     if isinstance(error, LockstepError):
         return error.code is ErrorCode.INVALID
-    return isinstance(error, ValueError | TypeError | ArithmeticError | IntegrityError)
+    return isinstance(error, ValueError | TypeError | LookupError | ArithmeticError | IntegrityError)

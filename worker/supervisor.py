@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 import structlog
@@ -29,6 +30,7 @@ import structlog
 from domain.lifecycle import Intent
 from domain.timings import Timings
 from storage import attempts, nodes
+from storage.attempts import HeldAssignment
 from storage.blobs import BlobStore
 from storage.database import Database
 from storage.nodes import DeviceInfo
@@ -219,7 +221,11 @@ class Supervisor:
             if key not in answer:
                 attempt.lose()
                 continue
-            attempt.renewed(sent_at + self._timings.fence_seconds)
+            try:
+                attempt.renewed(sent_at + self._timings.fence_seconds)
+            except OSError as error:
+                # A full disk, say. Its ranks will end at the last fence that was written; the others' go on.
+                log.warning("a fence could not be written", assignment=key, error=repr(error))
             intent = answer[key]
             if intent is not None:
                 attempt.ask_to_stop(_STOP_OF[intent])
@@ -229,12 +235,19 @@ class Supervisor:
         with self._database.read_jobs() as session:
             unclaimed = attempts.unclaimed(session, name)
             held = attempts.held(session, name)
-        for assignment in held:
-            if assignment.assignment_id not in self._attempts:
-                log.info("adopting", assignment=assignment.assignment_id, state=assignment.state.value)
-                self._take(Attempt.adopt(self._tools, self._folder(assignment.assignment_id), assignment))
+        unknown = [assignment for assignment in held if assignment.assignment_id not in self._attempts]
+        for assignment in unknown:
+            # Each for itself: what is wrong with one must not keep the others from being adopted.
+            self._guarded("adopt", partial(self._adopt, assignment))
+        if unknown:
+            # Nobody renewed them while no agent ran: their fence may be too near to wait for the next heartbeat.
+            self._renew()
         for assignment_id in unclaimed:
             self._claim(assignment_id)
+
+    def _adopt(self, held: HeldAssignment) -> None:
+        log.info("adopting", assignment=held.assignment_id, state=held.state.value)
+        self._take(Attempt.adopt(self._tools, self._folder(held.assignment_id), held))
 
     def _claim(self, assignment_id: str) -> None:
         if assignment_id in self._attempts:

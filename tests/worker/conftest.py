@@ -10,7 +10,7 @@ import pytest
 from storage.database import Database
 from storage.migrate import upgrade
 from tests.databases import Urls
-from tests.worker.node import Node
+from tests.worker.node import SLOW, Node
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -48,3 +48,23 @@ def own_node(tmp_path: Path, sqlite_urls: Urls) -> Iterator[Node]:
     yield made
     made.close()
     database.close()
+
+
+@pytest.fixture(scope="module")
+def _restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    folder = tmp_path_factory.mktemp("restarted")
+    urls = (f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
+    upgrade(*urls)
+    database = Database(*urls)
+    made = Node(folder, database, urls, f"redis+socket://{folder}/no-broker.sock", scale=SLOW)
+    yield made
+    made.close()
+    database.close()
+
+
+@pytest.fixture
+def mortal(_restarted: Node) -> Node:
+    """A node whose agent may be killed and started again; a test finds it running, and slow enough for that."""
+    if not _restarted.runs:
+        _restarted.start()
+    return _restarted

@@ -25,6 +25,8 @@ FAKE_LAUNCHER = [sys.executable, str(HERE / "fake_launcher.py")]
 NAME = "node-under-test"
 SCALE = 0.1
 """Heartbeat 0.5 s, fence 5 s, lease 6 s, grace 0.5 s."""
+SLOW = 0.3
+"""Fence 15 s: an agent is killed and started again within it, also on a busy machine."""
 T = TypeVar("T")
 
 
@@ -49,7 +51,9 @@ class Node:
 
     name = NAME
 
-    def __init__(self, folder: Path, database: Database, urls: tuple[str, str], broker_url: str):
+    def __init__(
+        self, folder: Path, database: Database, urls: tuple[str, str], broker_url: str, *, scale: float = SCALE
+    ):
         self.dir = folder / "node"
         self.store = folder / "store"
         self.log = folder / "agent.log"
@@ -57,17 +61,18 @@ class Node:
         self.urls = urls
         self.broker_url = broker_url
         self.agent: subprocess.Popen[bytes] | None = None
-        self.timings = Timings().scaled(SCALE)
+        self.timings = Timings().scaled(scale)
+        self._scale = scale
 
-    def start(self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float = SCALE, **settings: str) -> None:
+    def start(self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float | None = None, **settings: str) -> None:
         """Start an agent and wait until the node is registered by it."""
-        before = self._registrations()
+        before = self.said("registered")
         self.agent = self.spawn(launcher=launcher, scale=scale, **settings)
-        until(lambda: self._registrations() > before or self._died(), what="the node registers")
+        until(lambda: self.said("registered") > before or self._died(), what="the node registers")
         assert self.agent.poll() is None, self.log.read_text()
 
     def spawn(
-        self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float = SCALE, **settings: str
+        self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float | None = None, **settings: str
     ) -> subprocess.Popen[bytes]:
         """Start an agent."""
         environment = {
@@ -79,7 +84,7 @@ class Node:
             "LOCKSTEP_NODE_NAME": NAME,
             "LOCKSTEP_NODE_DIR": str(self.dir),
             "LOCKSTEP_CPU_SLOTS": "4",
-            "LOCKSTEP_TIMINGS_SCALE": str(scale),
+            "LOCKSTEP_TIMINGS_SCALE": str(scale or self._scale),
             **settings,
         }
         with self.log.open("ab") as log:
@@ -92,11 +97,16 @@ class Node:
                 stderr=log,
             )
 
+    @property
+    def runs(self) -> bool:
+        return self.agent is not None and self.agent.poll() is None
+
+    def said(self, what: str) -> int:
+        """How often the agents of this node have logged it."""
+        return self.log.read_text().count(what) if self.log.exists() else 0
+
     def _died(self) -> bool:
         return self.agent is not None and self.agent.poll() is not None
-
-    def _registrations(self) -> int:
-        return self.log.read_text().count("registered") if self.log.exists() else 0
 
     def kill(self) -> None:
         """SIGKILL the agent alone."""
@@ -112,7 +122,7 @@ class Node:
 
     def close(self) -> None:
         """End the agent and everything that it started."""
-        if self.agent is not None and self.agent.poll() is None:
+        if self.runs:
             self.kill()
         for path in self.dir.iterdir() if self.dir.is_dir() else ():
             until(lambda path=path: self._end_all(path))

@@ -1,0 +1,127 @@
+"""The agent with ``engine.launcher``: script jobs through torch elastic. What the fake launcher cannot vouch for."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from domain.reading import read_spec
+from storage import jobs
+from storage.database import Database
+from storage.migrate import upgrade
+from tests.worker.node import Node, alive, until
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1], "w").write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+print("rank", os.environ["RANK"], flush=True)
+time.sleep(600)
+"""
+COUNT = """
+import json, os, sys, time
+rank = int(os.environ["RANK"])
+turn = 0
+while not os.path.exists(sys.argv[1]):
+    print(f"{rank} {turn}", flush=True)
+    if rank == 0:
+        with open(os.environ["LOCKSTEP_METRICS"], "a") as file:
+            file.write(json.dumps({"step": turn + 1, "loss": turn}) + "\\n")
+    turn += 1
+    time.sleep(0.01)
+print(f"{rank} last", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    folder = tmp_path_factory.mktemp("node")
+    urls = (f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
+    upgrade(*urls)
+    database = Database(*urls)
+    made = Node(folder, database, urls, f"redis+socket://{folder}/no-broker.sock", scale=1.0)
+    made.start(launcher=[])
+    yield made
+    made.close()
+    database.close()
+
+
+def _submit(node: Node, command: list[str], code: Path, *, ranks: int = 1, **spec: object) -> str:
+    document = {
+        "name": "test",
+        "kind": "script",
+        "script": {"command": command},
+        "resources": {"gpus": ranks},
+        "code": {"path": str(code)},
+        **spec,
+    }
+    with node.database.jobs() as session:
+        job, _ = jobs.create(session, document=document, spec=read_spec(document), plan=None, actor="test")
+        job_id = job.id
+    node.place(job_id, devices=ranks)
+    return job_id
+
+
+def test_the_exit_code_of_a_program_decides(node: Node, tmp_path: Path) -> None:
+    well = _submit(node, ["true"], tmp_path)
+    badly = _submit(node, ["sh", "-c", "exit 3"], tmp_path)
+    node.wait(well, "succeeded", seconds=40)
+    outcome = node.wait(badly, "failed", seconds=40).outcome
+    assert (outcome["reason"], outcome["exit_code"], outcome["rank"]) == ("user_error", 3, 0)
+
+
+def test_nothing_of_a_cancelled_job_lives_10_s_after_the_agent_has_read_of_it(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    job_id = _submit(node, ["stubborn.py", str(tmp_path / "pid")], tmp_path, ranks=2)
+    pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), 40))
+    node.wait(job_id, "running")
+    node.cancel(job_id)
+    until(lambda: node.said("asked to stop"), 6, "the next heartbeat reads it; there is no broker here")
+    until(lambda: not alive(pid), 10)
+    node.wait(job_id, "cancelled")
+    assert {"rank 0", "rank 1"} <= {line.text for line in node.logs(job_id)}
+
+
+def test_a_killed_agent_loses_and_doubles_no_line_of_any_rank(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "count.py").write_text(COUNT)
+    job_id = _submit(node, ["count.py", str(tmp_path / "enough")], tmp_path, ranks=2)
+    until(lambda: len(node.logs(job_id)) > 20, 40)
+    node.kill()
+    node.start(launcher=[])
+    until(lambda: node.said("adopting") > 0, 5)
+    (tmp_path / "enough").touch()
+    node.wait(job_id, "succeeded", seconds=40)
+    lines = [line for line in node.logs(job_id) if line.rank >= 0]
+    for rank in (0, 1):
+        texts = [line.text for line in lines if line.rank == rank]
+        assert texts == [*(f"{rank} {turn}" for turn in range(len(texts) - 1)), f"{rank} last"]
+    loss = node.series(job_id)["loss"]
+    assert loss.step == list(range(1, len([line for line in lines if line.rank == 0])))
+
+
+def test_ranks_of_a_killed_launcher_are_gone_within_5_s_and_the_job_is_tried_again(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "count.py").write_text(COUNT)
+    job_id = _submit(node, ["count.py", str(tmp_path / "never")], tmp_path, ranks=2)
+    ranks = until(lambda: _ranks(node, job_id), 40)
+    node.wait(job_id, "running")
+    os.kill(ranks["launcher"], signal.SIGKILL)
+    node.wait(job_id, "queued", seconds=2.5)
+    until(lambda: not any(map(alive, ranks["ranks"])), 2.5)
+
+
+def _ranks(node: Node, job_id: str) -> dict | None:
+    folder = node.folder(job_id)
+    if not (folder / "ranks.json").exists():
+        return None
+    ranks = [one["pid"] for one in json.loads((folder / "ranks.json").read_text())["ranks"]]
+    return {"launcher": json.loads((folder / "launcher.json").read_text())["pid"], "ranks": ranks}

@@ -1,0 +1,131 @@
+"""What the engine's events do, when something is in their way. Real databases; no agent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from domain.reading import read_spec
+from storage import attempts, checkpoints, events, jobs, nodes, streams
+from storage.blobs import BlobStore
+from storage.database import Database
+from worker import reporting
+from worker.folders import Folder
+from worker.reporting import Reporter
+from worker.shipping import Stream
+
+
+class FullStore(BlobStore):
+    """A store whose disk is full."""
+
+    def put_tree(self, folder: Path, key: str) -> None:
+        raise OSError(28, "No space left on device")
+
+
+@pytest.fixture
+def stream(database: Database) -> Stream:
+    """A claimed attempt with an open stream."""
+    document = {"name": "test", "kind": "script", "script": {"command": ["true"]}}
+    with database.jobs() as session:
+        nodes.register(session, "n", [nodes.DeviceInfo(0, "cpu", "cpu")], version="1", boot_id="b")
+        job, _ = jobs.create(session, document=document, spec=read_spec(document), plan=None, actor="test")
+        placed = attempts.place(session, job.id, (("n", (0,)),), lease_seconds=60)
+        assert placed is not None
+        claim = attempts.claim(session, placed.assignments[0].assignment_id, "n", lease_seconds=60, rendezvous_port=1)
+        assert claim is not None
+    found = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
+    with database.series() as session:
+        streams.open_stream(session, assignment_id=found[0], job_id=found[1], attempt=found[2], token=found[3])
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path, stream: Stream) -> Folder:
+    made = Folder(tmp_path / stream.assignment_id)
+    made.create()
+    return made
+
+
+def _reporter(database: Database, blobs: BlobStore, folder: Folder, stream: Stream) -> Reporter:
+    return Reporter(database, blobs, folder, stream, node_name="n", is_script=False, keep_last=3)
+
+
+def _say(to: Folder, kind: str, /, **data: object) -> None:
+    with to.file("spool/events.jsonl").open("a") as file:
+        file.write(json.dumps({"kind": kind, "time": 1.0, "data": data}) + "\n")
+
+
+def _save(folder: Folder, step: int, *, final: bool = False) -> None:
+    target = folder.file("checkpoints") / f"step-{step:08d}"
+    target.mkdir()
+    (target / "manifest.json").write_text("{}")
+    _say(folder, "checkpoint", step=step, folder=target.name, bytes=2, sha256="0" * 64, final=final)
+
+
+def _steps(database: Database, stream: Stream) -> list[int]:
+    with database.read_jobs() as session:
+        return [row.step for row in checkpoints.of_job(session, stream.job_id)]
+
+
+def _messages(database: Database, stream: Stream) -> list[str]:
+    with database.read_jobs() as session:
+        return [row.message for row in events.page(session, stream.job_id, limit=100)]
+
+
+def test_events_carried_out_twice_publish_a_checkpoint_once(
+    database: Database, folder: Folder, stream: Stream, tmp_path: Path
+) -> None:
+    blobs = BlobStore(str(tmp_path / "store"))
+    _save(folder, 5)
+    _reporter(database, blobs, folder, stream).step(False)
+    with database.series() as session:
+        # As if the agent had died before it noted the event as done.
+        row = session.get(streams.StreamRow, stream.assignment_id)
+        assert row is not None
+        row.events_offset = 0
+    _reporter(database, blobs, folder, stream).step(False)
+    assert _steps(database, stream) == [5]
+
+
+def test_a_store_that_refuses_for_too_long_loses_that_checkpoint_and_nothing_else(
+    database: Database, folder: Folder, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporter = _reporter(database, FullStore(str(tmp_path / "store")), folder, stream)
+    _save(folder, 5, final=True)
+    with pytest.raises(OSError, match="No space left"):
+        reporter.step(False)
+    assert not reporter.final_checkpoint_lost
+    monkeypatch.setattr(reporting, "PUBLISH_PATIENCE_SECONDS", 0.0)
+    _say(folder, "warning", message="after it")
+    while reporter.step(True):
+        pass
+    assert reporter.final_checkpoint_lost
+    assert _steps(database, stream) == []
+    messages = _messages(database, stream)
+    assert "after it" in messages
+    assert any("checkpoint step-00000005 could not be stored" in message for message in messages)
+
+
+def test_damaged_events_are_passed_over(database: Database, folder: Folder, stream: Stream, tmp_path: Path) -> None:
+    _say(folder, "checkpoint", step="many")
+    _say(folder, "checkpoint", step=1, folder="../../etc", bytes=1, sha256="x", final=False)
+    _say(folder, "plan", batch_size=-1)
+    with folder.file("spool/events.jsonl").open("a") as file:
+        file.write("not json\n")
+    _say(folder, "warning", message="still read")
+    reporter = _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream)
+    while reporter.step(True):
+        pass
+    assert "still read" in _messages(database, stream)
+    assert _steps(database, stream) == []
+
+
+def test_an_attempt_that_lost_its_lease_publishes_no_checkpoint(
+    database: Database, folder: Folder, stream: Stream, tmp_path: Path
+) -> None:
+    _save(folder, 5)
+    stale = stream._replace(token="stale")
+    _reporter(database, BlobStore(str(tmp_path / "store")), folder, stale).step(False)
+    assert _steps(database, stream) == []

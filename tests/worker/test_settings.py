@@ -1,0 +1,101 @@
+"""Settings, the inventory, and folders that are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pynvml
+import pytest
+from pydantic import ValidationError
+
+from worker import inventory
+from worker.folders import Folder, folders_in, retire
+from worker.settings import Settings, node_name_of
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in {
+        "DATABASE_URL": f"sqlite:///{tmp_path}/jobs.db",
+        "BROKER_URL": f"redis+socket://{tmp_path}/b.sock",
+        "STORE": str(tmp_path / "store"),
+        "NODE_DIR": str(tmp_path / "node"),
+    }.items():
+        monkeypatch.setenv(f"LOCKSTEP_{name}", value)
+
+
+def test_a_hosts_name_becomes_a_nodes_name() -> None:
+    assert node_name_of("GPU Box_7.example.org.") == "gpu-box_7.example.org"
+    assert node_name_of("***") == "node"
+
+
+def test_a_name_that_is_none_is_refused_with_one_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_NODE_NAME", "GPU 7")
+    with pytest.raises(ValidationError, match="for example 'gpu-7'"):
+        Settings()
+
+
+def test_a_relative_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_NODE_DIR", "node")
+    with pytest.raises(ValidationError, match="an absolute one is expected"):
+        Settings()
+
+
+def test_waits_are_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_TIMINGS_SCALE", "0.1")
+    assert Settings().timings.heartbeat_seconds == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("cores", "slots"), [(1, 2), (16, 16)])
+def test_a_node_without_gpus_offers_its_cores_as_slots(monkeypatch: pytest.MonkeyPatch, cores: int, slots: int) -> None:
+    monkeypatch.setattr(inventory, "gpus", list)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    found = inventory.devices(None)
+    assert [(device.index, device.kind, device.type) for device in found] == [(i, "cpu", "cpu") for i in range(slots)]
+
+
+def test_the_number_of_slots_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "gpus", list)
+    assert len(inventory.devices(5)) == 5
+    assert inventory.devices(0) == []
+
+
+def test_gpus_are_described_as_nvml_numbers_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Memory:
+        total = 80 * 2**30
+
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda handle: b"NVIDIA H200" if handle else "NVIDIA A100")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lambda _handle: Memory)
+    found = inventory.devices(cpu_slots=7)
+    assert [(device.index, device.kind, device.type) for device in found] == [
+        (0, "cuda", "NVIDIA A100"),
+        (1, "cuda", "NVIDIA H200"),
+    ]
+    assert found[0].memory_bytes == 80 * 2**30
+
+
+def test_folders_of_ended_attempts_are_deleted_or_the_newest_are_kept(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        Folder(tmp_path / name).create()
+    retire(Folder(tmp_path / "a"), keep=0)
+    assert {path.name for path in tmp_path.iterdir()} == {"b", "c"}
+    for name in ("b", "c"):
+        retire(Folder(tmp_path / name), keep=1)
+    assert {path.name for path in tmp_path.iterdir()} == {".kept-c"}
+    assert folders_in(tmp_path) == []
+
+
+def test_deleting_a_folder_does_not_follow_the_link_to_a_jobs_code(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "train.py").write_text("1")
+    folder = Folder(tmp_path / "attempt")
+    folder.create()
+    folder.file("code").symlink_to(mine)
+    folder.delete()
+    assert not folder.exists()
+    assert (mine / "train.py").exists()

@@ -1,0 +1,180 @@
+"""Each line exactly once, whatever fails in between. Real databases of both kinds; no agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+
+from domain.attempt import LogRecord, segment_name
+from storage import logs, series, streams
+from storage.database import Database
+from worker.folders import Folder
+from worker.shipping import POISON_TRIES, LogShipper, MetricsShipper, Stream
+
+STREAM = Stream(assignment_id="assignment-1", job_id="job-1", attempt_number=1, token="token-1")
+
+
+class Faulty(Database):
+    """A database whose next series transactions fail, before or after their commit."""
+
+    def __init__(self, real: Database):
+        self._real = real
+        self.before: list[Exception] = []
+        self.after: list[Exception] = []
+
+    @contextmanager
+    def series(self) -> Iterator[Session]:
+        if self.before:
+            raise self.before.pop()
+        with self._real.series() as session:
+            yield session
+        if self.after:
+            raise self.after.pop()
+
+    def read_series(self):
+        return self._real.read_series()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    made = Folder(tmp_path / STREAM.assignment_id)
+    made.create()
+    return made
+
+
+@pytest.fixture
+def faulty(database: Database) -> Faulty:
+    with database.series() as session:
+        assert streams.open_stream(session, assignment_id="assignment-1", job_id="job-1", attempt=1, token="token-1")
+    return Faulty(database)
+
+
+def _write_metrics(folder: Folder, steps: range) -> None:
+    with folder.file("spool/metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps({"step": step, "loss": step / 2}) + "\n" for step in steps)
+
+
+def _write_logs(folder: Folder, segment: int, texts: list[str]) -> None:
+    with (folder.file("logs") / segment_name(segment)).open("a") as file:
+        file.writelines(
+            LogRecord(time=1.0, rank=0, stream="stdout", text=text).model_dump_json() + "\n" for text in texts
+        )
+
+
+def _steps(database: Database) -> list[int]:
+    with database.read_series() as session:
+        return [step for view in series.read(session, "job-1") for step in view.step]
+
+
+def _texts(database: Database) -> list[str]:
+    with database.read_series() as session:
+        return [line.text for line in logs.page(session, "job-1", limit=1000)[0]]
+
+
+def _run(shipper: MetricsShipper | LogShipper, *, last: bool = True) -> None:
+    """Steps until nothing moves, as a pump does it."""
+    for _ in range(100):
+        try:
+            if not shipper.step(last):
+                return
+        except Exception:  # noqa: BLE001 - the pump logs it and goes on
+            continue
+    raise AssertionError("it never came to its end")
+
+
+def _ignore(_message: str) -> None: ...
+
+
+def test_a_commit_whose_answer_was_lost_doubles_nothing(faulty: Faulty, folder: Folder) -> None:
+    _write_metrics(folder, range(1, 6))
+    _write_logs(folder, 0, ["a", "b"])
+    faulty.after = [ConnectionError("after the commit")] * 3
+    _run(MetricsShipper(faulty, folder, STREAM, _ignore))
+    _run(LogShipper(faulty, folder, STREAM, _ignore))
+    assert _steps(faulty) == [1, 2, 3, 4, 5]
+    assert _texts(faulty) == ["a", "b"]
+
+
+def test_a_transaction_that_failed_loses_nothing(faulty: Faulty, folder: Folder) -> None:
+    _write_metrics(folder, range(1, 4))
+    faulty.before = [ConnectionError("before the commit")] * 3
+    _run(MetricsShipper(faulty, folder, STREAM, _ignore))
+    assert _steps(faulty) == [1, 2, 3]
+
+
+def test_two_shippers_of_one_attempt_store_each_line_once(faulty: Faulty, folder: Folder) -> None:
+    first = MetricsShipper(faulty, folder, STREAM, _ignore)
+    second = MetricsShipper(faulty, folder, STREAM, _ignore)
+    for start in range(1, 41, 10):
+        _write_metrics(folder, range(start, start + 10))
+        first.step(False)
+        second.step(False)
+    _run(first)
+    _run(second)
+    assert _steps(faulty) == list(range(1, 41))
+
+
+def test_a_sealed_stream_takes_nothing_and_its_shipper_comes_to_an_end(faulty: Faulty, folder: Folder) -> None:
+    shipper = LogShipper(faulty, folder, STREAM, _ignore)
+    _write_logs(folder, 0, ["before"])
+    shipper.step(False)
+    with faulty.series() as session:
+        streams.seal(session, STREAM.assignment_id)
+    _write_logs(folder, 0, ["after"])
+    _run(shipper)
+    assert shipper.refused
+    assert _texts(faulty) == ["before"]
+
+
+def test_an_attempt_with_another_token_can_add_nothing(faulty: Faulty, folder: Folder) -> None:
+    _write_metrics(folder, range(1, 4))
+    shipper = MetricsShipper(faulty, folder, STREAM._replace(token="stale"), _ignore)
+    _run(shipper)
+    assert shipper.refused
+    assert _steps(faulty) == []
+
+
+def test_a_batch_that_the_database_refuses_is_left_out_and_named_and_the_next_arrives(
+    faulty: Faulty, folder: Folder
+) -> None:
+    warnings: list[str] = []
+    shipper = MetricsShipper(faulty, folder, STREAM, warnings.append)
+    _write_metrics(folder, range(1, 4))
+    faulty.before = [ValueError("cannot be stored")] * POISON_TRIES
+    _run(shipper)
+    _write_metrics(folder, range(4, 6))
+    _run(shipper)
+    assert _steps(faulty) == [4, 5]
+    assert warnings == ["3 records were refused by the database and are left out"]
+
+
+def test_a_database_that_is_away_is_never_taken_for_a_bad_batch(faulty: Faulty, folder: Folder) -> None:
+    _write_metrics(folder, range(1, 4))
+    faulty.before = [ConnectionError("away")] * (POISON_TRIES * 3)
+    _run(MetricsShipper(faulty, folder, STREAM, _ignore))
+    assert _steps(faulty) == [1, 2, 3]
+
+
+def test_log_segments_follow_each_other_without_a_gap(faulty: Faulty, folder: Folder) -> None:
+    shipper = LogShipper(faulty, folder, STREAM, _ignore)
+    _write_logs(folder, 0, ["0a"])
+    shipper.step(False)
+    _write_logs(folder, 0, ["0b"])
+    _write_logs(folder, 1, [])
+    _write_logs(folder, 2, ["2a"])
+    _run(shipper)
+    assert _texts(faulty) == ["0a", "0b", "2a"]
+    assert [path.name for path in folder.file("logs").glob("*.jsonl")] == [segment_name(2)]
+
+
+def test_a_log_line_that_a_killed_launcher_left_half_written_is_left_out(faulty: Faulty, folder: Folder) -> None:
+    _write_logs(folder, 0, ["whole"])
+    with (folder.file("logs") / segment_name(0)).open("a") as file:
+        file.write('{"time": 1.0, "rank": 0, "str')
+    _run(LogShipper(faulty, folder, STREAM, _ignore))
+    assert _texts(faulty) == ["whole"]
