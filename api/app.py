@@ -1,6 +1,6 @@
 """The application: routes, errors and parts put together. Opens and closes nothing.
 
-Not here: where its parts come from (``api.server``).
+Not here: where its parts come from (``api.serving``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every handler works with: put together once in ``api.app``, found again through the request.
 
-Not here: opening and closing any of it (``api.server``).
+Not here: opening and closing any of it (``api.serving``).
 """
 
 from __future__ import annotations

@@ -50,11 +50,19 @@ class Readiness:
         self._seen: tuple[float, Health] | None = None
 
     def look(self) -> Health:
-        """The state now, or as of at most ``REMEMBER_SECONDS`` ago."""
-        with self._lock:
-            if self._seen is None or self._clock() - self._seen[0] > REMEMBER_SECONDS:
-                self._seen = (self._clock(), self._look())
+        """The state now, or as of a moment ago."""
+        # Only the very first look is waited for: with the database away a look takes seconds, and everybody who waited
+        # for it would hold a thread.
+        if not self._lock.acquire(blocking=self._seen is None):
+            assert self._seen is not None
             return self._seen[1]
+        try:
+            if self._seen is None or self._clock() - self._seen[0] > REMEMBER_SECONDS:
+                health = self._look()
+                self._seen = (self._clock(), health)
+            return self._seen[1]
+        finally:
+            self._lock.release()
 
     def _look(self) -> Health:
         checks = {"broker": "ok" if self._broker_answers() else "does not answer; jobs are accepted and start later"}

@@ -1,0 +1,99 @@
+"""Serving: the token, the socket, the application; and everything closed again at the end.
+
+The address is bound before anything is served, and said only once requests are answered there, so whoever reads the log
+may connect.
+
+Not here: restarting it (``lockstep up``, or any supervisor).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+import uvicorn
+
+from api.app import create_app
+from api.auth import ensure_token
+from api.settings import Settings
+from broker.publisher import Publisher
+from domain.errors import ErrorCode, LockstepError
+from storage.blobs import BlobStore
+from storage.database import Database
+
+DRAIN_SECONDS: Final = 5
+"""Requests in progress have this long when the service is asked to stop."""
+KEEP_ALIVE_SECONDS: Final = 30
+"""Longer than any client's polling interval, so that a follower keeps its connection."""
+
+log = structlog.get_logger("api")
+
+
+def serve(settings: Settings) -> int:
+    """Serve until a signal asks to stop."""
+    with contextlib.ExitStack() as stack:
+        database = Database(settings.database_url, settings.series_url)
+        stack.callback(database.close)
+        if settings.token_file is not None:
+            ensure_token(settings.token_file, database)
+        listener = stack.enter_context(_listen(settings.host, settings.port))
+        publisher = Publisher(settings.broker_url)
+        stack.callback(publisher.close)
+        app = create_app(settings, database, BlobStore(settings.store), publisher)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        )
+        _Server(config, listener).run(sockets=[listener])
+    return 0
+
+
+class _Server(uvicorn.Server):
+    """Says where it listens once it does."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket):
+        super().__init__(config)
+        self._listener = listener
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            log.info("listening", url=url_of(self._listener))
+
+
+@contextlib.contextmanager
+def _listen(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket bound to the address, not yet listening."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from None
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            raise _cannot_listen(host, port, error) from None
+        yield listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where a client on this machine reaches it."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> LockstepError:
+    return LockstepError(
+        ErrorCode.INVALID,
+        f"cannot listen on {host} port {port}: {error.strerror}",
+        next_step="stop what listens there, or set LOCKSTEP_HOST and LOCKSTEP_PORT",
+    )
