@@ -27,7 +27,7 @@ def until(ask: Callable[[], T | None], seconds: float, what: str) -> T:
     deadline = time.monotonic() + seconds
     while not (answer := ask()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.02)
+        time.sleep(0.05)
     return answer
 
 
