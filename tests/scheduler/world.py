@@ -17,7 +17,7 @@ from storage.attempts import Claim
 from storage.clock import db_now
 from storage.database import Database
 from storage.nodes import DeviceInfo
-from storage.tables import AssignmentRow, JobRow, NodeRow, PassRow
+from storage.tables import AssignmentRow, DeviceRow, JobRow, NodeRow, PassRow
 
 
 class Bells:
@@ -102,6 +102,12 @@ class World:
             state = streams.state(session, assignment_id)
             assert state is not None
             return state.sealed
+
+    def held(self) -> list[tuple[str, int]]:
+        """(node, index) of every device that somebody holds."""
+        with self.database.read_jobs() as session:
+            statement = select(DeviceRow.node_name, DeviceRow.index).where(DeviceRow.assignment_id.is_not(None))
+            return [(name, index) for name, index in session.execute(statement)]
 
     def hear(self, *names: str) -> None:
         with self.database.jobs() as session:
