@@ -5,6 +5,7 @@ Not here: any import of the service's code. These tests see what a user sees: HT
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -161,23 +162,24 @@ class Service:
         """The running process of one of the service's programs."""
 
         def ask() -> psutil.Process | None:
-            for process in psutil.process_iter(["cmdline", "environ"]):
-                try:
-                    line = process.info["cmdline"] or []
-                    environment = process.info["environ"] or {}
-                    if environment.get("LOCKSTEP_HOME") == str(self.home) and self._is(name, line):
+            for process in psutil.process_iter(["cmdline"]):
+                line = process.info["cmdline"] or []
+                with contextlib.suppress(psutil.Error):
+                    if self._is(name, line) and (name == "broker" or self._is_ours(process)):
                         return process
-                except psutil.Error:
-                    continue
             return None
 
         return until(ask, 30, f"process of {name}")
 
-    @staticmethod
-    def _is(name: str, line: list[str]) -> bool:
+    def _is(self, name: str, line: list[str]) -> bool:
         if name == "broker":
-            return any(word.endswith(("valkey-server", "redis-server")) or "valkey-server" in word for word in line[:1])
+            # The server writes its own title over its command line, and over its environment.
+            title = " ".join(line)
+            return ("valkey-server" in title or "redis-server" in title) and f"{self.home}/broker/" in title
         return line[1:3] == ["-m", name]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        return process.environ().get("LOCKSTEP_HOME") == str(self.home)
 
     def folders(self, job_id: str) -> list[Path]:
         """The folders of a job's attempts on its node, oldest first."""
