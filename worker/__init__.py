@@ -5,7 +5,8 @@ One attempt on this node lives in three places that survive each other: rows in 
 from these three, so that killing it at any moment costs nothing but the wait for its restart.
 
 ``service`` (Celery around it) → ``supervisor`` (claims, heartbeats, adopts) → ``assignment`` (one attempt from claim to
-release) → ``code``, ``launching``, ``shipping``, ``reporting``, ``sweeping`` → ``folders``, ``identity``, ``tail``.
+release) → ``preparing`` (``code``), ``launching``, ``outflow`` (``shipping``, ``reporting``, each in a ``pump``),
+``sweeping`` → ``folders``, ``identity``, ``tail``.
 
 Not here: what the ranks run (``engine``, started as a process and never imported), and who gets which device
 (``scheduler``).
