@@ -193,8 +193,7 @@ def _follow(folder: tuple[str, ...], member: tarfile.TarInfo, symbolic: set[tupl
 
 
 def _reader(plain: gzip.GzipFile) -> IO[bytes]:
-    # tarfile uses no more of a file than these three methods.
-    return _Counted(plain)  # type: ignore[return-value]
+    return _Counted(plain)  # type: ignore[return-value]  # tarfile uses no more of a file than its three methods
 
 
 class _Counted:

@@ -32,10 +32,10 @@ def main(arguments: Sequence[str]) -> int:
     except ValidationError as error:
         for line in error.errors():
             name = "_".join(["LOCKSTEP", *(str(part).upper() for part in line["loc"])]) if line["loc"] else "settings"
-            print(f"api: {name}: {line['msg'].removeprefix('Value error, ')}", file=sys.stderr)  # noqa: T201
+            print(f"api: {name}: {line['msg'].removeprefix('Value error, ')}", file=sys.stderr)  # noqa: T201 -- before there is a log
         return 2
     except LockstepError as error:
-        print(f"api: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201
+        print(f"api: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201 -- before there is a log
         return 2
 
 
@@ -47,7 +47,7 @@ def _migrate(settings: Settings) -> int:
         behind = ["jobs", "series"]  # SQLite without its folder; anything else ends the upgrade, too
     migrate.upgrade(*urls)
     for which in ("jobs", "series"):
-        print(f"{which}: {'brought to this version' if which in behind else 'already up to date'}")  # noqa: T201
+        print(f"{which}: {'brought to this version' if which in behind else 'already up to date'}")  # noqa: T201 -- a command's answer
     return 0
 
 

@@ -88,9 +88,7 @@ RULES: Final[dict[Reason, _Rule]] = {
         _RETRY, False, "failed", "The job goes on from its checkpoint when the service is up again."
     ),
     Reason.PREEMPTED: _Rule(_RETRY, False, "failed", "The job goes on from its checkpoint when devices are free."),
-    Reason.USER_ERROR: _Rule(
-        _NEVER, True, "failed", "Read the traceback; run it on your machine with python -m engine FILE."
-    ),
+    Reason.USER_ERROR: _Rule(_NEVER, True, "failed", "Read the traceback, mend the code, and submit again."),
     Reason.BAD_SPEC: _Rule(_NEVER, True, "failed", "Correct the spec and submit again."),
     Reason.CODE_UNAVAILABLE: _Rule(
         _RETRY, True, "failed", "Check that the node reaches the store, then submit again with --code."

@@ -23,6 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -175,7 +176,7 @@ class _Pass:
         with self.database.read_jobs() as session:
             overdue = attempts.overdue(session)
         for job_id in overdue:
-            if not self.attempt("timeout", job_id, lambda job_id=job_id: self._stop(job_id)):  # type: ignore[misc]
+            if not self.attempt("timeout", job_id, partial(self._stop, job_id)):
                 return
 
     def _stop(self, job_id: str) -> None:
@@ -222,7 +223,7 @@ class _Pass:
         for decision in decisions:
             if not isinstance(decision, Placed):
                 waiting[decision.job_id] = (decision.position, decision.reason)
-            elif not self.attempt("place", decision.job_id, lambda placed=decision: self._place(placed)):  # type: ignore[misc]
+            elif not self.attempt("place", decision.job_id, partial(self._place, decision)):
                 break
         for job_id in closing:
             waiting[job_id] = (len(waiting) + 1, UNSEALED)
