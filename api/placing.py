@@ -43,7 +43,7 @@ def plan(database: Database, uploads: Uploads, document: object, *, lease_second
     errors = (*check_capacity(spec, largest), *code_errors)
     if errors:
         raise invalid(errors)
-    requests = [_request_of(job) for job in queue] + [_request_of_spec(spec, created_at=at)]
+    requests = [job.request() for job in queue] + [_request_of(spec, created_at=at)]
     decisions = place(requests, cluster, now=at)
     mine = next(decision for decision in decisions if decision.job_id == _THIS)
     batch = plan_of(spec)
@@ -57,20 +57,7 @@ def plan(database: Database, uploads: Uploads, document: object, *, lease_second
     )
 
 
-def _request_of(job: scheduling.QueuedJob) -> Request:
-    return Request(
-        job_id=job.id,
-        priority=job.priority,
-        created_at=job.created_at,
-        devices=job.devices,
-        nodes=nodes_asked(job.node_count),
-        device_type=job.device_type,
-        avoid=frozenset(job.avoid_nodes),
-        not_before=job.not_before,
-    )
-
-
-def _request_of_spec(spec: JobSpec, *, created_at: float) -> Request:
+def _request_of(spec: JobSpec, *, created_at: float) -> Request:
     return Request(
         job_id=_THIS,
         priority=spec.priority,

@@ -1,7 +1,7 @@
 """The life of a job, as one table.
 
 Every state a job can be in, and every step it may take, is written in this file and nowhere else. Code that changes a
-job's state names the step it wants; ``storage.jobs.advance`` applies it with an ``UPDATE ... WHERE state IN sources``,
+job's state names the step it wants; ``storage.steps.take`` applies it with an ``UPDATE ... WHERE state IN sources``,
 so that of two writers racing for one job exactly one wins and the other is told.
 
 Invariants, each with a test in ``tests/domain/test_lifecycle.py``: a terminal state has no way out; every state can be

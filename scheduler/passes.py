@@ -31,7 +31,7 @@ import structlog
 from broker.messages import Message, StartAssignment, StopAssignment
 from domain.errors import ErrorCode, LockstepError
 from domain.lifecycle import AssignmentState, Intent
-from domain.placement import Placed, Request, nodes_asked, place
+from domain.placement import Placed, place
 from domain.timings import Timings
 from storage import attempts, jobs, passes, scheduling, streams
 from storage.clock import now
@@ -217,7 +217,7 @@ class _Pass:
             nodes = scheduling.cluster(session, lease_seconds=self.timings.lease_seconds)
             at = now(session)
         closing = [job.id for job in queue.values() if _may_write_still(job, unsealed)]
-        requests = [_request(job) for job in queue.values() if job.id not in set(closing)]
+        requests = [job.request() for job in queue.values() if job.id not in set(closing)]
         decisions = place(requests, nodes, now=at)
         waiting = {}
         for decision in decisions:
@@ -293,19 +293,6 @@ class _Pass:
     def _note(self, kind: str, which: str, error: Exception) -> None:
         self.report.failed.append(f"{kind} {which}".strip())
         log.error("left out of this pass", what=kind, which=which, exc_info=error)
-
-
-def _request(job: QueuedJob) -> Request:
-    return Request(
-        job_id=job.id,
-        priority=job.priority,
-        created_at=job.created_at,
-        devices=job.devices,
-        nodes=nodes_asked(job.node_count),
-        device_type=job.device_type,
-        avoid=frozenset(job.avoid_nodes),
-        not_before=job.not_before,
-    )
 
 
 def _may_write_still(job: QueuedJob, unsealed: set[str] | None) -> bool:

@@ -1,6 +1,7 @@
-"""Jobs: written once when submitted, found again by what a person types, and moved by named steps.
+"""Jobs: written once when submitted, found again by what a person types, cancelled.
 
-Not here: attempts at them (``storage.attempts``), and which job goes next (``domain.placement``).
+Not here: the steps of their life (``storage.steps``), attempts at them (``storage.attempts``), and which job goes next
+(``domain.placement``).
 """
 
 from __future__ import annotations
@@ -215,11 +216,6 @@ def queued(session: Session) -> list[JobRow]:
     """Every queued job, in the order in which they go: larger priority first, then older."""
     statement = select(JobRow).where(JobRow.state == JobState.QUEUED).order_by(JobRow.priority.desc(), JobRow.id)
     return list(session.scalars(statement))
-
-
-def advance(session: Session, job_id: str, step: str, *, attempt: int | None, reason: str, actor: str) -> bool:
-    """Take one step of the job's life; False when somebody else was first (see ``storage.steps.take``)."""
-    return steps.take(session, job_id, step, attempt=attempt, reason=reason, actor=actor)
 
 
 def cancel(session: Session, job_id: str, actor: str) -> JobRow:

@@ -17,7 +17,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from domain.lifecycle import AssignmentState, JobState
-from domain.placement import Node
+from domain.placement import Node, Request, nodes_asked
 from storage.clock import db_now
 from storage.dialects import changed
 from storage.endings import LIVE
@@ -39,6 +39,19 @@ class QueuedJob(NamedTuple):
     attempt_count: int
     wait_position: int | None
     wait_reason: str | None
+
+    def request(self) -> Request:
+        """What the placement is asked for this job."""
+        return Request(
+            job_id=self.id,
+            priority=self.priority,
+            created_at=self.created_at,
+            devices=self.devices,
+            nodes=nodes_asked(self.node_count),
+            device_type=self.device_type,
+            avoid=frozenset(self.avoid_nodes),
+            not_before=self.not_before,
+        )
 
 
 def queue(session: Session) -> list[QueuedJob]:

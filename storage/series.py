@@ -198,12 +198,6 @@ def _note_progress(session: Session, stream: streams.Advanced, records: Sequence
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def names(session: Session, job_id: str) -> list[str]:
-    """Names of a job's series, in alphabetical order."""
-    statement = select(SeriesLatestRow.name).where(SeriesLatestRow.job_id == job_id).order_by(SeriesLatestRow.name)
-    return list(session.scalars(statement))
-
-
 def latest(session: Session, job_ids: Iterable[str]) -> dict[str, dict[str, float | str]]:
     """The newest value of each series of each job, as JSON carries it."""
     found: dict[str, dict[str, float | str]] = {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel
 
-from domain.lifecycle import Intent, JobState
+from domain.lifecycle import Intent
 from domain.views import JobView
 
 if TYPE_CHECKING:
@@ -172,12 +172,6 @@ def took(job: JobView, now: datetime) -> float | None:
     if job.started_at is None:
         return None
     return ((job.finished_at or now) - job.started_at).total_seconds()
-
-
-def is_terminal_state(state: JobState) -> bool:
-    from domain.lifecycle import TERMINAL
-
-    return state in TERMINAL
 
 
 def harmless(text: str) -> str:

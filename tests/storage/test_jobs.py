@@ -10,7 +10,7 @@ from domain.lifecycle import STEPS, TERMINAL, Intent, JobState
 from domain.outcomes import Reason
 from domain.plan import plan_of
 from domain.spec import JobSpec
-from storage import events, jobs
+from storage import events, jobs, steps
 from storage.database import Database
 from storage.tables import JobRow
 from tests.storage import scenes
@@ -135,7 +135,7 @@ def test_every_step_is_taken_from_its_sources_alone(database: Database) -> None:
                 before = jobs.get(session, job_id)
                 assert before is not None
                 version, told = before.version, len(events.page(session, job_id, limit=500))
-                taken = jobs.advance(session, job_id, name, attempt=None, reason="a test", actor="ada")
+                taken = steps.take(session, job_id, name, attempt=None, reason="a test", actor="ada")
                 after = jobs.get(session, job_id)
                 assert after is not None
                 assert taken == (source in step.sources)
@@ -148,7 +148,7 @@ def test_every_step_is_taken_from_its_sources_alone(database: Database) -> None:
 def test_a_step_of_an_attempt_that_is_not_the_newest_is_refused(database: Database) -> None:
     claimed = scenes.run(database)
     with database.jobs() as session:
-        assert not jobs.advance(session, claimed.job_id, "fail", attempt=2, reason="late", actor="ada")
+        assert not steps.take(session, claimed.job_id, "fail", attempt=2, reason="late", actor="ada")
     assert scenes.state_of(database, claimed.job_id) is JobState.RUNNING
 
 

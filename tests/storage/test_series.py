@@ -267,7 +267,6 @@ def test_newest_values_and_progress_follow_the_newest_attempt(shipper: Shipper) 
     with shipper.database.read_series() as session:
         first = series.progress(session, [job_id, "unknown"])
         assert series.latest(session, [job_id, "unknown"]) == {job_id: {"eval/loss": 2.0, "train/loss": "NaN"}}
-        assert series.names(session, job_id) == ["eval/loss", "train/loss"]
     assert list(first) == [job_id]
     row = first[job_id]
     assert (row.seq, row.attempt, row.step, row.time, row.first_step, row.first_time) == (1, 1, 6, 60.0, 5, 50.0)
