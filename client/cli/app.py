@@ -42,8 +42,11 @@ Exit codes: 0 ok, 1 the job failed or the request was refused, 2 usage, 3 not fo
 The server is found by --url, LOCKSTEP_URL, lockstep.toml, the user's config, or `lockstep up` on this machine."""
 
 
-def make_app() -> App:
-    """The command line, with every command loaded only when it is called."""
+def make_app(called: str = "") -> App:
+    """The command line, with every command loaded only when it is called.
+
+    The one that is ``called`` speaks for itself: its docstring says more than its line in the list.
+    """
     app = App(
         name="lockstep",
         help="Train models on shared GPUs: the effective batch is a promise.",
@@ -53,7 +56,8 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,
     )
     for number, (name, target, help_line, group) in enumerate(COMMANDS):
-        app.command(target, name=name, help=help_line, help_epilogue="", group=group, sort_key=number)
+        line = None if name == called else help_line
+        app.command(target, name=name, help=line, help_epilogue="", group=group, sort_key=number)
     return app
 
 
@@ -61,7 +65,9 @@ def run(words: Sequence[str]) -> int:
     """Run one command line and answer with its exit code."""
     debug = "--debug" in words
     try:
-        result = make_app()(words, exit_on_error=False, print_error=False, result_action="return_value")
+        result = make_app(words[0] if words else "")(
+            words, exit_on_error=False, print_error=False, result_action="return_value"
+        )
         sys.stdout.flush()
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED

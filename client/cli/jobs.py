@@ -139,7 +139,7 @@ def wait(
     Parameters
     ----------
     job
-        The job.
+        Its id, a unique beginning or end of that, its name, or last.
     timeout
         Seconds to wait at most.
     """
@@ -170,7 +170,7 @@ def cancel(
     Parameters
     ----------
     jobs
-        The jobs.
+        Each by its id, a unique beginning or end of that, its name, or last.
     wait
         Return when nothing of them runs any more.
     """

@@ -36,7 +36,7 @@ def logs(
     Parameters
     ----------
     job
-        The job.
+        Its id, a unique beginning or end of that, its name, or last.
     follow
         Go on with lines as they come, until the job has ended.
     attempt

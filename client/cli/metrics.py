@@ -40,7 +40,7 @@ def metrics(
     Parameters
     ----------
     job
-        The job.
+        Its id, a unique beginning or end of that, its name, or last.
     names
         Only these series, separated by commas; may be given several times.
     from_step

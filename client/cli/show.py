@@ -29,7 +29,7 @@ def show(job: str, /, *, output: Output | None = None, connection: Connection | 
     Parameters
     ----------
     job
-        The job.
+        Its id, a unique beginning or end of that, its name, or last.
     """
     from client.cli import output as out
 
@@ -60,7 +60,7 @@ def events(job: str, /, *, output: Output | None = None, connection: Connection 
     Parameters
     ----------
     job
-        The job.
+        Its id, a unique beginning or end of that, its name, or last.
     """
     from client.cli import output as out
 
