@@ -8,8 +8,6 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# Where `make demo` and `make up` keep their database, token and checkpoints.
-export LOCKSTEP_HOME ?= $(CURDIR)/var/lockstep
 # Two workers: engine tests start up to four processes each, and a laptop has at least two cores.
 PYTEST_WORKERS ?= 2
 
@@ -56,5 +54,5 @@ docs: $(INSTALLED)  ## Write the generated pages of docs/ anew
 	$(BIN)/python docs/generate.py
 
 .PHONY: clean
-clean:  ## Remove the environment, caches and what the demo left
-	rm -rf $(VENV) var build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+clean:  ## Remove the environment and caches
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

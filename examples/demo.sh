@@ -5,11 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-stop() { lockstep down >/dev/null 2>&1 || true; }
-trap stop EXIT
-
 say "1. Start Lockstep: broker, api, scheduler and one node agent"
 lockstep up --detach --cpu-slots 2 "$@"
+# From here on, and not before: where a service runs already, `up` refuses, and that one is not ours to stop.
+trap 'lockstep down >/dev/null 2>&1 || true' EXIT
 
 say "2. What the promised batch becomes on two ranks"
 lockstep plan examples/gpt.yaml

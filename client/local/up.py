@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -222,6 +223,9 @@ def _greet(home: Home, service: Service, tell: Tell) -> None:
     if Path(service.token_file).exists():
         tell(f"  token   {service.token_file}")
     tell(f"  data    {home.folder}")
+    if home.folder != Home.of({}).folder:
+        # Commands in other terminals look in the user's own home, where this service is not.
+        tell(f"  first   export LOCKSTEP_HOME={shlex.quote(str(home.folder))}   # in each terminal you work from")
     tell("  next    lockstep submit FILE · lockstep ps · lockstep nodes · lockstep down")
 
 
