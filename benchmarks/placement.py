@@ -1,6 +1,6 @@
 """How long one scheduling decision takes: 1,000 nodes of 8 devices, 10,000 queued jobs.
 
-Run ``python benchmarks/placement.py [--out FILE]``. Prints a table and writes JSON.
+Run ``python benchmarks/placement.py [--json FILE]``. Prints a table.
 
 Three clusters: *empty* (as much as possible is placed), *busy* (random devices are free, so that gangs wait and hold
 nodes) and *full* (nothing is free: the usual state, and every pass repeats it).
@@ -53,7 +53,7 @@ def queue(dice: random.Random) -> list[Request]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/placement.json"))
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     arguments = parser.parse_args()
     rows = []
     for name, share_free in (("empty", 1.0), ("busy", 0.4), ("full", 0.0)):
@@ -68,10 +68,10 @@ def main() -> None:
         rows.append({"cluster": name, "median_seconds": statistics.median(seconds), "max_seconds": max(seconds),
                      "placed": placed, "waiting": len(decisions) - placed})  # fmt: skip
         print(f"{name:6} median {rows[-1]['median_seconds']:.3f} s  max {max(seconds):.3f} s  placed {placed:5}")
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     about = {"nodes": NODES, "devices_per_node": DEVICES, "jobs": JOBS, "rounds": arguments.rounds,
              "python": platform.python_version(), "machine": platform.machine()}  # fmt: skip
-    arguments.out.write_text(json.dumps({"about": about, "rows": rows}, indent=2) + "\n")
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps({"about": about, "rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

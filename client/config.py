@@ -5,7 +5,7 @@
 So a ``lockstep.toml`` in somebody else's repository does not get the token of the service on this machine, or of the
 user's config, for its own address; nor may it name a token file outside its folder.
 
-Not here: what the programs of the service are told (``client.local.environment``).
+Not here: what the programs of the service are told (``client.local.settings``).
 """
 
 from __future__ import annotations

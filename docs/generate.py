@@ -95,7 +95,7 @@ def reasons() -> str:
         "# Why an attempt ended, and what follows",
         "",
         "A job's outcome carries one of these reasons. *Retry* says whether the same may pass; *counted* whether the attempt",
-        "counts against `retry.max`. A job that is not tried again ends in the state of the last-but-one column.",
+        "counts against `retry.max`. A job that is not tried again ends in its *final state*.",
         "A requested cancel wins over every reason but `succeeded`.",
         "",
         "| reason | meaning | retry | counted | final state | advice |",
