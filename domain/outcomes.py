@@ -78,7 +78,7 @@ class _Rule(NamedTuple):
     advice: str
 
 
-_NEVER, _RETRY, _ELSEWHERE, _REPLAN = RetryClass.NEVER, RetryClass.RETRY, RetryClass.RETRY_ELSEWHERE, RetryClass.REPLAN
+_NEVER, _RETRY, _ELSEWHERE = RetryClass.NEVER, RetryClass.RETRY, RetryClass.RETRY_ELSEWHERE
 
 RULES: Final[dict[Reason, _Rule]] = {
     Reason.SUCCEEDED: _Rule(_NEVER, False, "succeeded", ""),
@@ -97,7 +97,7 @@ RULES: Final[dict[Reason, _Rule]] = {
         _NEVER, True, "failed", "Lower train.batch.micro_size: the batch, and so the training, stays the same."
     ),
     Reason.HOST_OUT_OF_MEMORY: _Rule(
-        _ELSEWHERE, True, "failed", "Lower loader.workers, or use a node with more memory."
+        _ELSEWHERE, True, "failed", "Lower train.loader.workers, or use a node with more memory."
     ),
     Reason.KILLED: _Rule(_RETRY, True, "failed", "Look at the node's system log for who sent the signal."),
     Reason.NON_FINITE: _Rule(_NEVER, True, "failed", "Lower the learning rate, or set clip_grad_norm."),

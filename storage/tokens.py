@@ -2,7 +2,7 @@
 
 A token is 128 random bits or more, so a fast hash without salt is enough: there is no dictionary of them to try.
 
-Not here: reading it from a request (``api``), and making and keeping the first one (``api.settings``).
+Not here: reading it from a request, and making and keeping the first one (``api.auth``).
 """
 
 from __future__ import annotations

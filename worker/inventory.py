@@ -3,7 +3,7 @@
 GPUs are asked of NVML, which needs no CUDA context and so no memory of theirs. A node without GPUs offers *CPU slots*:
 devices of kind and type ``cpu``, one rank each, so that everything also runs on a laptop.
 
-Not here: who holds which device (``storage.nodes``), and measuring them (later).
+Not here: who holds which device (``storage.placing``), and measuring them (later).
 """
 
 from __future__ import annotations
