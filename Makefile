@@ -8,7 +8,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# Two workers: engine tests start up to four processes each, and a laptop has at least two cores.
+# Two workers: engine tests start up to four processes each, and a laptop has at least two cores. Whole files go to one
+# worker, because what a file shares (a running service, a pool of ranks) is costly to start.
 PYTEST_WORKERS ?= 2
 
 .PHONY: help
@@ -34,7 +35,7 @@ up: $(INSTALLED)  ## Start the service on this machine and stay (Ctrl-C stops it
 
 .PHONY: test
 test: $(INSTALLED)  ## Run all tests: real broker, both databases, real processes
-	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup
+	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile
 
 .PHONY: check
 check: $(INSTALLED)  ## Format, lint, types, import rules, generated files fresh

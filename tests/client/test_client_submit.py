@@ -123,7 +123,7 @@ def test_a_failed_job_shows_its_outcome_and_ends_with_1(
         "ValueError: the data is bad",
         'File "task.py", line 7, in loss',
         "17",
-        "python -m engine",
+        "mend the code",
     ):
         assert words in said.out
 

@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.service import Service, kill, until
 from tests.e2e.specs import script, slow
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("e2e-control")]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.parametrize("name", ["api", "scheduler", "worker", "broker"])

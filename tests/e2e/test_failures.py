@@ -13,7 +13,7 @@ import torch
 from tests.e2e.service import Service, kill, until
 from tests.e2e.specs import digits, script, slow
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("e2e-failures")]
+pytestmark = pytest.mark.e2e
 
 
 def test_user_code_that_raises_is_named_with_rank_exception_and_step(lockstep: Service, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from domain import metrics
 from tests.e2e.service import Service
 from tests.e2e.specs import digits, script
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("e2e-main")]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_the_trained_model_is_published_as_a_checkpoint(lockstep: Service, train
 def test_the_story_is_told_by_events(lockstep: Service, trained: dict) -> None:
     kinds = [event["kind"] for event in lockstep.events(trained["id"])]
     assert kinds[0] == "submitted"
-    assert {"place", "run", "checkpoint", "succeed"} <= set(kinds)
+    assert {"placed", "running", "checkpoint", "succeeded"} <= set(kinds)
 
 
 def test_polling_an_unchanged_job_costs_a_304(lockstep: Service, trained: dict) -> None:

@@ -15,8 +15,6 @@ from tests.engine.pool import Pool
 from tests.engine.reference import Expected, batches_of, distance, reference
 from tests.engine.toy import Toy, initial
 
-pytestmark = pytest.mark.xdist_group("engine-pool")
-
 SGD = {"name": "sgd", "lr": 0.1}
 
 

@@ -19,8 +19,6 @@ from tests.engine.pool import Pool
 from tests.engine.reference import batches_of
 from tests.engine.toy import Toy
 
-pytestmark = pytest.mark.xdist_group("engine-pool")
-
 
 class Numbers(Dataset[int]):
     def __init__(self, size: int):

@@ -11,8 +11,6 @@ from tests.engine import cases, mutants
 from tests.engine.pool import Pool
 from tests.engine.toy import Toy
 
-pytestmark = pytest.mark.xdist_group("engine-pool")
-
 
 def per_step(pool: Pool, folder: Path, micro: int, *, world_size: int = 2, mutate: Any = None, **more: Any) -> int:
     """All-reduces that one more optimizer step costs: the difference between a run of 6 steps and one of 2."""

@@ -17,8 +17,6 @@ from tests.engine.reference import Expected, batches_of, rate, reference
 from tests.engine.spool import events, records
 from tests.engine.toy import Toy
 
-pytestmark = pytest.mark.xdist_group("engine-pool")
-
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 14, "micro_size": 3},
     "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
