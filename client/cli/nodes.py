@@ -1,6 +1,6 @@
 """``nodes``: which machines there are, and who holds their devices.
 
-Not here: when a node counts as lost (``scheduler``).
+Not here: when a node counts as lost (``api.views``).
 """
 
 from __future__ import annotations
