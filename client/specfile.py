@@ -21,6 +21,7 @@ from domain.reading import read_spec
 from domain.spec import JobSpec
 from domain.views import FieldProblem
 
+_YAML_NEXT: Final = "check the indentation, brackets and quotes there and in the line before"
 VALUES_MAX: Final = 20_000
 """Values in one document, aliases written out: a few lines of YAML can otherwise mean billions."""
 
@@ -132,9 +133,8 @@ def parse(text: str, source: str) -> SpecFile:
         try:
             read_spec(document)
         except LockstepError as error:
-            raise SpecRefusedError(
-                f"{source}: {error.message}", [FieldProblem(pointer="", message=error.message)]
-            ) from None
+            problem = FieldProblem(pointer="", message=error.message)
+            raise SpecRefusedError(f"{source}: {error.message}", [problem], next_step=error.next_step) from None
     return SpecFile(source, document, lines)
 
 
@@ -146,7 +146,10 @@ def _text(file: str, stdin: TextIO) -> str:
             with Path(file).open("rb") as opened:
                 text = opened.read(limits.SPEC_BYTES_MAX + 1).decode("utf-8-sig")
     except OSError as error:
-        raise UsageError(f"{file}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise UsageError(
+            f"{file}: cannot be read: {(error.strerror or str(error)).lower()}",
+            next_step="name the YAML file of a job, such as examples/gpt.yaml",
+        ) from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: is not UTF-8 text (byte {error.start})") from None
     if len(text.encode()) > limits.SPEC_BYTES_MAX:
@@ -168,10 +171,10 @@ def _load(text: str, source: str) -> tuple[Any, dict[str, int]]:
         mark = error.problem_mark or error.context_mark
         what = " ".join(filter(None, (error.context, error.problem))).replace("\n", " ")
         place = f"{source}:{mark.line + 1}" if mark is not None else source
-        raise SpecRefusedError(f"{place}: this is not YAML: {what}", []) from None
+        raise SpecRefusedError(f"{place}: this is not YAML: {what}", [], next_step=_YAML_NEXT) from None
     except (YAMLError, ValueError, RecursionError) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SpecRefusedError(f"{source}: this is not YAML: {what}", []) from None
+        raise SpecRefusedError(f"{source}: this is not YAML: {what}", [], next_step=_YAML_NEXT) from None
     return value, lines
 
 

@@ -77,6 +77,11 @@ class Transport:
         self._answers: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], tuple[str, BaseModel]] = OrderedDict()
         headers = {"Accept": "application/json"}
         if token is not None:
+            if not (token and token.isascii() and token.isprintable() and " " not in token):
+                raise UsageError(
+                    "the bearer token is empty, or holds a space, a line break or a letter that no token has",
+                    next_step="copy it again: `lockstep up` says which file holds it",
+                )
             headers["Authorization"] = f"Bearer {token}"
         try:
             # trust_env=False: a proxy meant for the internet must not see the traffic to a server on loopback, and a

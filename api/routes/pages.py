@@ -54,8 +54,8 @@ td code {{ white-space: nowrap; }}
 <h2>Commands</h2>
 <table>{rows}</table>
 <h2>HTTP</h2>
-<p>Everything is under <code>/v1</code> and needs <code>Authorization: Bearer TOKEN</code>; <code>lockstep up</code> keeps
-its token in the file <code>token</code> of its home folder.</p>
+<p>Everything is under <code>/v1</code> and needs <code>Authorization: Bearer TOKEN</code>; <code>lockstep up</code> says
+which file holds the token.</p>
 <p><a href="/openapi.json">/openapi.json</a> describes every address, for any OpenAPI viewer ·
 <a href="/docs">/docs</a> shows it here (its viewer comes from the internet) · <a href="/readyz">/readyz</a></p>
 </main>

@@ -64,7 +64,8 @@ def _losses(metrics: MetricsView) -> Iterator[tuple[str, str]]:
     for name in LOSSES:
         values = [value for series in sorted(_named(metrics.series, name), key=_attempt) for value in series.value]
         if values:
-            yield name, f"{out.loss(values[0])} first, {out.loss(values[-1])} last"
+            last = f"{out.loss(values[-1])} last"
+            yield name, f"{out.loss(values[0])} first, {last}" if len(values) > 1 else last
 
 
 def _attempt(series: SeriesView) -> int:
@@ -115,7 +116,7 @@ def outcome_facts(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "signal", outcome.signal
     elif outcome.exit_code:
         yield "exit code", str(outcome.exit_code)
-    if outcome.exception:
+    if outcome.exception and outcome.exception not in outcome.message:
         yield "exception", out.harmless(outcome.exception)
     if outcome.last_step is not None:
         yield "last step", str(outcome.last_step)

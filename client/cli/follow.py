@@ -76,7 +76,7 @@ class Follower:
                 yield f"attempt {attempt.number} ended: {attempt.outcome.message}"
         if last is not None and last.intent is None and job.intent is Intent.CANCEL:
             yield "a cancel was asked for; the ranks are being stopped"
-        if last is not None and last.state is job.state and last.attempt == attempt:
+        if last is not None and last.state is job.state and _number(last) == _number(job):
             return
         if job.state is JobState.QUEUED:
             again = " again" if last is not None and last.state is not JobState.QUEUED else ""
@@ -180,6 +180,11 @@ def progress_view() -> Iterator[View]:
     )
     with Progress(*columns, console=console, transient=True, refresh_per_second=8) as progress:
         yield Bar(progress)
+
+
+def _number(job: JobView) -> int:
+    """Of the newest attempt; 0 before the first. Its state may change a moment before the job's does, which is no news."""
+    return job.attempt.number if job.attempt is not None else 0
 
 
 def _numbers(job: JobView) -> Iterator[str]:

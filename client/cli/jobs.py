@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from client.cli.common import Connection, Flag, Many, Output, say
-from client.errors import OF_STATE, ExitCode
+from client.errors import OF_STATE, ExitCode, UsageError
 from domain.lifecycle import TERMINAL, JobState
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def ps(
     from client.cli import output as out
 
     form = (output or Output()).format
+    if limit < 1:
+        raise UsageError(f"--limit {limit}: expected 1 or more")
     states = tuple(state or (() if all_ else LIVE))
     wanted = _pair(label) if label is not None else None
     found: list[JobView] = []
@@ -118,8 +120,6 @@ def _row(job: JobView, now: datetime, *, wide: bool) -> list[str | Text]:
 
 
 def _pair(text: str) -> tuple[str, str]:
-    from client.errors import UsageError
-
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UsageError(f"--label {text}: expected KEY=VALUE")
@@ -175,7 +175,6 @@ def cancel(
         Return when nothing of them runs any more.
     """
     from client.cli import output as out
-    from client.errors import UsageError
 
     if not jobs:
         raise UsageError("cancel: which job?", next_step="lockstep ps lists them")

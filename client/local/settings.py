@@ -97,6 +97,8 @@ def service(home: Home, options: Options, environment: Mapping[str, str]) -> Ser
     }
     settled = {**defaults, **asked, "LOCKSTEP_HOME": str(home.folder)}
     host, port = settled["LOCKSTEP_HOST"], _number(settled, "LOCKSTEP_PORT", int)
+    if not 0 < port < 65_536:
+        raise UsageError(f"LOCKSTEP_PORT is a port from 1 to 65535, got {port}", next_step="choose another with --port")
     scale = _number({"LOCKSTEP_TIMINGS_SCALE": "1", **settled}, "LOCKSTEP_TIMINGS_SCALE", float)
     broker = [_program("broker", "--socket", str(socket), "--dir", str(home.folder / "broker"))] if own_broker else []
     worker = _program(

@@ -219,12 +219,17 @@ def test_no_server_is_exit_code_5(lockstep: CommandLine, monkeypatch: pytest.Mon
         ["ps", "--label", "x"],
         ["submit", "nofile.yaml"],
         ["ps", "--url", ""],
+        ["ps", "--limit", "0"],
+        ["ps", "--token", ""],
+        ["ps", "--token", "two words"],
+        ["up", "--port", "99999"],
     ],
 )
 def test_a_wrong_command_line_is_exit_code_2(lockstep: CommandLine, words: list[str]) -> None:
     said = lockstep(*words)
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith("lockstep: ")
+    assert "defect" not in said.err
 
 
 @pytest.mark.parametrize("command", ["submit", "plan", "ps", "show", "logs", "metrics", "events", "wait", "cancel"])
@@ -232,6 +237,11 @@ def test_every_command_explains_itself(lockstep: CommandLine, command: str) -> N
     said = lockstep(command, "--help")
     assert said.code == 0
     assert f"Usage: lockstep {command}" in said.out
+
+
+def test_a_commands_own_help_says_more_than_its_line_in_the_list(lockstep: CommandLine) -> None:
+    assert "124: not in time" in " ".join(lockstep("wait", "--help").out.split())
+    assert "124: not in time" not in lockstep("--help").out
 
 
 def test_version_is_said_without_importing_what_it_does_not_need(tmp_path: Path) -> None:

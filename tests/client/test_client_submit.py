@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from client.cli.closing import time_shares
-from domain.lifecycle import JobState
+from domain.lifecycle import AttemptState, JobState
 from domain.outcomes import Outcome, Reason
 from domain.views import JobView, PlanView, UploadView
 from tests.client import examples
@@ -146,6 +146,21 @@ def test_a_retry_is_told(lockstep: CommandLine, accepting: ReplayServer, spec: P
     said = lockstep("submit", str(spec))
     assert "attempt 1 ended: rank 1 was ended by SIGKILL" in said.err
     assert "queued again" in said.err
+
+
+def test_a_start_is_told_once_though_the_attempt_runs_a_moment_before_its_job(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
+    early = examples.attempt(state=AttemptState.STARTING, running_at=None)
+    accepting.on(
+        "GET",
+        JOB,
+        job(JobState.STARTING, attempt=early),
+        job(JobState.STARTING),
+        job(JobState.RUNNING),
+        examples.succeeded(),
+    )
+    assert lockstep("submit", str(spec)).err.count("starting 2 ranks") == 1
 
 
 def test_a_wrong_spec_is_refused_before_anything_is_sent(
