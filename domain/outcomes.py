@@ -67,6 +67,8 @@ class Reason(StrEnum):
     """The launcher died or could not start the ranks."""
     LOST = "lost"
     """The node fell silent for longer than its lease."""
+    UNANSWERED = "unanswered"
+    """The node never took what it was given: nothing of the attempt ran, so it uses up no retry."""
 
 
 class _Rule(NamedTuple):
@@ -111,6 +113,9 @@ RULES: Final[dict[Reason, _Rule]] = {
     Reason.STORAGE: _Rule(_ELSEWHERE, True, "failed", "Free space on the node or in the store."),
     Reason.LAUNCH_FAILED: _Rule(_ELSEWHERE, True, "failed", "Read the launcher's own lines in the job's logs."),
     Reason.LOST: _Rule(_ELSEWHERE, True, "failed", "Check the node: lockstep nodes shows when it was last heard."),
+    Reason.UNANSWERED: _Rule(
+        _ELSEWHERE, False, "failed", "Check the node: lockstep nodes shows when it was last heard."
+    ),
 }
 """What each reason means. Every reason has exactly one line."""
 

@@ -7,7 +7,7 @@ two nodes of one gang, a cancel and a lost lease wait for each other instead of 
 An attempt's stream is sealed after this, in the other database, and by whoever ended it; an attempt that is placed later
 seals the streams of the earlier ones when it opens its own. So ship what is left, then end.
 
-Not here: the rules of what an outcome means (``domain.outcomes``), and starting attempts (``storage.attempts``).
+Not here: the rules of what an outcome means (``domain.outcomes``), and starting attempts (``storage.placing``).
 """
 
 from __future__ import annotations
@@ -118,8 +118,11 @@ def lose(session: Session, assignment_id: str, token: str, *, timings: Timings) 
     ).one_or_none()
     if lost is None:
         return False
-    silent = "fell silent" if lost.claimed_at is not None else "never answered"
-    outcome = Outcome.of(Reason.LOST, f"node {lost.node_name} {silent}", node=lost.node_name)
+    node = lost.node_name
+    if lost.claimed_at is not None:
+        outcome = Outcome.of(Reason.LOST, f"node {node} fell silent", node=node)
+    else:
+        outcome = Outcome.of(Reason.UNANSWERED, f"node {node} never answered", node=node)
     write(
         session,
         update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(outcome=outcome.model_dump(mode="json")),

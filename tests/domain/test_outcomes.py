@@ -33,6 +33,7 @@ TABLE: dict[str, tuple[str, str, bool]] = {
     "storage": ("requeue", "fail", True),
     "launch_failed": ("requeue", "fail", True),
     "lost": ("requeue", "fail", True),
+    "unanswered": ("requeue", "requeue", False),
 }
 
 
@@ -102,7 +103,7 @@ def test_a_field_that_advice_names_is_in_the_spec(reason: Reason) -> None:
 
 def test_only_what_the_node_may_be_guilty_of_is_tried_elsewhere() -> None:
     elsewhere = {reason.value for reason, rule in RULES.items() if rule.retry is RetryClass.RETRY_ELSEWHERE}
-    assert elsewhere == {"host_out_of_memory", "storage", "launch_failed", "lost"}
+    assert elsewhere == {"host_out_of_memory", "storage", "launch_failed", "lost", "unanswered"}
 
 
 def test_an_outcome_carries_its_reasons_advice_and_survives_json() -> None:

@@ -55,12 +55,13 @@ def test_a_lost_job_is_not_placed_before_its_old_node_has_certainly_stopped(worl
 def test_a_node_that_never_answered_is_lost_from_the_placement_on(world: World) -> None:
     """The first heartbeat never comes (F26): there is no NULL that no comparison finds."""
     world.node("n")
-    job = world.submit()
+    job = world.submit(retry={"max": 0})  # nothing of it ran, so no retry is used up
     world.make_pass()
     world.silence("n", 61)
     assert world.make_pass().lost == 1
     row = world.job(job)
-    assert row.state is JobState.QUEUED
+    assert (row.state, row.reason, row.avoid_nodes) == (JobState.QUEUED, "unanswered", ["n"])
+    assert row.charged_attempts == 0
     assert row.outcome is not None
     assert row.outcome["message"] == "node n never answered"
     assert world.held() == []
