@@ -39,9 +39,13 @@ def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: B
     OSError
         If the store does not answer; that may pass.
     """
-    if code is None or target.exists():
+    if target.exists():
         return
-    if isinstance(code, UploadedCode):
+    if code is None:
+        # The ranks' working directory all the same: in the attempt's own folder a script's ``result.json`` or ``logs/``
+        # would be taken for the launcher's.
+        target.mkdir()
+    elif isinstance(code, UploadedCode):
         _bring_upload(code, target, blobs)
     elif isinstance(code, PathCode):
         if not Path(code.path).is_dir():

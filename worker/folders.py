@@ -129,6 +129,8 @@ class Folder:
             text = self.file(name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except (IsADirectoryError, PermissionError) as error:
+            raise DamagedFileError(f"{self.file(name)} cannot be read: {error.strerror}") from None
         try:
             return kind.model_validate_json(text)
         except ValidationError as error:

@@ -16,13 +16,14 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 import structlog
 from pydantic import ValidationError
 from sqlalchemy.exc import IntegrityError
 
-from domain import attempt, metrics
+from domain import attempt, limits, metrics
 from domain.attempt import LogRecord, segment_name
 from domain.errors import ErrorCode, LockstepError
 from storage import logs, series, streams
@@ -38,6 +39,8 @@ Record = TypeVar("Record")
 POISON_TRIES = 5
 """A batch that the database refuses this often while it answers is dropped, with a warning: behind it wait others."""
 LINE_CHARS_SHOWN = 200
+LOG_BATCH_BYTES = 6 * limits.LOG_LINE_BYTES_MAX + 4096
+"""Room for the longest record: a control character takes one byte of a line and six in JSON."""
 
 
 class Stream(NamedTuple):
@@ -143,7 +146,7 @@ class MetricsShipper(_Shipper[int, metrics.Record]):
         found = whole_lines(path, place, last=last)
         if found.offset == place:
             if last:
-                self._tell_how_many()
+                self._tell_what_is_missing(path)
             return None
         if found.too_long is not None:
             self._bad(Line(found.too_long, found.offset, b""), "it is longer than 256 KiB")
@@ -165,9 +168,13 @@ class MetricsShipper(_Shipper[int, metrics.Record]):
             shown = line.text[:LINE_CHARS_SHOWN].decode(errors="replace")
             self._warn(f"line {self._number(line.offset)} of $LOCKSTEP_METRICS is left out: {why}; it reads {shown!r}")
 
-    def _tell_how_many(self) -> None:
-        if self._bad_lines > 1 and not self._told:
-            self._told = True
+    def _tell_what_is_missing(self, path: Path) -> None:
+        if self._told:
+            return
+        self._told = True
+        if path.exists() and not path.is_file():
+            self._warn("$LOCKSTEP_METRICS names a file for JSON lines; the job has made something else there")
+        if self._bad_lines > 1:
             self._warn(f"{self._bad_lines} lines of $LOCKSTEP_METRICS were left out")
 
     def _number(self, offset: int) -> int:
@@ -200,7 +207,8 @@ class LogShipper(_Shipper[logs.Place, LogRecord]):
     def _read(self, place: logs.Place, last: bool) -> _Batch[logs.Place, LogRecord] | None:
         folder = self._folder.file(attempt.LOGS)
         complete = next_segment_exists(folder, place.segment)
-        found = whole_lines(folder / segment_name(place.segment), place.offset, last=last or complete)
+        path = folder / segment_name(place.segment)
+        found = whole_lines(path, place.offset, last=last or complete, batch_bytes=LOG_BATCH_BYTES)
         if found.offset == place.offset:
             return _Batch(place, logs.Place(place.segment + 1, 0), []) if complete else None
         records = [record for line in found.lines if (record := _log_record(line)) is not None]
@@ -218,10 +226,11 @@ class LogShipper(_Shipper[logs.Place, LogRecord]):
             )
 
     def _shipped(self, place: logs.Place) -> None:
-        self._folder.write_shipped(place.segment, place.offset)
+        # First, because on a full disk the file below can be written only once they are gone.
         for path in self._folder.file(attempt.LOGS).glob("[0-9]*.jsonl"):
             if path.stem.isdecimal() and int(path.stem) < place.segment:
                 path.unlink(missing_ok=True)
+        self._folder.write_shipped(place.segment, place.offset)
 
 
 def _log_record(line: Line) -> LogRecord | None:

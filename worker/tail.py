@@ -37,6 +37,9 @@ class Lines(NamedTuple):
 def whole_lines(path: Path, offset: int, *, last: bool = False, batch_bytes: int = BATCH_BYTES_MAX) -> Lines:
     """Whole lines from ``offset`` on, at most a batch of them; none if the file is not there or is shorter than that.
 
+    None either where something else is in its place: user code is told the name, and a job that makes a folder or a
+    pipe of it must not hold up the end of its own attempt.
+
     Parameters
     ----------
     path : Path
@@ -45,11 +48,13 @@ def whole_lines(path: Path, offset: int, *, last: bool = False, batch_bytes: int
         The writer is gone: what follows the last newline is a line too.
     batch_bytes : int
     """
+    if not path.is_file():
+        return Lines([], offset)
     try:
         with path.open("rb") as file:
             file.seek(offset)
             data = file.read(batch_bytes)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return Lines([], offset)
     end = data.rfind(b"\n") + 1
     if len(data) == batch_bytes and end == 0:

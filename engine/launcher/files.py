@@ -62,7 +62,9 @@ def last_step(spool: Path) -> int | None:
 
 
 def last_lines(path: Path) -> list[bytes]:
-    """The end of a file, by lines, the first of which may be cut; nothing where the file is missing."""
+    """The end of a file, by lines, the first of which may be cut; nothing where the file is missing or is no file."""
+    if not path.is_file():  # a pipe would be waited for
+        return []
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -142,3 +142,11 @@ def test_code_that_cannot_be_brought_fails_the_attempt_with_its_reason(node: Nod
     job = node.wait(job_id, "failed")
     assert job.outcome["reason"] == "code_unavailable"
     assert "/nonexistent/folder" in job.outcome["message"]
+
+
+def test_a_result_that_cannot_be_read_ends_the_attempt(node: Node) -> None:
+    job_id = node.submit("ranks(); (folder / 'result.json').mkdir(); time.sleep(600)", retry={"max": 0})
+    outcome = node.wait(job_id, "failed").outcome
+    assert outcome["reason"] == "launch_failed"
+    assert "result.json cannot be read" in outcome["message"]
+    node.released(job_id)

@@ -133,3 +133,11 @@ def test_a_folder_on_the_node_is_run_in_place(tmp_path: Path, blobs: BlobStore) 
 def test_a_folder_that_is_not_on_the_node_is_named(tmp_path: Path, blobs: BlobStore) -> None:
     with pytest.raises(code.CodeUnavailableError, match="there is no folder"):
         code.bring(PathCode(path=str(tmp_path / "absent")), tmp_path / "code", blobs)
+
+
+def test_a_job_without_code_works_in_an_empty_folder_and_not_among_the_attempts_files(
+    tmp_path: Path, blobs: BlobStore
+) -> None:
+    for _ in range(2):
+        code.bring(None, tmp_path / "code", blobs)
+    assert list((tmp_path / "code").iterdir()) == []

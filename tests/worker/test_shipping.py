@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
+from domain import limits
 from domain.attempt import LogRecord, segment_name
 from storage import logs, series, streams
 from storage.database import Database
@@ -178,3 +179,37 @@ def test_a_log_line_that_a_killed_launcher_left_half_written_is_left_out(faulty:
         file.write('{"time": 1.0, "rank": 0, "str')
     _run(LogShipper(faulty, folder, STREAM, _ignore))
     assert _texts(faulty) == ["whole"]
+
+
+def test_a_job_that_makes_a_folder_of_its_metrics_file_ends_and_is_told(faulty: Faulty, folder: Folder) -> None:
+    warnings: list[str] = []
+    folder.file("spool/metrics.jsonl").mkdir()
+    _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
+    assert warnings == ["$LOCKSTEP_METRICS names a file for JSON lines; the job has made something else there"]
+
+
+def test_the_longest_line_arrives_also_where_json_takes_six_bytes_for_each_of_its_own(
+    faulty: Faulty, folder: Folder
+) -> None:
+    longest = "\x00" * limits.LOG_LINE_BYTES_MAX
+    _write_logs(folder, 0, ["before", longest, "after"])
+    _run(LogShipper(faulty, folder, STREAM, _ignore))
+    assert _texts(faulty) == ["before", longest, "after"]
+
+
+def test_on_a_full_disk_stored_segments_are_deleted_first(
+    faulty: Faulty, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write_logs(folder, 0, ["0"])
+    _write_logs(folder, 1, ["1"])
+    shipped = Folder.write_shipped
+
+    def write_where_there_is_room(folder: Folder, segment: int, offset: int) -> None:
+        if segment == 1 and (folder.file("logs") / segment_name(0)).exists():
+            raise OSError(28, "No space left on device")
+        shipped(folder, segment, offset)
+
+    monkeypatch.setattr(Folder, "write_shipped", write_where_there_is_room)
+    _run(LogShipper(faulty, folder, STREAM, _ignore))
+    assert _texts(faulty) == ["0", "1"]
+    assert not (folder.file("logs") / segment_name(0)).exists()

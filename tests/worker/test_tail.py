@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from worker.tail import whole_lines
 
@@ -65,3 +69,9 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
     path = tmp_path / "spool"
     path.write_bytes("a\x0cb\u2028c\rd\n".encode())
     assert _texts(path) == ["a\x0cb\u2028c\rd".encode()]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_has_no_lines_and_keeps_nobody_waiting(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "spool")
+    assert whole_lines(tmp_path / "spool", 0, last=True) == ([], 0, None)
