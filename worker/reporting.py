@@ -143,7 +143,10 @@ class Reporter:
             message = self._warnings.popleft()
             try:
                 self._tell("warning", message, {})
-            except Exception:
+            except Exception as error:
+                if is_poison(error):
+                    log.warning("a warning is left out", assignment=self._stream.assignment_id, error=repr(error))
+                    continue
                 self._warnings.appendleft(message)
                 raise
 
@@ -194,7 +197,9 @@ class Reporter:
         """Put a checkpoint into the store; False once that has failed for too long, which its job is told."""
         try:
             self._blobs.put_tree(folder, key)
-        except OSError as error:
+        except Exception as error:  # a remote store raises what its library raises, and not only OSError
+            if is_poison(error):
+                raise
             now = time.monotonic()
             self._failing_since = self._failing_since or now
             if now - self._failing_since < PUBLISH_PATIENCE_SECONDS:

@@ -17,11 +17,19 @@ from worker.reporting import Reporter
 from worker.shipping import Stream
 
 
-class FullStore(BlobStore):
-    """A store whose disk is full."""
+class EndpointError(Exception):
+    """As a library of a remote store raises it: no OSError."""
+
+
+class RefusingStore(BlobStore):
+    """A store that takes nothing."""
+
+    def __init__(self, url: str, error: Exception):
+        super().__init__(url)
+        self._error = error
 
     def put_tree(self, folder: Path, key: str) -> None:
-        raise OSError(28, "No space left on device")
+        raise self._error
 
 
 @pytest.fixture
@@ -89,12 +97,18 @@ def test_events_carried_out_twice_publish_a_checkpoint_once(
     assert _steps(database, stream) == [5]
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), EndpointError("No answer from the store")])
 def test_a_store_that_refuses_for_too_long_loses_that_checkpoint_and_nothing_else(
-    database: Database, folder: Folder, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database,
+    folder: Folder,
+    stream: Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
 ) -> None:
-    reporter = _reporter(database, FullStore(str(tmp_path / "store")), folder, stream)
+    reporter = _reporter(database, RefusingStore(str(tmp_path / "store"), error), folder, stream)
     _save(folder, 5, final=True)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(type(error), match="No "):
         reporter.step(False)
     assert not reporter.final_checkpoint_lost
     monkeypatch.setattr(reporting, "PUBLISH_PATIENCE_SECONDS", 0.0)
@@ -129,3 +143,13 @@ def test_an_attempt_that_lost_its_lease_publishes_no_checkpoint(
     stale = stream._replace(token="stale")
     _reporter(database, BlobStore(str(tmp_path / "store")), folder, stale).step(False)
     assert _steps(database, stream) == []
+
+
+def test_a_warning_that_the_database_refuses_does_not_hold_up_what_follows(
+    database: Database, folder: Folder, stream: Stream, tmp_path: Path
+) -> None:
+    reporter = _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream)
+    reporter.warn("half a pair: \ud800")
+    reporter.warn("still told")
+    reporter.step(False)
+    assert "still told" in _messages(database, stream)
