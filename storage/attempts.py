@@ -53,6 +53,7 @@ __all__ = [
     "renew",
     "settle_plan",
     "unclaimed",
+    "wanted",
 ]
 
 
@@ -256,6 +257,20 @@ def renew(
         answer = {row[0]: row[1] for row in write(session, renewed)}
     nodes.touch(session, node_name)
     return answer
+
+
+def wanted(session: Session, node_name: str) -> dict[str, Intent]:
+    """What is wanted of a node's claimed assignments, by their ids: a renewal says it too, but this writes nothing."""
+    statement = (
+        select(AssignmentRow.id, JobRow.intent)
+        .join(JobRow, JobRow.id == AssignmentRow.job_id)
+        .where(
+            AssignmentRow.node_name == node_name,
+            AssignmentRow.state == AssignmentState.CLAIMED,
+            JobRow.intent.is_not(None),
+        )
+    )
+    return {assignment_id: intent for assignment_id, intent in session.execute(statement) if intent is not None}
 
 
 def unclaimed(session: Session, node_name: str) -> list[str]:

@@ -225,8 +225,17 @@ class Attempt:
         assert self._claim is not None, "only a fresh claim is prepared"
         if self._stop_wanted is not None:
             return self._conclude(_stopped(self._stop_wanted, "before its ranks were started"))
+        reason = Reason.STORAGE
         try:
             prepare(self.folder, self._claim, self._tools.blobs, self._tools.timings)
+            # After a long preparation the lease may be nearly over, or lost: ranks are not started to be killed.
+            if self._lost or self._left or identity.boottime() >= self._fence_deadline:
+                return Phase.PREPARE
+            self.folder.write_fence(self._fence_deadline)
+            reason = Reason.LAUNCH_FAILED
+            self._tree.launcher = launching.launch(
+                self.folder, self._tools.children, self._tools.launcher_command, self._tools.environment
+            )
         except CodeUnavailableError as error:
             return self._conclude(Outcome.of(Reason.CODE_UNAVAILABLE, str(error)))
         except ValidationError as error:
@@ -237,14 +246,7 @@ class Attempt:
             if self._prepare_failures < PREPARE_TRIES:
                 raise
             message = f"the attempt could not be prepared on this node: {type(error).__name__}: {error}"
-            return self._conclude(Outcome.of(Reason.STORAGE, message))
-        # After a long preparation the lease may be nearly over, or lost: ranks are not started to be killed.
-        if self._lost or self._left or identity.boottime() >= self._fence_deadline:
-            return Phase.PREPARE
-        self.folder.write_fence(self._fence_deadline)
-        self._tree.launcher = launching.launch(
-            self.folder, self._tools.children, self._tools.launcher_command, self._tools.environment
-        )
+            return self._conclude(Outcome.of(reason, message))
         # Nothing may fail from here on: this step would be repeated, and a second launcher started.
         return Phase.WATCH
 

@@ -12,6 +12,8 @@ Each heartbeat, in this order:
 4. Unclaimed assignments are claimed: their bell may have been lost. Held ones that nobody here knows are adopted: after a
    restart these are all; later, one whose claim was committed though the answer got lost.
 
+Between heartbeats intents are read more often, while the database answers.
+
 Not here: what happens to one attempt (``worker.assignment``), and Celery (``worker.service``).
 """
 
@@ -44,7 +46,8 @@ from worker.sweeping import Children, Tree, become_subreaper
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 1.0
-"""How often processes are counted and orphans are killed. One scan of ``/proc`` serves every attempt."""
+"""How often processes are counted and orphans are killed. One scan of ``/proc`` serves every attempt. Intents are read as
+often: a cancel whose bell was lost has ten seconds, of which grace and kill take eight."""
 ENDING_SECONDS = 10.0
 """After the grace, for stopped jobs to be written down before this agent exits. The next one finishes what is left."""
 LEAVING_SECONDS = 5.0
@@ -101,6 +104,7 @@ class Supervisor:
         self._bells: queue.SimpleQueue[Bell] = queue.SimpleQueue()
         self._attempts: dict[str, Attempt] = {}
         self._registered = False
+        self._in_touch = False
         self._next_heartbeat = 0.0
         self._next_sweep = 0.0
         self._stopping = False
@@ -157,11 +161,13 @@ class Supervisor:
         now = time.monotonic()
         if now >= self._next_heartbeat:
             # After a failure sooner than after a success: the fence comes nearer.
-            ok = self._guarded("heartbeat", self._heartbeat)
+            self._in_touch = self._guarded("heartbeat", self._heartbeat)
             period_seconds = self._timings.heartbeat_seconds
-            self._next_heartbeat = now + (period_seconds if ok else period_seconds / 5)
+            self._next_heartbeat = now + (period_seconds if self._in_touch else period_seconds / 5)
         if now >= self._next_sweep:
             self._guarded("sweep", self._sweep)
+            if self._in_touch and any(attempt.leased for attempt in self._attempts.values()):
+                self._in_touch = self._guarded("intents", self._read_intents)
             self._next_sweep = now + min(SWEEP_SECONDS, 4 * self._timings.watch_seconds)
         for assignment_id in [key for key, attempt in self._attempts.items() if attempt.over]:
             del self._attempts[assignment_id]
@@ -230,6 +236,13 @@ class Supervisor:
             if intent is not None:
                 attempt.ask_to_stop(_STOP_OF[intent])
 
+    def _read_intents(self) -> None:
+        with self._database.read_jobs() as session:
+            wanted = attempts.wanted(session, self._settings.node_name)
+        for key, intent in wanted.items():
+            if key in self._attempts:
+                self._attempts[key].ask_to_stop(_STOP_OF[intent])
+
     def _look_around(self) -> None:
         name = self._settings.node_name
         with self._database.read_jobs() as session:
@@ -270,8 +283,9 @@ class Supervisor:
         self._take(Attempt.begin(self._tools, self._folder(assignment_id), claim, fence_deadline=deadline))
 
     def _take(self, attempt: Attempt) -> None:
-        self._attempts[attempt.stream.assignment_id] = attempt
+        # In this order: one whose thread cannot be started must not be renewed for ever. It is adopted later.
         attempt.start()
+        self._attempts[attempt.stream.assignment_id] = attempt
 
     def _sweep(self) -> None:
         census = Census.take()

@@ -323,3 +323,23 @@ def test_a_folder_that_was_damaged_while_no_agent_ran_ends_its_attempt(mortal: N
     assert node.wait(job_id, "queued").outcome["reason"] == "launch_failed"
     node.released(job_id)
     assert not alive(child)
+
+
+def test_a_launcher_that_cannot_be_started_at_all_ends_the_attempt(own_node: Node) -> None:
+    node = own_node
+    node.start(launcher=["/no/such/program"])
+    outcome = node.wait(node.submit("pass", retry={"max": 0}), "failed").outcome
+    assert outcome["reason"] == "launch_failed"
+    assert "/no/such/program" in outcome["message"]
+
+
+def test_a_cancel_whose_bell_was_lost_is_read_in_time_for_grace_and_kill(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=1.0)  # the promise is in seconds of the real timings
+    job_id = node.submit("ranks(); until_told()")
+    node.wait(job_id, "running")
+    fence = node.folder(job_id) / "fence"
+    before = fence.read_text()
+    until(lambda: fence.read_text() != before)  # the next heartbeat is five seconds away
+    node.cancel(job_id)
+    node.wait(job_id, "cancelled", seconds=3.0)

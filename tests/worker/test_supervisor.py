@@ -1,0 +1,62 @@
+"""What the supervisor's own loop must not get wrong. No agent process and no broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage import attempts
+from storage.blobs import BlobStore
+from storage.database import Database
+from storage.nodes import DeviceInfo
+from tests.databases import Urls
+from tests.worker.node import Node
+from worker.assignment import Attempt
+from worker.settings import Settings
+from worker.supervisor import Supervisor
+
+
+def test_an_attempt_whose_thread_cannot_be_started_is_not_taken_for_one_that_runs(
+    tmp_path: Path, sqlite_urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not renewed for ever, and the next look adopts it."""
+    database = Database(*sqlite_urls)
+    node = Node(tmp_path, database, sqlite_urls, "redis://nobody")
+    settings = Settings(
+        database_url=sqlite_urls[0],
+        series_url=sqlite_urls[1],
+        broker_url=node.broker_url,
+        store=str(tmp_path / "store"),
+        node_name=node.name,
+        node_dir=tmp_path / "node",
+    )
+    settings.node_dir.mkdir()
+    supervisor = Supervisor(
+        settings,
+        heartbeats=database,
+        shipping=database,
+        blobs=BlobStore(settings.store),
+        devices=[DeviceInfo(0, "cpu", "cpu")],
+        version="1",
+        freed=lambda: None,
+        environment={},
+    )
+    supervisor._heartbeat()
+    assignment_id = node.place(node.submit("pass", place=False))
+    started: list[Attempt] = []
+
+    def start(attempt: Attempt) -> None:
+        if not started:
+            started.append(attempt)
+            raise RuntimeError("can't start new thread")
+        started.append(attempt)
+
+    monkeypatch.setattr(Attempt, "start", start)
+    with pytest.raises(RuntimeError):
+        supervisor._heartbeat()
+    supervisor._heartbeat()
+    assert [attempt.stream.assignment_id for attempt in started] == [assignment_id] * 2
+    with database.read_jobs() as session:
+        assert [held.assignment_id for held in attempts.held(session, node.name)] == [assignment_id]
+    database.close()
