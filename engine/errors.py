@@ -83,8 +83,8 @@ def write_error(folder: Path, rank: int, error: BaseException, *, step: int) -> 
     text = "".join(traceback.format_exception(error))
     document = {
         "reason": reason_of(error),
-        "exception": describe(error),
-        "traceback": text[-limits.TRACEBACK_CHARS_MAX :],
+        "exception": _storable(describe(error)),
+        "traceback": _storable(text[-limits.TRACEBACK_CHARS_MAX :]),
         "step": step,
         "time": time.time(),
     }
@@ -94,3 +94,8 @@ def write_error(folder: Path, rank: int, error: BaseException, *, step: int) -> 
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(json.dumps(document))
         temporary.replace(target)
+
+
+def _storable(text: str) -> str:
+    """``text`` without halves of surrogate pairs, which a file name that is not UTF-8 brings and no reader accepts."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

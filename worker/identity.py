@@ -76,7 +76,8 @@ def is_alive(key: ProcessKey) -> bool:
 
 def send(key: ProcessKey, number: signal.Signals) -> None:
     """Signal exactly this process, or nobody: a pidfd is opened first, then its identity is checked."""
-    with contextlib.suppress(ProcessLookupError):
+    # One that became another user's may not be signalled by this one, and must not save those after it.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         handle = os.pidfd_open(key.pid)
         try:
             found = process(key.pid)

@@ -118,4 +118,6 @@ def _recorded(path: Path) -> Evidence | None:
 def _text(value: Any) -> str | None:
     if not isinstance(value, str) or not value.strip():
         return None
-    return value.strip()[-limits.TRACEBACK_CHARS_MAX :]
+    # Half a surrogate pair, from a file name that is not UTF-8, fits into no outcome.
+    text = value.strip()[-limits.TRACEBACK_CHARS_MAX :]
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -77,7 +77,8 @@ def kill_descendants() -> int:
     """SIGKILL every living descendant of this process once; say how many there were."""
     pids = living_descendants(os.getpid())
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
+        # One that became another user's may not be killed by this one, and must not save those after it.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     return len(pids)
 

@@ -14,6 +14,7 @@ Not here: the single parts (see the package).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -93,7 +94,7 @@ class _Attempt:
             if failed is None:
                 self._start_and_wait(launcher)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent must get a result
-            traceback.print_exc()
+            _print_trace()
             failed = self._not_started(error)
         self._conclude(failed)
 
@@ -161,24 +162,33 @@ class _Attempt:
         ``failed`` is the outcome if ranks could not even be started; it yields to what the watch has seen.
         """
         with self._concluding:
-            facts = self._watch.finish()
-            self._streams.stop()
-            self._streams.drain(self._bounds.linger_seconds)
-            processes.sweep()
-            self._streams.drain(self._bounds.drain_seconds)
-            self._streams.close()
-            outcome = failed if failed is not None and facts.cause is None else self._outcome(facts)
-            if outcome.reason is not Reason.SUCCEEDED:
-                self._segments.say(f"Ended: {outcome.reason}: {outcome.message}")
-            self._segments.close()
-            shutil.rmtree(self._launch_folder, ignore_errors=True)
-            _leave(self._folder, outcome)
+            try:
+                self._finish(failed)
+            except Exception:  # noqa: BLE001 - a disk that refuses the result, say
+                _print_trace()
+            # The agent makes an outcome of an end without a result, but would wait for ever for one that never comes:
+            # from a launcher whose watch has ended, or that hangs in torch's destructors.
+            os._exit(1)
+
+    def _finish(self, failed: Outcome | None) -> NoReturn:
+        facts = self._watch.finish()
+        self._streams.stop()
+        self._streams.drain(self._bounds.linger_seconds)
+        processes.sweep()
+        self._streams.drain(self._bounds.drain_seconds)
+        self._streams.close()
+        outcome = failed if failed is not None and facts.cause is None else self._outcome(facts)
+        if outcome.reason is not Reason.SUCCEEDED:
+            self._segments.say(f"Ended: {outcome.reason}: {outcome.message}")
+        self._segments.close()
+        shutil.rmtree(self._launch_folder, ignore_errors=True)
+        _leave(self._folder, outcome)
 
     def _outcome(self, facts: Facts) -> Outcome:
         try:
             return self._decide(facts)
         except Exception as error:  # noqa: BLE001 - it reads what jobs wrote, and a result there must be
-            traceback.print_exc()
+            _print_trace()
             message = f"the launcher could not make out how the ranks ended: {type(error).__name__}: {error}"
             return Outcome.of(Reason.LAUNCH_FAILED, message, node=self._assignment.node_name)
 
@@ -216,3 +226,9 @@ def _leave(folder: Path, outcome: Outcome) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _print_trace() -> None:
+    """Say what was caught, unless the disk under ``launcher.log`` is full."""
+    with contextlib.suppress(OSError):
+        traceback.print_exc()

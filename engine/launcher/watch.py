@@ -132,7 +132,8 @@ class Watch(threading.Thread):
             try:
                 self.look()
             except Exception:  # noqa: BLE001 - without its watch the attempt would run on past its fence
-                traceback.print_exc()
+                with contextlib.suppress(OSError):  # the disk under its own output may be full
+                    traceback.print_exc()
             if self._killed_at is not None and time.monotonic() > self._killed_at + self._bounds.stuck_seconds:
                 self._on_stuck()
                 return
@@ -188,7 +189,8 @@ class Watch(threading.Thread):
         stop = read_model(self._folder / attempt.STOP, StopFile)
         if stop is None and self._sigterm.is_set():
             stop = StopFile(reason="shutdown", grace_seconds=self._assignment.stop_grace_seconds)
-            write_atomically(self._folder / attempt.STOP, stop.model_dump_json())
+            with contextlib.suppress(OSError):  # a full disk: then they are killed without having been asked
+                write_atomically(self._folder / attempt.STOP, stop.model_dump_json())
         return stop
 
     def _terminate(self) -> None:

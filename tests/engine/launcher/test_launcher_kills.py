@@ -12,6 +12,7 @@ import time
 import pytest
 
 from domain.outcomes import Reason
+from engine.launcher import processes
 from tests.engine.launcher.attempts import Attempt, is_alive, until
 
 WAIT = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
@@ -97,6 +98,36 @@ def test_a_launcher_that_was_frozen_past_its_fence_kills_before_anything_else(at
 def test_a_hanging_start_of_ranks_does_not_outlive_the_fence(attempt: Attempt) -> None:
     attempt.fence(0.5)
     assert attempt.script(WAIT).start(hanging=True).outcome(seconds=5).reason is Reason.LOST
+
+
+def test_a_launcher_whose_result_the_disk_refuses_ends_all_the_same(attempt: Attempt) -> None:
+    (attempt.folder / "result.json").mkdir()
+    attempt.fence(0.5)
+    attempt.script(WAIT).start(hanging=True)
+    until(attempt.process_ended, seconds=10, what="the launcher has ended")
+
+
+def test_a_launcher_whose_stop_file_the_disk_refuses_stops_all_the_same(attempt: Attempt) -> None:
+    attempt.script(WAIT).start()
+    attempt.saw("up")
+    (attempt.folder / "stop").mkdir()
+    assert attempt.process is not None
+    attempt.process.send_signal(signal.SIGTERM)
+    assert attempt.outcome(seconds=5).reason is Reason.SHUTDOWN
+
+
+def test_a_process_that_may_not_be_killed_does_not_save_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = []
+
+    def kill(pid: int, _number: int) -> None:
+        if pid == 11:
+            raise PermissionError(1, "Operation not permitted")
+        killed.append(pid)
+
+    monkeypatch.setattr(processes, "living_descendants", lambda _root: [11, 12])
+    monkeypatch.setattr(processes.os, "kill", kill)
+    processes.kill_descendants()
+    assert killed == [12]
 
 
 def test_a_fence_that_has_passed_already_starts_nothing(attempt: Attempt) -> None:

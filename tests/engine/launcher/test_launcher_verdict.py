@@ -13,6 +13,7 @@ import pytest
 
 from domain.attempt import StopFile
 from domain.outcomes import Outcome, Reason
+from engine.errors import write_error
 from engine.launcher.evidence import Evidence, elastic_error_file, error_file, exception_in, gather
 from engine.launcher.files import last_step
 from engine.launcher.verdict import decide
@@ -141,3 +142,18 @@ def test_the_last_step_is_found_behind_lines_that_are_no_metrics(tmp_path: Path)
     assert last_step(spool) is None
     spool.write_text('{"step": 6, "loss": 1.0}\n{"step": 7, "loss": NaN}\nhello\n{"loss": 3}\n{"step": 8, "lo')
     assert last_step(spool) == 7
+
+
+def test_half_a_surrogate_pair_in_an_exception_does_not_hide_it(tmp_path: Path) -> None:
+    path = elastic_error_file(tmp_path, 0)
+    path.parent.mkdir()
+    error = ValueError(b"no such image: caf\xe9.png".decode("utf-8", "surrogateescape"))
+    path.write_text(json.dumps({"message": {"message": str(error)}}))
+    found = gather(tmp_path, 0, "")
+    assert Outcome.of(Reason.USER_ERROR, "it raised", exception=found.exception).exception == (
+        "no such image: caf\\udce9.png"
+    )
+    write_error(tmp_path, 0, error, step=3)
+    found = gather(tmp_path, 0, "")
+    assert (found.reason, found.step) == (Reason.USER_ERROR, 3)
+    assert found.exception == "ValueError: no such image: caf\\udce9.png"
