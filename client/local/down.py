@@ -5,6 +5,7 @@ Not here: the order in which its programs end (``client.local.up``).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -34,8 +35,9 @@ def run(home: Home, *, tell: Callable[[str], None]) -> int:
         raise ClientError(f"the service in {home.folder} is just starting or ending", next_step="try again in a moment")
     tell(f"stopping the service at {running.url}; running jobs go on at the next `lockstep up`")
     started = time.monotonic()
-    # The lock is held, and only its holder writes run.json: the id is that of the process we mean.
-    os.kill(running.pid, signal.SIGTERM)
+    # The lock is held, and its holder begins by removing another's run.json: the id is that of the process we mean.
+    with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+        os.kill(running.pid, signal.SIGTERM)
     while home.is_locked():
         if time.monotonic() - started > DOWN_SECONDS:
             raise TimedOutError(

@@ -84,6 +84,8 @@ def run(home: Home, service: Service, *, tell: Tell, ready: Probe | None = None,
     """
     home.create()
     with home.locked(), _stop_signals() as stop:
+        # What a killed one left names a process that may be anybody's by now, and `lockstep down` goes by it.
+        home.run_file.unlink(missing_ok=True)
         _check_port(service)
         supervisor = Supervisor(
             service.programs, folder=home.folder, logs=home.logs, environment=service.environment, tell=tell

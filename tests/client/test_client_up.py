@@ -188,6 +188,17 @@ def test_after_a_kill_the_next_up_starts_as_if_nothing_had_been(up: Up) -> None:
     assert second.returncode == 0
 
 
+def test_what_a_killed_service_left_is_removed_before_anything_else(up: Up) -> None:
+    """Its process may be anybody's by now, and `lockstep down` would signal it as long as the new one is starting."""
+    up.home.create()
+    up.home.write_run_file(RunFile(url="http://x", pid=os.getpid(), started=0.0, token_file="t", ready=True))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", up.port))
+        other.listen()
+        up.start("api").communicate(timeout=15)
+    assert not up.home.run_file.exists()
+
+
 def test_a_taken_port_is_named_before_anything_is_started(up: Up) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", up.port))
