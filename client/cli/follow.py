@@ -19,6 +19,7 @@ from client.cli import output as out
 from client.cli.common import say
 from domain import limits
 from domain.lifecycle import TERMINAL, Intent, JobState
+from domain.outcomes import Reason
 from domain.views import JobView, LogLine
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class Follower:
         attempt = job.attempt
         if attempt is not None and attempt.outcome is not None and attempt.number > self._ended_attempt:
             self._ended_attempt = attempt.number
-            if job.state not in TERMINAL:
+            # A success is the job's own news, and may be seen of the attempt a moment before.
+            if job.state not in TERMINAL and attempt.outcome.reason is not Reason.SUCCEEDED:
                 yield f"attempt {attempt.number} ended: {attempt.outcome.message}"
         if last is not None and last.intent is None and job.intent is Intent.CANCEL:
             yield "a cancel was asked for; the ranks are being stopped"

@@ -148,7 +148,7 @@ def test_a_retry_is_told(lockstep: CommandLine, accepting: ReplayServer, spec: P
     assert "queued again" in said.err
 
 
-def test_a_start_is_told_once_though_the_attempt_runs_a_moment_before_its_job(
+def test_start_and_end_are_told_once_though_the_attempt_is_a_moment_ahead_of_its_job(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:
     early = examples.attempt(state=AttemptState.STARTING, running_at=None)
@@ -158,9 +158,12 @@ def test_a_start_is_told_once_though_the_attempt_runs_a_moment_before_its_job(
         job(JobState.STARTING, attempt=early),
         job(JobState.STARTING),
         job(JobState.RUNNING),
+        job(JobState.RUNNING, attempt=examples.attempt(outcome=Outcome.of(Reason.SUCCEEDED, "all ended well"))),
         examples.succeeded(),
     )
-    assert lockstep("submit", str(spec)).err.count("starting 2 ranks") == 1
+    told = lockstep("submit", str(spec)).err
+    assert told.count("starting 2 ranks") == 1
+    assert "attempt 1 ended" not in told
 
 
 def test_a_wrong_spec_is_refused_before_anything_is_sent(
