@@ -24,7 +24,7 @@ file                      written by    says
                                         hold its ranks back when shipping lags
 ``checkpoints/``          rank 0        one folder per checkpoint, complete when it has its ``manifest.json``
 ``resume/``               agent         the checkpoint to go on from, if any
-``code/``                 agent         the job's code, unpacked; the ranks' working directory
+``code/``                 agent         the job's code, unpacked, or nothing; the ranks' working directory
 ``launcher.log``          agent         the launcher's own output
 ========================  ============  ====================================================================
 

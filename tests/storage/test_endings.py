@@ -36,6 +36,17 @@ def test_an_outcome_moves_its_job_once(database: Database, reason: Reason, state
     assert scenes.job_of(database, claimed.job_id).version == job.version
 
 
+def test_an_exception_with_a_nul_ends_its_job_on_either_database(database: Database) -> None:
+    """PostgreSQL holds none in text: an end that it refused would be tried for ever."""
+    claimed = scenes.run(database)
+    told = {"exception": "ValueError: a\0b", "traceback": "\0" * 8_000}
+    with database.jobs() as session:
+        outcome = Outcome.of(Reason.USER_ERROR, "rank 0 raised a\0b", **told)
+        assert attempts.end(session, claimed.assignment_id, claimed.token, outcome, timings=scenes.QUICK)
+    stored = Outcome.model_validate(scenes.job_of(database, claimed.job_id).outcome)
+    assert {"exception": stored.exception, "traceback": stored.traceback} == told
+
+
 def test_a_script_that_ends_before_it_was_seen_running_succeeds(database: Database) -> None:
     scenes.add_node(database)
     claimed = scenes.start(database, scenes.submit(database))
