@@ -22,7 +22,7 @@ lockstep metrics last --names train/loss,throughput/samples_per_second
 
 say "Done."
 cat <<'TEXT'
-Start the service again with `make up`: the job above is still there, and the page it prints names every command.
+Start the service again with `make up`: the job above is still there, and the page at the address it prints names the commands.
 Run your own:   .venv/bin/lockstep submit examples/own_task/job.yaml --code examples/own_task
 More examples:  examples/README.md
 TEXT
