@@ -186,7 +186,7 @@ def mark_running(session: Session, assignment_id: str, token: str) -> bool:
         attempt.state = AttemptState.RUNNING
         attempt.running_at = now(session)
         session.flush()
-        message = f"{attempt.world_size} ranks are running"
+        message = "1 rank is running" if attempt.world_size == 1 else f"{attempt.world_size} ranks are running"
         steps.take(session, attempt.job_id, "run", attempt=attempt.number, reason=message, actor=ACTOR)
     return True
 

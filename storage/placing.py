@@ -70,12 +70,13 @@ def place(session: Session, job_id: str, devices: Devices, *, lease_seconds: flo
 
 def _place(session: Session, job_id: str, devices: Devices, *, lease_seconds: float) -> PlacedAttempt | None:
     names = [name for name, _indices in devices]
+    given = [f"{name} ({len(indices)} device{'s' if len(indices) != 1 else ''})" for name, indices in devices]
     taken = steps.take(
         session,
         job_id,
         "place",
         attempt=None,
-        reason=f"placed on {', '.join(f'{name} ({len(indices)} devices)' for name, indices in devices)}",
+        reason=f"placed on {', '.join(given)}",
         actor=ACTOR,
         changes={"attempt_count": JobRow.attempt_count + 1},
         only_if=(JobRow.intent.is_(None), JobRow.not_before <= db_now()),
