@@ -13,9 +13,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
-from storage.blobs import BlobStore
-
 from api.archives import Archive
+from storage.blobs import BlobStore
 
 REMEMBERED_MAX: Final = 1_000
 
