@@ -52,11 +52,13 @@ def up(
     debug
         On an error, print the trace too.
     """
+    from client.local import installed
     from client.local import up as local
     from client.local.home import Home
     from client.local.settings import Options, service
 
     del debug  # read by client.cli.app
+    installed.require(installed.SERVER + installed.NODE)
     place = Home.of(os.environ, home)
     options = Options(host, port, cpu_slots, node_name, database_url)
     if detach:
@@ -89,9 +91,11 @@ def migrate(*, home: HomeFlag = None, database_url: str | None = None) -> int:
     database_url
         The job database; else SQLite in the home.
     """
+    from client.local import installed
     from client.local.home import Home
     from client.local.settings import Options, service
 
+    installed.require(installed.SERVER)
     place = Home.of(os.environ, home)
     place.create()
     settled = service(place, Options(database_url=database_url), os.environ)
