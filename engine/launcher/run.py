@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from domain import attempt, limits
-from domain.attempt import AssignmentFile, EngineEvent, ResultFile
+from domain.attempt import AssignmentFile, EngineEvent, ResultFile, StopFile
 from domain.outcomes import Outcome, Reason
 from engine.launcher import environment, evidence, processes, verdict
 from engine.launcher.bounds import Bounds
-from engine.launcher.files import last_lines, last_step, write_atomically
+from engine.launcher.files import last_lines, last_step, read_model, write_atomically
 from engine.launcher.gang import Gang, Launcher, PeersUnreachableError, RankProcess
 from engine.launcher.segments import Segments
 from engine.launcher.streams import Streams
@@ -193,6 +193,8 @@ class _Attempt:
             return Outcome.of(Reason.LAUNCH_FAILED, message, node=self._assignment.node_name)
 
     def _decide(self, facts: Facts) -> Outcome:
+        if facts.stop is None:
+            facts.stop = read_model(self._folder / attempt.STOP, StopFile)
         found = {
             exit_.rank: evidence.gather(self._folder, exit_.rank, self._streams.tail(exit_.rank))
             for exit_ in facts.exits

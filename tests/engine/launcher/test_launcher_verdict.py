@@ -13,6 +13,7 @@ import pytest
 
 from domain.attempt import StopFile
 from domain.outcomes import Outcome, Reason
+from domain.reading import read_spec
 from engine.errors import write_error
 from engine.launcher.evidence import Evidence, elastic_error_file, error_file, exception_in, gather
 from engine.launcher.files import last_step
@@ -97,6 +98,18 @@ def test_a_stop_does_not_undo_a_run_that_reached_its_last_step(last: int | None,
     stop = StopFile(reason="cancelled", grace_seconds=1.0)
     exits = (_exit(0, 0, torn_down=True), _exit(1, 0, torn_down=True))
     assert _decide(*exits, cause="stop", stop=stop, last_step=last, steps=50).reason is reason
+
+
+@pytest.mark.parametrize(("last", "reason"), [(19, Reason.SHUTDOWN), (None, Reason.SHUTDOWN), (200, Reason.SUCCEEDED)])
+def test_ranks_that_left_for_a_stop_before_the_watch_saw_it_have_not_succeeded(
+    last: int | None, reason: Reason
+) -> None:
+    train = {"task": "causal_lm", "batch": {"size": 4, "micro_size": 2}, "steps": 200}
+    spec = read_spec({"name": "early", "kind": "train", "resources": {"gpus": 2}, "train": train})
+    assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1]).model_copy(update={"spec": spec})
+    stop = StopFile(reason="shutdown", grace_seconds=5)
+    facts = Facts(ranks=(0, 1), exits=[_exit(0, 0), _exit(1, 0)], cause=None, stop=stop)
+    assert decide(facts, {}, assignment, last_step=last, steps=200).reason is reason
 
 
 def test_a_failure_that_came_before_the_stop_is_the_outcome() -> None:
