@@ -89,6 +89,15 @@ class BatchPlan(BaseModel):
         count = accumulation_steps(size, self.micro_batch_size, self.world_size)
         return [(start + a, start + b) for a, b in (part(stop - start, count, index) for index in range(count))]
 
+    def halved(self) -> BatchPlan | None:
+        """The same batch in micro-batches of half the size; None where they hold one sample already."""
+        largest = max(stop - start for start, stop in self.slots(0))
+        if largest == 1:
+            return None
+        micro = ceil_div(largest, 2)
+        steps = accumulation_steps(self.batch_size, micro, self.world_size)
+        return self.model_copy(update={"micro_batch_size": micro, "accumulation_steps": steps})
+
     def sentence(self) -> str:
         """The plan in words: "64 = 2 ranks × 8 samples × 4 accumulation steps"."""
         ranks = _count(self.world_size, "rank")

@@ -5,12 +5,13 @@ batch ahead. So a step has its divisor before its first forward, and every decis
 taken by all ranks at the same step. On CUDA the loss stays on the device and is summed there; flags and weights go
 over the host group, so that the host never waits for the device.
 
-Not here: the gradient's reduction (``engine.replicas``).
+Not here: the gradient's reduction (``engine.strategies``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,12 +19,24 @@ from torch import Tensor
 from engine.ranks import Ranks
 
 
+class Flags(NamedTuple):
+    """What one rank wants all to know; in a verdict, whether any rank said so."""
+
+    stop: bool = False
+    """Leave after this step."""
+    out_of_memory: bool = False
+    """The step did not fit; its gradient is void."""
+    unreduced: bool = False
+    """Some parameter's gradient did not reach the other ranks."""
+    overflow: bool = False
+    """The scaled gradient has infinities; its step is to be repeated at a smaller scale."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What all ranks agree on. Equal on every rank."""
 
-    stop: bool
-    """Leave after this step."""
+    flags: Flags
     sums: Tensor
     """Shape (terms,), float64, on the device: each loss term's sum over the whole batch."""
     next_divisors: tuple[float, ...]
@@ -45,13 +58,13 @@ class Control:
     def __init__(self, ranks: Ranks, terms: int):
         self._ranks, self._terms = ranks, terms
 
-    def exchange(self, *, stop: bool, sums: Tensor, next_weights: tuple[float, ...], peak_bytes: float) -> Verdict:
+    def exchange(self, flags: Flags, *, sums: Tensor, next_weights: tuple[float, ...], peak_bytes: float) -> Verdict:
         """Tell the other ranks and hear from them. All ranks must call this, once before step 0 and once per step.
 
         Parameters
         ----------
-        stop : bool
-            Whether this rank was asked to stop.
+        flags : Flags
+            Of this rank.
         sums : Tensor of shape (terms,)
             Sum of each loss term over this rank's slots, float64, on the device.
         next_weights : tuple of float
@@ -63,16 +76,17 @@ class Control:
         on_host = sums.device.type == "cpu"
         peaks = [0.0] * ranks.world_size
         peaks[ranks.rank] = peak_bytes  # A sum of vectors that each have one entry is a gather.
-        vector = torch.tensor([float(stop), *next_weights, *peaks], dtype=torch.float64)
+        vector = torch.tensor([*map(float, flags), *next_weights, *peaks], dtype=torch.float64)
         if on_host:
             vector = torch.cat([vector, sums])
         else:
             ranks.sum_on_device(sums)
         ranks.sum_on_host(vector)
         values: list[float] = vector.tolist()
+        flagged, rest = values[: len(flags)], values[len(flags) :]
         return Verdict(
-            stop=values[0] > 0,
+            flags=Flags(*(value > 0 for value in flagged)),
             sums=vector[-terms:] if on_host else sums,
-            next_divisors=tuple(values[1 : 1 + terms]),
-            peak_bytes=tuple(values[1 + terms : 1 + terms + ranks.world_size]),
+            next_divisors=tuple(rest[:terms]),
+            peak_bytes=tuple(rest[terms : terms + ranks.world_size]),
         )

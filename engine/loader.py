@@ -49,6 +49,8 @@ class Slot:
     """0 for an empty slot, whose batch is one masked sample."""
     weights: tuple[float, ...]
     """Units of each loss term; all zero for an empty slot."""
+    position: int
+    """Of its first sample in the whole batch: the samples of a slot are consecutive."""
 
 
 @dataclass(frozen=True)
@@ -218,20 +220,31 @@ class Batches:
         in_line: bool,
         pin: bool,
     ):
-        self._length, self._plan = length, plan
-        self._planned = _Planned(plan, length, rank=rank, dataset_size=dataset_size, seed=seed, first_step=first_step)
-        self._masked = Slot(masked, 0, (0.0,) * len(terms))
-        loader = micro_batches(
-            SeededItems(dataset, seed),
-            self._planned,
-            _Collated(task, terms),
-            workers=workers,
-            ahead=plan.accumulation_steps or 1,
-            pin=pin,
+        self._task, self._dataset, self._length = task, dataset, length
+        self._rank, self._dataset_size, self._seed = rank, dataset_size, seed
+        self._workers, self._terms, self._in_line, self._pin = workers, terms, in_line, pin
+        self._masked = masked
+        self._thread: _Ahead | None = None
+        self._iterator: Iterator[Any] | None = None
+        self.replan(plan, first_step)
+
+    def replan(self, plan: BatchPlan, step: int) -> None:
+        """Go on at ``step`` with another split of the same batches. What was fetched ahead is discarded."""
+        self.close()
+        self._plan, self._next_step = plan, step
+        self._planned = _Planned(
+            plan, self._length, rank=self._rank, dataset_size=self._dataset_size, seed=self._seed, first_step=step
         )
-        self._iterator: Iterator[Any] | None = iter(loader)
-        self._next_step = first_step
-        self._thread = None if in_line or workers else _Ahead(self._fetch)
+        loader = micro_batches(
+            SeededItems(self._dataset, self._seed),
+            self._planned,
+            _Collated(self._task, self._terms),
+            workers=self._workers,
+            ahead=plan.accumulation_steps or 1,
+            pin=self._pin,
+        )
+        self._iterator = iter(loader)
+        self._thread = None if self._in_line or self._workers else _Ahead(self._fetch)
 
     def request(self) -> None:
         """Begin to fetch the next batch, if there is one."""
@@ -250,13 +263,16 @@ class Batches:
         """End the thread or the worker processes."""
         if self._thread is not None:
             self._thread.close()
-        self._iterator = None
+        self._thread = self._iterator = None
 
     def _fetch(self) -> RankBatch:
         iterator = self._iterator
         assert iterator is not None, "the loader is closed"
         step = self._next_step
-        slots = [Slot(*next(iterator)) if start < stop else self._masked for start, stop in self._planned.bounds(step)]
+        slots = []
+        for start, stop in self._planned.bounds(step):
+            batch, samples, weights = next(iterator) if start < stop else (self._masked, 0, (0.0,) * len(self._terms))
+            slots.append(Slot(batch, samples, weights, position=start))
         return RankBatch(step, self._length.batch_size(self._plan, step), slots)
 
 

@@ -14,25 +14,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import torch
-from torch.utils.data import Dataset
 
 from domain import attempt
 from domain.outcomes import Reason
 from domain.plan import BatchPlan
 from domain.spec import Train
-from engine import checkpoint, randomness, telemetry
-from engine.control import Control
+from engine import checkpoint, telemetry
+from engine.assembly import announce, announce_plan, assemble
+from engine.control import Flags, Verdict
 from engine.errors import EngineError
 from engine.evaluation import evaluate
-from engine.loader import Batches, Length, RankBatch, SeededItems
-from engine.optimizer import Optimizer
+from engine.loader import RankBatch
 from engine.ranks import Ranks
 from engine.report import StepReport
-from engine.state import TrainingState, restore_model, restore_optimizer
-from engine.step import GradientStep
+from engine.step import Accumulated, listed
 from engine.task import Task
 from engine.telemetry import Telemetry
 from engine.timeline import timeline_for
@@ -77,140 +75,74 @@ class Trainer:
         self._pending: StepReport | None = None
         self._loss: float | None = None
         self._saved: checkpoint.Saved | None = None
+        self._saved_step = -1
 
     def run(self) -> Ending:
         """Train from the start, or from a checkpoint, to the end. All ranks must call this."""
         try:
-            self._set_up()
+            self._telemetry.event("running")
+            self._parts = assemble(
+                self.train,
+                self.plan,
+                self.task,
+                self.ranks,
+                folder=self.folder,
+                telemetry=self._telemetry,
+                goes_on=self._goes_on,
+            )
+            self.steps_done = self._parts.steps_done
+            announce(self._parts, self.plan, self._telemetry)
             stopped = self._train()
             self._report_pending()
             # No rank leaves before the last checkpoint is durable: one that is gone looks like a rank that failed.
             self.ranks.meet()
         finally:
             self._telemetry.close()
-        self._gradient.close()
+        self._parts.gradient.close()
         return Ending(self.steps_done, stopped, self._loss, self._saved.folder if self._saved else None)
-
-    def _set_up(self) -> None:
-        train, ranks = self.train, self.ranks
-        self._telemetry.event("running")
-        if ranks.local_rank == 0:
-            self.task.prepare()
-        ranks.meet()
-        randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
-        self._model = self.task.model().to(ranks.device)
-        self._model.train()
-        self._dataset = self.task.dataset("train")
-        self._dataset_size = _length(self._dataset, "train")
-        self._eval_dataset = self.task.dataset("eval") if train.eval.every_steps else None
-        self._length = Length.of(
-            steps=train.steps,
-            epochs=train.epochs,
-            dataset_size=self._dataset_size,
-            batch_size=self.plan.batch_size,
-        )
-        self._state = TrainingState(self.folder, train, self.plan, ranks, self._telemetry, samples=self._dataset_size)
-        state = self._state.restored(steps=self._length.steps, goes_on=self._goes_on)
-        if state is not None:
-            self.steps_done = state["step"]
-            restore_model(self._model, state)
-        masked = self.task.collate([SeededItems(self._dataset, train.seed)[0, 0]])
-        self._gradient = GradientStep(
-            self.task, self._model, ranks, seed=train.seed, bucket_cap_mb=train.strategy.bucket_cap_mb
-        )
-        self._gradient.warm_up(masked)
-        self._optimizer = Optimizer(train, self.task, self._model, steps=self._length.steps)
-        if state is not None:
-            restore_optimizer(self._optimizer.inner, state)
-        self._control = Control(ranks, len(self._gradient.terms))
-        self._batches = self._open_batches(masked)
-        self._announce()
-
-    def _open_batches(self, masked: Any) -> Batches:
-        workers = self.train.loader.workers
-        in_line = workers == 0 and self._gradient.draws_on_host
-        self._gradient.seeds_host = in_line or workers > 0
-        return Batches(
-            self.task,
-            self._dataset,
-            self.plan,
-            self._length,
-            rank=self.ranks.rank,
-            dataset_size=self._dataset_size,
-            seed=self.train.seed,
-            first_step=self.steps_done,
-            workers=workers,
-            terms=self._gradient.terms,
-            masked=masked,
-            in_line=in_line,
-            pin=self.ranks.device.type == "cuda",
-        )
-
-    def _announce(self) -> None:
-        parameters = sum(parameter.numel() for parameter in self._model.parameters())
-        settled = self.plan.model_copy(update={"steps": self._length.steps})
-        self._telemetry.event("plan", **settled.model_dump(), parameters=parameters, samples=self._dataset_size)
-        self._telemetry.say(self.plan.sentence())
-        self._telemetry.say(
-            f"{parameters:,} parameters, {self._dataset_size:,} samples, {self._length.steps:,} steps"
-            + (f", going on after step {self.steps_done:,}" if self.steps_done else "")
-        )
-        if self.task.batch_dependent:
-            self._warn("the task is batch_dependent: its gradient depends on how the batch is split")
-        if self._gradient.draws_on_host:
-            self._warn(
-                "the model draws random numbers: a run is repeatable, but depends on micro_size and on the ranks"
-            )
-
-    def _warn(self, message: str) -> None:
-        self._telemetry.event("warning", message=message)
-        self._telemetry.say(f"warning: {message}")
 
     # --- the loop
 
     def _train(self) -> bool:
         """Run the remaining steps; True if asked to stop before the end. All ranks must call this."""
+        parts = self._parts
         self._timeline = timeline_for(self.ranks.device)
-        self._batches.request()
-        batch = self._batches.take()
+        parts.batches.request()
+        batch = parts.batches.take()
         self._timeline.mark("data")
-        nothing = torch.zeros(len(self._gradient.terms), dtype=torch.float64, device=self.ranks.device)
-        verdict = self._control.exchange(
-            stop=self._stop_asked(), sums=nothing, next_weights=self._weights(batch), peak_bytes=0.0
-        )
-        self._timeline.mark("communication")
-        stop, divisors = verdict.stop, verdict.next_divisors
-        while batch is not None and not stop:
-            batch, stop, divisors = self._step(batch, divisors)
-        stopped = stop and self.steps_done < self._length.steps
-        if not self._is_saved():
+        nothing = torch.zeros(len(parts.gradient.terms), dtype=torch.float64, device=self.ranks.device)
+        verdict = self._agree(Accumulated(nothing), batch)
+        while batch is not None and not verdict.flags.stop:
+            batch, verdict = self._step(batch, verdict.next_divisors)
+        stopped = verdict.flags.stop and self.steps_done < parts.length.steps
+        if self.steps_done and self._saved_step != self.steps_done:
             self._save()
         # Not in a finally: a rank that fails must be gone at once, and its workers die with it.
-        self._batches.close()
+        parts.batches.close()
         return stopped
 
-    def _step(self, batch: RankBatch, divisors: tuple[float, ...]) -> tuple[RankBatch | None, bool, tuple[float, ...]]:
-        """One optimizer step; returns the next batch, whether to stop, and the next divisors. All ranks must call this."""
-        timeline, optimizer = self._timeline, self._optimizer
-        self._batches.request()
+    def _step(self, batch: RankBatch, divisors: tuple[float, ...]) -> tuple[RankBatch | None, Verdict]:
+        """One optimizer step; returns the next batch, and what the ranks agreed on. All ranks must call this."""
+        parts, timeline = self._parts, self._timeline
+        parts.batches.request()
         timeline.mark("other")
-        sums = self._gradient.accumulate(batch, divisors, timeline)
-        following = self._batches.take()
+        accumulated = parts.gradient.accumulate(batch, divisors, timeline)
+        following = parts.batches.take()
         timeline.mark("data")
-        verdict = self._control.exchange(
-            stop=self._stop_asked(),
-            sums=sums,
-            next_weights=self._weights(following),
-            peak_bytes=telemetry.peak_bytes(self.ranks.device),
-        )
-        timeline.mark("communication")
+        verdict = self._agree(accumulated, following)
+        while verdict.flags.out_of_memory:
+            batch, following = self._halve(batch.step)
+            accumulated = parts.gradient.accumulate(batch, divisors, timeline)
+            verdict = self._agree(accumulated, following)
+        if verdict.flags.unreduced:
+            self._name_unreduced(batch, accumulated)
         report = StepReport(
             step=batch.step + 1,
             samples=batch.size,
-            terms=self._gradient.terms,
+            terms=parts.gradient.terms,
             sums=verdict.sums,
             divisors=divisors,
-            lr=optimizer.rate(batch.step),
+            lr=parts.optimizer.rate(batch.step),
             peak_bytes=max(verdict.peak_bytes),
             unit=self.task.unit,
         )
@@ -219,21 +151,79 @@ class Trainer:
         last = following is None
         due = last or report.step % self.train.log_every_steps == 0
         if report.counted:
-            report.norm = optimizer.norm() if due or self.train.clip_grad_norm is not None else None
-            optimizer.update(batch.step, report.norm)
+            report.norm = parts.optimizer.norm() if due or self.train.clip_grad_norm is not None else None
+            parts.optimizer.update(batch.step, report.norm)
+            parts.strategy.after_update(batch.step, sum(batch.weights()) / sum(divisors))
         report.leave_device()
-        optimizer.discard_gradient()
+        parts.gradient.discard()
         timeline.mark("optimizer")
         self.steps_done = report.step
-        self._finish_step(report, due=due, last=last, stop=verdict.stop)
-        return following, verdict.stop, verdict.next_divisors
+        self._finish_step(report, due=due, last=last, stop=verdict.flags.stop)
+        return following, verdict
+
+    def _agree(self, accumulated: Accumulated, following: RankBatch | None) -> Verdict:
+        """The control operation of a step, or the one before the first. All ranks must call this."""
+        weights = following.weights() if following is not None else (0.0,) * len(self._parts.gradient.terms)
+        verdict = self._parts.control.exchange(
+            Flags(
+                # Rank 0 looks; the others hear of it here.
+                stop=self.ranks.first and (self.folder / attempt.STOP).exists(),
+                out_of_memory=accumulated.out_of_memory,
+                unreduced=not accumulated.reduced,
+            ),
+            sums=accumulated.sums,
+            next_weights=weights,
+            peak_bytes=telemetry.peak_bytes(self.ranks.device),
+        )
+        self._timeline.mark("communication")
+        return verdict
+
+    def _halve(self, step: int) -> tuple[RankBatch, RankBatch | None]:
+        """Forget this step, and split its batch into micro-batches of half the size. All ranks must call this.
+
+        Returns the same batch and the one after it, fetched again.
+        """
+        parts = self._parts
+        plan = self.plan.halved()
+        if plan is None:
+            raise EngineError(
+                Reason.OUT_OF_MEMORY,
+                f"step {step + 1} does not fit into memory with one sample at a time: use a smaller model or shorter "
+                "samples, activation_checkpointing: true, precision: bf16, or devices with more memory",
+            )
+        self._telemetry.warn(
+            f"step {step + 1} ran out of memory: going on with micro-batches of {plan.micro_batch_size} instead of "
+            f"{self.plan.micro_batch_size}; the batch stays {plan.batch_size}"
+        )
+        self.plan = plan
+        parts.gradient.abandon(parts.masked)
+        parts.batches.replan(plan, step)
+        parts.state.replanned(plan)
+        announce_plan(parts, plan, self._telemetry)
+        batch = parts.batches.take()
+        assert batch is not None, "the step that is repeated has a batch"
+        following = parts.batches.take()
+        self._timeline.mark("other")
+        return batch, following
+
+    def _name_unreduced(self, batch: RankBatch, accumulated: Accumulated) -> NoReturn:
+        """Say which parameters had no gradient in the last slot of which rank. All ranks must call this."""
+        missing = [] if accumulated.reduced else self._parts.gradient.missing_gradients(batch)
+        found = {rank: names for rank, names in enumerate(self.ranks.gather(missing)) if names}
+        where = "; ".join(f"rank {rank}: {listed(names)}" for rank, names in found.items())
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"in step {batch.step + 1} some parameters got no gradient in the last micro-batch ({where}), so their "
+            "gradients could not be shared: use every parameter in every loss (adding 0.0 * parameter.sum() is enough), "
+            "or freeze them with requires_grad_(False)",
+        )
 
     def _finish_step(self, report: StepReport, *, due: bool, last: bool, stop: bool) -> None:
         """Evaluation, checkpoint and report, where they are due. All ranks must call this."""
         self._report_pending()
         train = self.train
         every = train.eval.every_steps
-        if self._eval_dataset is not None and every and (last or report.step % every == 0) and (last or not stop):
+        if self._parts.eval_dataset is not None and every and (last or report.step % every == 0) and (last or not stop):
             report.evaluated = self._evaluate()
             self._timeline.mark("eval")
             due = True
@@ -269,9 +259,9 @@ class Trainer:
         self._loss = report.loss()
         loss = "none (no weight)" if self._loss is None else f"{self._loss:.4f}"
         speed = report.times().get("throughput/samples_per_second", 0.0)
-        text = f"step {report.step}/{self._length.steps}  loss {loss}  lr {report.lr:.3g}  {speed:,.1f} samples/s"
+        text = f"step {report.step}/{self._parts.length.steps}  loss {loss}  lr {report.lr:.3g}  {speed:,.1f} samples/s"
         text += "".join(f"  eval/{name} {value:.4f}" for name, value in report.evaluated.items())
-        ends = report.step in {1, self._length.steps}
+        ends = report.step in {1, self._parts.length.steps}
         self._telemetry.say_step(text, always=ends or bool(report.evaluated))
 
     def _require_finite(self, report: StepReport) -> None:
@@ -281,51 +271,22 @@ class Trainer:
             self._telemetry.record(report.step, {"train/loss": loss, "train/lr": report.lr})
             raise EngineError(Reason.NON_FINITE, f"the loss of step {report.step} is {loss}")
 
-    def _weights(self, batch: RankBatch | None) -> tuple[float, ...]:
-        return batch.weights() if batch is not None else (0.0,) * len(self._gradient.terms)
-
-    def _stop_asked(self) -> bool:
-        """Rank 0 looks; the others hear of it in the control operation."""
-        return self.ranks.first and (self.folder / attempt.STOP).exists()
-
     def _evaluate(self) -> dict[str, float]:
-        assert self._eval_dataset is not None
+        assert self._parts.eval_dataset is not None
         assert self.plan.micro_batch_size is not None
         return evaluate(
             self.task,
-            self._model,
-            self._eval_dataset,
+            self._parts.strategy.model,
+            self._parts.eval_dataset,
             self.ranks,
             micro_batch_size=self.plan.micro_batch_size,
             seed=self.train.seed,
             workers=self.train.loader.workers,
         )
 
-    # --- checkpoints
-
-    def _is_saved(self) -> bool:
-        return (
-            not self.ranks.first
-            or self.steps_done == 0
-            or (self._saved is not None and self._saved.step == self.steps_done)
-        )
-
     def _save(self) -> None:
-        """Save on rank 0; the others go on, since under ddp every rank has the same state."""
-        if not self.ranks.first:
-            return
-        final = self.steps_done == self._length.steps
-        self._saved = self._state.save(self.steps_done, self._model, self._optimizer.inner, final=final)
-
-
-def _length(dataset: Dataset[Any], split: str) -> int:
-    try:
-        size = len(dataset)  # type: ignore[arg-type] # torch's type does not say that map-style datasets have a length
-    except TypeError:
-        raise EngineError(
-            Reason.BAD_SPEC,
-            f"dataset({split!r}) has no length: the engine takes map-style datasets; streams run as kind: script",
-        ) from None
-    if size < 1:
-        raise EngineError(Reason.BAD_SPEC, f"dataset({split!r}) is empty")
-    return size
+        """Save on rank 0; the others go on, unless the strategy needs them. All ranks must call this."""
+        parts = self._parts
+        final = self.steps_done == parts.length.steps
+        self._saved_step = self.steps_done
+        self._saved = parts.state.save(self.steps_done, parts.strategy, parts.optimizer.inner, final=final)

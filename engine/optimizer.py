@@ -17,19 +17,20 @@ from domain.outcomes import Reason
 from domain.spec import AdamW, Train
 from engine.errors import EngineError
 from engine.schedule import learning_rate
+from engine.strategies.base import Strategy
 from engine.task import Task
 
 
 class Optimizer:
     """A torch optimizer driven by the step number."""
 
-    def __init__(self, train: Train, task: Task, model: nn.Module, *, steps: int):
-        self._train, self._steps = train, steps
-        groups = task.param_groups(model)
-        _check_groups(groups, model)
+    def __init__(self, train: Train, task: Task, strategy: Strategy, *, steps: int):
+        self._train, self._strategy, self._steps = train, strategy, steps
+        groups = task.param_groups(strategy.model)
+        _check_groups(groups, strategy.model)
         # Each group's rate relative to the spec's; the schedule multiplies it.
         self._relative = [group.get("lr", train.optimizer.lr) / train.optimizer.lr for group in groups]
-        self.inner: torch.optim.Optimizer = _build(train, groups)
+        self.inner = strategy.optimizer(lambda given: _build(train, given), groups)
         self._parameters = [parameter for group in groups for parameter in group["params"]]
 
     def rate(self, step: int) -> float:
@@ -37,9 +38,9 @@ class Optimizer:
         return learning_rate(self._train.schedule, lr=self._train.optimizer.lr, step=step, steps=self._steps)
 
     def norm(self) -> Tensor:
-        """2-norm of the whole gradient, on the device. Equal on all ranks, because the gradients are."""
+        """2-norm of the whole gradient, on the device. Equal on all ranks. All ranks must call this."""
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        return torch.nn.utils.get_total_norm(gradients)
+        return self._strategy.norm(gradients)
 
     def update(self, step: int, norm: Tensor | None) -> None:
         """Clip by ``norm`` if the spec asks for it, and move the parameters by the rate of ``step``."""
@@ -49,11 +50,6 @@ class Optimizer:
         for group, relative in zip(self.inner.param_groups, self._relative, strict=True):
             group["lr"] = rate * relative
         self.inner.step()
-
-    def discard_gradient(self) -> None:
-        """Drop the gradient, so that the next slot starts a new one."""
-        for parameter in self._parameters:
-            parameter.grad = None
 
 
 def _build(train: Train, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

@@ -4,7 +4,7 @@ The environment is read here, once. On CUDA there are two process groups: NCCL m
 host decides on (flags, weights), so that a control operation never waits for the device. On the CPU one Gloo group
 does both. A single rank has no group at all: nothing to talk to, and half the start-up time saved.
 
-Not here: what is sent (``engine.control``, ``engine.replicas``).
+Not here: what is sent (``engine.control``, ``engine.strategies``).
 """
 
 from __future__ import annotations

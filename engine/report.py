@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from engine.replicas import WHOLE
+from engine.objective import WHOLE
 from engine.timeline import Line
 
 _NOT_TRAINING = ("eval", "checkpoint")

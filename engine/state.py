@@ -23,6 +23,7 @@ from domain.spec import Train
 from engine import checkpoint
 from engine.errors import EngineError
 from engine.ranks import Ranks
+from engine.strategies.base import Strategy
 from engine.telemetry import Telemetry
 
 State = dict[str, Any]
@@ -52,20 +53,27 @@ class TrainingState:
         self._layout = {
             "world_size": plan.world_size,
             "micro_batch_size": plan.micro_batch_size,
+            "strategy": train.strategy.name,
             "threads": torch.get_num_threads(),
             "device": ranks.device.type,
             "torch": str(torch.__version__),
             "machine": platform.machine(),
         }
 
-    def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, *, final: bool) -> checkpoint.Saved:
-        """Make a durable checkpoint. Rank 0 alone calls this: under ddp every rank has the same state."""
+    def save(
+        self, step: int, strategy: Strategy, optimizer: torch.optim.Optimizer, *, final: bool
+    ) -> checkpoint.Saved | None:
+        """Make a durable checkpoint, on rank 0. All ranks must call this where the strategy saves together."""
+        if not (self._ranks.first or strategy.saves_together):
+            return None
         state = {
-            "model": model.state_dict(),
-            "optimizer": optimizer.state_dict(),
+            "model": strategy.model_state(),
+            "optimizer": strategy.optimizer_state(optimizer),
             "identity": self._identity,
             "layout": self._layout,
         }
+        if not self._ranks.first:
+            return None
         saved = checkpoint.save(self._folder / attempt.CHECKPOINTS, step, state, keep_last=self._keep_last)
         self._telemetry.event(
             "checkpoint",
@@ -76,6 +84,10 @@ class TrainingState:
             final=final,
         )
         return saved
+
+    def replanned(self, plan: BatchPlan) -> None:
+        """From the next checkpoint on, the layout is that of another plan."""
+        self._layout = self._layout | {"micro_batch_size": plan.micro_batch_size}
 
     def restored(self, *, steps: int, goes_on: bool) -> State | None:
         """The state to go on from, on every rank; None at a fresh start. All ranks must call this.
@@ -146,9 +158,9 @@ def restore_model(model: nn.Module, state: State) -> None:
         raise EngineError(Reason.BAD_SPEC, f"the checkpoint does not fit the model: {error}") from error
 
 
-def restore_optimizer(optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Put moments and counts of ``state`` into ``optimizer``."""
+def restore_optimizer(strategy: Strategy, optimizer: torch.optim.Optimizer, state: State) -> None:
+    """Put moments and counts of ``state`` into ``optimizer``. All ranks must call this."""
     try:
-        optimizer.load_state_dict(state["optimizer"])
+        strategy.load_optimizer(optimizer, state["optimizer"])
     except (ValueError, KeyError) as error:
         raise EngineError(Reason.BAD_SPEC, f"the checkpoint does not fit the optimizer: {error}") from error

@@ -14,8 +14,11 @@ Not here: N, which arrives with the control operation of the step before (``engi
 
 from __future__ import annotations
 
+import gc
+import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,21 +27,42 @@ from torch.utils.hooks import RemovableHandle
 
 from domain.outcomes import Reason
 from engine import randomness
-from engine.errors import EngineError
-from engine.loader import RankBatch, weights_of
+from engine.errors import EngineError, reason_of
+from engine.loader import RankBatch, Slot, weights_of
+from engine.precision import Precision
 from engine.ranks import Ranks
-from engine.replicas import Objective, Replicas
+from engine.strategies.base import Strategy
 from engine.task import Batch, Task
 from engine.timeline import Timeline
 
 
-class GradientStep:
-    """Runs a rank's slots and leaves the whole batch's gradient in the parameters."""
+@dataclass(frozen=True)
+class Accumulated:
+    """What one rank's slots came to."""
 
-    def __init__(self, task: Task, model: nn.Module, ranks: Ranks, *, seed: int, bucket_cap_mb: float | None):
-        self._model, self._ranks, self._seed = model, ranks, seed
-        self._task = task
-        self._replicas = Replicas(Objective(task, model), ranks, bucket_cap_mb=bucket_cap_mb)
+    sums: Tensor
+    """Shape (terms,): sum of each loss term over this rank's slots, float64, on the device."""
+    out_of_memory: bool = False
+    """Some slot did not fit: there is no gradient, on any rank."""
+    reduced: bool = True
+    """Whether every gradient of this rank reached the others."""
+
+
+class GradientStep:
+    """Runs a rank's slots and leaves the whole batch's gradient in the parameters.
+
+    Parameters
+    ----------
+    task : Task
+    strategy : Strategy
+    precision : Precision
+    ranks : Ranks
+    seed : int
+    """
+
+    def __init__(self, task: Task, strategy: Strategy, precision: Precision, ranks: Ranks, *, seed: int):
+        self._task, self._strategy, self._precision = task, strategy, precision
+        self._model, self._ranks, self._seed = strategy.model, ranks, seed
         self._on_last_gradient: Callable[[], None] | None = None
         self._hook: RemovableHandle | None = None
         self.terms: tuple[str, ...] = ()
@@ -48,7 +72,7 @@ class GradientStep:
         """Whether the host's generators belong to the model (see ``engine.randomness``)."""
 
     def warm_up(self, masked: Batch) -> None:
-        """Two masked passes, which fix DDP's buckets. All ranks must call this, once.
+        """Two masked passes, which fix DDP's buckets. All ranks must call this, at the start and after a reset.
 
         DDP reduces its first backward in one bucket and then builds the buckets anew in the order in which gradients
         arrived. A run that resumes would add up in another order than the one it continues, and differ in the last
@@ -61,19 +85,24 @@ class GradientStep:
             arrived: list[nn.Parameter] = []
             for _ in range(2):
                 with _arrivals(self._model, arrived):
-                    objective, sums = self._replicas(batch, None, penalize=True)
+                    self._strategy.begin_reduction()
+                    objective, sums = self._strategy.forward(batch, None, penalize=True)
                     objective.backward()  # type: ignore[no-untyped-call]
+                    if not self._strategy.finish_reduction():
+                        break  # Some parameter has no gradient: said below, by name.
         self.terms = tuple(sums)
         weights_of(self._task.weight(masked), self.terms)
         self.draws_on_host = randomness.host_state() != before
         self._require_gradients()
-        for parameter in self._model.parameters():
-            parameter.grad = None
-        if self._ranks.world_size > 1:
+        self.discard()
+        if self._ranks.world_size > 1 and self._hook is None:
             self._hook = arrived[-1].register_post_accumulate_grad_hook(self._last_gradient)  # type: ignore[no-untyped-call]
 
-    def accumulate(self, batch: RankBatch, divisors: tuple[float, ...], timeline: Timeline) -> Tensor:
+    def accumulate(self, batch: RankBatch, divisors: tuple[float, ...], timeline: Timeline) -> Accumulated:
         """Run every slot; the gradient is reduced in the last one. All ranks must call this.
+
+        A rank that runs out of memory leaves no other waiting for it: under a strategy that can repeat a step it
+        returns as usual, and says so.
 
         Parameters
         ----------
@@ -81,41 +110,94 @@ class GradientStep:
         divisors : tuple of float
             Units of each loss term in the whole batch, over all ranks and slots.
         timeline : Timeline
-
-        Returns
-        -------
-        Tensor of shape (terms,)
-            Sum of each loss term over this rank's slots, float64, on the device.
         """
-        world_size = self._ranks.world_size
+        strategy = self._strategy
         scales = {
-            term: world_size / divisor if divisor > 0 else 0.0
-            for term, divisor in zip(self.terms, divisors, strict=True)
+            term: strategy.factor(whole, own)
+            for term, whole, own in zip(self.terms, divisors, batch.weights(), strict=True)
         }
-        total = torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
-        for index, slot in enumerate(batch.slots):
-            last = index == len(batch.slots) - 1
-            empty = slot.samples == 0
-            self._seed_slot(batch.step, index)
-            micro_batch = to_device(slot.batch, self._ranks.device)
+        nothing = torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
+        # From here on, whatever is not sent is this step's: so a rank that fails in its first slot drains all of it.
+        strategy.begin_reduction()
+        try:
+            total = self._run_slots(batch, scales, nothing, timeline)
+            reduced = strategy.finish_reduction()
+        except Exception as error:
+            if not strategy.repeats or reason_of(error) is not Reason.OUT_OF_MEMORY:
+                raise
+            _release(error)
+            strategy.drain()
+            return Accumulated(nothing, out_of_memory=True)
+        finally:
+            self._on_last_gradient = None
+        return Accumulated(total, reduced=reduced)
+
+    def missing_gradients(self, batch: RankBatch) -> list[str]:
+        """Names of the parameters that get no gradient from this rank's last slot: for the error that says so."""
+        arrived: list[nn.Parameter] = []
+        with self._strategy.local(), _arrivals(self._model, arrived):
+            objective, _ = self._strategy.forward(
+                to_device(batch.slots[-1].batch, self._ranks.device), None, penalize=True
+            )
+            objective.backward()  # type: ignore[no-untyped-call]
+        there = {id(parameter) for parameter in arrived}
+        return [
+            name
+            for name, parameter in self._model.named_parameters()
+            if parameter.requires_grad and id(parameter) not in there
+        ]
+
+    def _run_slots(self, batch: RankBatch, scales: Mapping[str, float], nothing: Tensor, timeline: Timeline) -> Tensor:
+        strategy, total = self._strategy, nothing
+        for index, slot in enumerate(batch.slots[:-1]):
             # Forward and backward in the same mode: DDP reads it in forward.
-            with nullcontext() if last else self._replicas.local(), unchanged_buffers(self._model, only_if=empty):
-                objective, sums = self._replicas(micro_batch, None if empty else scales, penalize=last)
-                timeline.mark("forward")
-                if last:
-                    self._on_last_gradient = lambda: timeline.mark("backward")
-                objective.backward()  # type: ignore[no-untyped-call]
-            timeline.mark("communication" if last and world_size > 1 else "backward")
-            if not empty:
-                total += self._stacked(sums)
-        self._on_last_gradient = None
-        return total
+            with strategy.local():
+                sums = self._run_slot(batch.step, index, slot, scales, timeline, last=False)
+            timeline.mark("backward")
+            total = total + sums if slot.samples else total
+        slot = batch.slots[-1]
+        self._on_last_gradient = lambda: timeline.mark("backward")
+        sums = self._run_slot(batch.step, len(batch.slots) - 1, slot, scales, timeline, last=True)
+        timeline.mark("communication" if self._ranks.world_size > 1 else "backward")
+        return total + sums if slot.samples else total
+
+    def _run_slot(
+        self, step: int, index: int, slot: Slot, scales: Mapping[str, float], timeline: Timeline, *, last: bool
+    ) -> Tensor:
+        """Forward and backward of one micro-batch; returns its sums by term."""
+        self._seed_slot(step, index)
+        batch = to_device(slot.batch, self._ranks.device)
+        if not slot.samples:
+            with unchanged_buffers(self._model):
+                return self._differentiate(batch, None, timeline, last=last)
+        return self._differentiate(batch, scales, timeline, last=last)
+
+    def _differentiate(
+        self, batch: Batch, scales: Mapping[str, float] | None, timeline: Timeline, *, last: bool
+    ) -> Tensor:
+        objective, sums = self._strategy.forward(batch, scales, penalize=last)
+        timeline.mark("forward")
+        self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
+        return self._stacked(sums)
+
+    def abandon(self, masked: Batch) -> None:
+        """Forget a step that some rank could not finish. All ranks must call this."""
+        self.discard()
+        self._strategy.reset()
+        if self._ranks.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.warm_up(masked)
+
+    def discard(self) -> None:
+        """Drop the gradient, so that the next slot starts a new one."""
+        for parameter in self._model.parameters():
+            parameter.grad = None
 
     def close(self) -> None:
-        """Drop DDP's wrapper."""
+        """Drop the strategy's wrapper."""
         if self._hook is not None:
             self._hook.remove()
-        self._replicas.close()
+        self._strategy.close()
 
     def _stacked(self, sums: Mapping[str, Tensor]) -> Tensor:
         if tuple(sums) != self.terms:
@@ -126,10 +208,12 @@ class GradientStep:
         return torch.stack([term.to(torch.float64) for term in sums.values()])
 
     def _seed_slot(self, step: int, index: int) -> None:
-        seed = randomness.seed_of(randomness.SLOT, self._seed, step, self._ranks.rank, index)
-        randomness.seed_device(seed, self._ranks.device)
-        if self.seeds_host:
-            randomness.seed_host(seed)
+        on_device = self._ranks.device.type == "cuda"
+        if on_device or self.seeds_host:
+            seed = randomness.seed_of(randomness.SLOT, self._seed, step, self._ranks.rank, index)
+            randomness.seed_device(seed, self._ranks.device)
+            if self.seeds_host:
+                randomness.seed_host(seed)
 
     def _last_gradient(self, _: Tensor) -> None:
         """The last gradient of a backward is there: from here on, the rank only waits for the others."""
@@ -143,11 +227,28 @@ class GradientStep:
             if parameter.requires_grad and parameter.grad is None
         ]
         if missing:
-            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"the loss does not depend on {', '.join(missing[:5])}{more}: use these parameters in every loss, or freeze them with requires_grad_(False)",
+                f"the loss does not depend on {listed(missing)}: use these parameters in every loss, or freeze them with requires_grad_(False)",
             )
+
+
+def listed(names: list[str]) -> str:
+    """The first few of some parameters' names."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _release(error: BaseException) -> None:
+    """Let go of the tensors that a failed pass left in the frames of its traceback."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error.__traceback__ = None
+        cause = error.__cause__ or error.__context__
+        error.__cause__ = error.__context__ = None
+        if cause is None:
+            break
+        error = cause
+    gc.collect()
 
 
 @contextmanager
@@ -167,9 +268,9 @@ def _arrivals(model: nn.Module, arrived: list[nn.Parameter]) -> Iterator[None]:
 
 
 @contextmanager
-def unchanged_buffers(model: nn.Module, *, only_if: bool = True) -> Iterator[None]:
+def unchanged_buffers(model: nn.Module) -> Iterator[None]:
     """Put the model's buffers back at the end: a masked sample must leave no trace in running statistics."""
-    kept = [(buffer, buffer.clone()) for buffer in model.buffers()] if only_if else []
+    kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
     yield
     with torch.no_grad():
         for buffer, value in kept:

@@ -52,6 +52,11 @@ class Telemetry:
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
 
+    def warn(self, message: str) -> None:
+        """An event of its own, and a line in the job's log."""
+        self.event("warning", message=message)
+        self.say(f"warning: {message}")
+
     def say_step(self, text: str, *, always: bool) -> None:
         """A line about a step, unless the last one was a moment ago."""
         now = time.monotonic()

@@ -9,9 +9,10 @@ from unittest import mock
 
 import torch
 
+from engine.objective import Objective, as_terms
 from engine.optimizer import Optimizer
-from engine.replicas import Objective, Replicas, as_terms
 from engine.step import GradientStep
+from engine.strategies.ddp import DDP
 
 
 def _means(slots: Any) -> Any:
@@ -75,9 +76,9 @@ def schedule_counts_every_rank() -> Iterator[None]:
 @contextlib.contextmanager
 def forward_outside_no_sync() -> Iterator[None]:
     """Run forward in sync mode and only backward inside no_sync: DDP reads the flag in forward."""
-    call = Replicas.__call__
+    call = DDP.forward
 
-    def forward(self: Replicas, *arguments: Any, **options: Any) -> Any:
+    def forward(self: DDP, *arguments: Any, **options: Any) -> Any:
         ddp = self._ddp
         if ddp is None:
             return call(self, *arguments, **options)
@@ -87,7 +88,7 @@ def forward_outside_no_sync() -> Iterator[None]:
         finally:
             ddp.require_backward_grad_sync = before
 
-    with mock.patch.object(Replicas, "__call__", forward):
+    with mock.patch.object(DDP, "forward", forward):
         yield
 
 
@@ -105,13 +106,13 @@ def loss_of_rank_0() -> Iterator[None]:
 
 @contextlib.contextmanager
 def optimizer_not_restored() -> Iterator[None]:
-    with mock.patch("engine.loop.restore_optimizer"):
+    with mock.patch("engine.assembly.restore_optimizer"):
         yield
 
 
 @contextlib.contextmanager
 def model_not_restored() -> Iterator[None]:
-    with mock.patch("engine.loop.restore_model"):
+    with mock.patch("engine.assembly.restore_model"):
         yield
 
 
@@ -132,7 +133,7 @@ def buckets_not_fixed() -> Iterator[None]:
     warm_up = GradientStep.warm_up
 
     def local(self: GradientStep, masked: Any) -> None:
-        with self._replicas.local():
+        with self._strategy.local():
             warm_up(self, masked)
 
     with mock.patch.object(GradientStep, "warm_up", local):

@@ -1,0 +1,170 @@
+"""Everything one rank needs for its loop, put together in the order in which it must happen.
+
+1. ``prepare`` on the node's first rank, then the model and the datasets, on all.
+2. The checkpoint to go on from, if there is one: weights before any wrapper sees them.
+3. The strategy around model and loss, two masked passes through it, and only then the optimizer, which may be sharded.
+4. The loader, which starts at the step that the checkpoint names.
+
+Not here: the loop that uses it (``engine.loop``), and what a changed plan does to a running step (there too).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.utils.data import Dataset
+
+from domain.outcomes import Reason
+from domain.plan import BatchPlan
+from domain.spec import Train
+from engine import randomness
+from engine.control import Control
+from engine.errors import EngineError
+from engine.loader import Batches, Length, SeededItems
+from engine.objective import Objective
+from engine.optimizer import Optimizer
+from engine.precision import Precision
+from engine.ranks import Ranks
+from engine.state import TrainingState, restore_model, restore_optimizer
+from engine.step import GradientStep
+from engine.strategies import STRATEGIES
+from engine.strategies.base import Strategy
+from engine.task import Batch, Task
+from engine.telemetry import Telemetry
+
+
+@dataclass
+class Assembly:
+    """The parts of one rank of one run."""
+
+    task: Task
+    model: nn.Module
+    strategy: Strategy
+    precision: Precision
+    gradient: GradientStep
+    optimizer: Optimizer
+    control: Control
+    batches: Batches
+    state: TrainingState
+    length: Length
+    samples: int
+    """Size of the training dataset."""
+    eval_dataset: Dataset[Any] | None
+    masked: Batch
+    """One collated sample, for passes that leave no trace."""
+    steps_done: int
+    """Those of the checkpoint that the run goes on from; 0 at a fresh start."""
+    parameters: int
+    """Numbers in the model's parameters, over all ranks once."""
+
+
+def assemble(
+    train: Train, plan: BatchPlan, task: Task, ranks: Ranks, *, folder: Path, telemetry: Telemetry, goes_on: bool
+) -> Assembly:
+    """Build all of it. All ranks must call this.
+
+    Parameters
+    ----------
+    train, plan, task, ranks, folder, goes_on
+        As ``engine.loop.Trainer`` takes them.
+    telemetry : Telemetry
+    """
+    if ranks.local_rank == 0:
+        task.prepare()
+    ranks.meet()
+    randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
+    model = task.model().to(ranks.device)
+    model.train()
+    dataset = task.dataset("train")
+    samples = _length(dataset, "train")
+    eval_dataset = task.dataset("eval") if train.eval.every_steps else None
+    length = Length.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
+    saved = TrainingState(folder, train, plan, ranks, telemetry, samples=samples)
+    state = saved.restored(steps=length.steps, goes_on=goes_on)
+    steps_done = 0
+    if state is not None:
+        steps_done = state["step"]
+        restore_model(model, state)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    masked = task.collate([SeededItems(dataset, train.seed)[0, 0]])
+    precision = Precision()
+    strategy = STRATEGIES[train.strategy.name](Objective(task, model), ranks, train.strategy)
+    gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed)
+    gradient.warm_up(masked)
+    optimizer = Optimizer(train, task, strategy, steps=length.steps)
+    if state is not None:
+        restore_optimizer(strategy, optimizer.inner, state)
+    in_line = train.loader.workers == 0 and gradient.draws_on_host
+    gradient.seeds_host = in_line or train.loader.workers > 0
+    batches = Batches(
+        task,
+        dataset,
+        plan,
+        length,
+        rank=ranks.rank,
+        dataset_size=samples,
+        seed=train.seed,
+        first_step=steps_done,
+        workers=train.loader.workers,
+        terms=gradient.terms,
+        masked=masked,
+        in_line=in_line,
+        pin=ranks.device.type == "cuda",
+    )
+    return Assembly(
+        task=task,
+        model=model,
+        strategy=strategy,
+        precision=precision,
+        gradient=gradient,
+        optimizer=optimizer,
+        control=Control(ranks, len(gradient.terms)),
+        batches=batches,
+        state=saved,
+        length=length,
+        samples=samples,
+        eval_dataset=eval_dataset,
+        masked=masked,
+        steps_done=steps_done,
+        parameters=parameters,
+    )
+
+
+def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
+    """Say what is about to be trained, and what of the promise does not hold."""
+    announce_plan(assembly, plan, telemetry)
+    telemetry.say(
+        f"{assembly.parameters:,} parameters, {assembly.samples:,} samples, {assembly.length.steps:,} steps"
+        + (f", going on after step {assembly.steps_done:,}" if assembly.steps_done else "")
+    )
+    if assembly.task.batch_dependent:
+        telemetry.warn("the task is batch_dependent: its gradient depends on how the batch is split")
+    if assembly.strategy.lost_promise:
+        telemetry.warn(assembly.strategy.lost_promise)
+    if assembly.gradient.draws_on_host:
+        telemetry.warn(
+            "the model draws random numbers: a run is repeatable, but depends on micro_size and on the ranks"
+        )
+
+
+def announce_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
+    """Say how the batch is split: at the start, and whenever that changes."""
+    settled = plan.model_copy(update={"steps": assembly.length.steps})
+    telemetry.event("plan", **settled.model_dump(), parameters=assembly.parameters, samples=assembly.samples)
+    telemetry.say(plan.sentence())
+
+
+def _length(dataset: Dataset[Any], split: str) -> int:
+    try:
+        size = len(dataset)  # type: ignore[arg-type] # torch's type does not say that map-style datasets have a length
+    except TypeError:
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"dataset({split!r}) has no length: the engine takes map-style datasets; streams run as kind: script",
+        ) from None
+    if size < 1:
+        raise EngineError(Reason.BAD_SPEC, f"dataset({split!r}) is empty")
+    return size

@@ -1,0 +1,154 @@
+"""What a strategy is: how ranks share one model's training, behind one interface.
+
+The loop asks, the strategy answers; the loop never asks which strategy it is. A strategy that cannot keep an item of
+the contract says so in its class attributes, and the plan and the documentation repeat it.
+
+Not here: how a batch is weighted and accumulated (``engine.step``), which strategies there are (``engine.strategies``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from domain import spec
+from engine.objective import Objective
+from engine.ranks import Ranks
+from engine.task import Batch
+
+Groups = list[dict[str, Any]]
+State = dict[str, Any]
+Forward = tuple[Tensor, dict[str, Tensor]]
+"""The scaled objective, and the unscaled sums by term."""
+
+
+class Strategy:
+    """One rank's part of one run's way of sharing gradients, parameters and optimizer state.
+
+    Parameters
+    ----------
+    objective : Objective
+        Model and loss, on the rank's device, with the weights to start from.
+    ranks : Ranks
+    options : domain.spec.Strategy
+        The spec's section.
+    """
+
+    lost_promise: ClassVar[str] = ""
+    """Why the gradient is not the whole batch's under this strategy; empty where it is."""
+    repeats: ClassVar[bool] = False
+    """Whether a step that ran out of memory on some rank can be abandoned and repeated by all (``drain``, ``reset``)."""
+    saves_together: ClassVar[bool] = False
+    """Whether all ranks must call ``model_state`` and ``optimizer_state``; otherwise rank 0 has everything."""
+    replicated: ClassVar[bool] = True
+    """Whether every rank holds the same, whole parameters after each step."""
+
+    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
+        self.objective, self.ranks, self.options = objective, ranks, options
+
+    @property
+    def model(self) -> nn.Module:
+        """The person's model. Its parameters are those that the optimizer moves."""
+        return self.objective.model
+
+    # --- the gradient
+
+    def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
+        """Run the objective's forward. All ranks must call this for a micro-batch that synchronises."""
+        raise NotImplementedError
+
+    def local(self) -> AbstractContextManager[None]:
+        """Forward and backward inside it add to this rank's own gradient only."""
+        return nullcontext()
+
+    def factor(self, whole: float, own: float) -> float:  # noqa: ARG002 - what strategies with local steps divide by
+        """What a term's sum is multiplied by before backward, so that the optimizer sees the mean over the batch.
+
+        Parameters
+        ----------
+        whole : float
+            The term's weight over the whole batch, all ranks.
+        own : float
+            The term's weight in this rank's share.
+        """
+        return self.ranks.world_size / whole if whole > 0 else 0.0
+
+    def begin_reduction(self) -> None:
+        """The next micro-batch is the last of its step: the one that synchronises."""
+
+    def finish_reduction(self) -> bool:
+        """After the last backward of a step. All ranks must call this.
+
+        Returns
+        -------
+        bool
+            Whether every gradient was reduced. False leaves no other rank waiting for this one.
+        """
+        return True
+
+    # --- a step that is abandoned
+
+    def drain(self) -> None:
+        """Take part in what the other ranks still reduce in this step, with zeros, so that none of them waits for ever.
+
+        Called on a rank that ran out of memory, where ``repeats`` is true.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot abandon a step")
+
+    def reset(self) -> None:
+        """Forget an abandoned step. All ranks must call this, and warm up again before the next micro-batch."""
+
+    # --- the update
+
+    def optimizer(self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups) -> torch.optim.Optimizer:
+        """The optimizer over ``groups``. All ranks must call this."""
+        return build(groups)
+
+    def norm(self, gradients: list[Tensor]) -> Tensor:
+        """2-norm of the whole gradient, equal on all ranks. All ranks must call this."""
+        return torch.nn.utils.get_total_norm(gradients)
+
+    def after_update(self, step: int, share: float) -> None:
+        """After the optimizer moved the parameters. All ranks must call this.
+
+        Parameters
+        ----------
+        step : int
+            The step just made, counted from 0.
+        share : float
+            This rank's part of the whole batch's weight, 0..1.
+        """
+
+    def settle(self) -> None:
+        """Make the ranks' parameters one again before an evaluation, a checkpoint or the end. All ranks must call this."""
+
+    # --- state
+
+    def model_state(self) -> State:
+        """The whole model's state dict. All ranks must call this where ``saves_together``; rank 0's result counts."""
+        return self.model.state_dict()
+
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> State:
+        """The whole optimizer's state dict, under the same rule."""
+        return optimizer.state_dict()
+
+    def load_optimizer(self, optimizer: torch.optim.Optimizer, state: State) -> None:
+        """Restore what ``optimizer_state`` gave, also on another number of ranks. All ranks must call this."""
+        optimizer.load_state_dict(state)
+
+    def extra_state(self) -> State:
+        """What else of the strategy must survive a restart (error feedback, outer momentum), of this rank.
+
+        Gathered over all ranks; not used when the number of ranks changes.
+        """
+        return {}
+
+    def load_extra(self, state: State) -> None:
+        """Restore what ``extra_state`` gave on this rank."""
+
+    def close(self) -> None:
+        """Drop what must not outlive the process group."""

@@ -1,0 +1,107 @@
+"""``ddp``: torch's DistributedDataParallel. Every rank holds the whole model; gradients are averaged once per step.
+
+The all-reduces run in the last backward of a step, bucket by bucket, while earlier layers are still differentiated.
+
+Abandoning a step. A rank that runs out of memory, or whose last backward did not reach some parameter, has launched a
+part of the step's buckets; its peers wait for the rest. It sends zeros for those (the way torch's ``Join`` shadows a
+rank that is done), so every peer's backward ends, and all ranks learn of it in the control operation. How many buckets
+it launched is the difference of the group's sequence numbers: DDP launches them in order, and nothing else uses the
+group in a backward. The reducer that was left in the middle is not mended but replaced, on all ranks.
+
+Not here: compression of what is sent (``engine.strategies.compression``).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from domain import spec
+from engine.objective import Objective
+from engine.ranks import Ranks
+from engine.strategies.base import Forward, Strategy
+from engine.task import Batch
+
+_SYNC_BUFFERS = next(
+    name
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in inspect.signature(DistributedDataParallel).parameters
+)
+"""What DDP calls the broadcast of buffers in each forward: torch 2.13 renamed it."""
+
+
+class DDP(Strategy):
+    """torch DDP, with the last micro-batch of a step as the one that synchronises."""
+
+    repeats: ClassVar[bool] = True
+
+    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
+        super().__init__(objective, ranks, options)
+        self._ddp = self._wrap()
+        self._launched_before = 0
+
+    def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
+        module = self.objective if self._ddp is None else self._ddp
+        result: Forward = module(batch, scales, penalize=penalize)
+        return result
+
+    def local(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._ddp is None else self._ddp.no_sync()
+
+    def begin_reduction(self) -> None:
+        if self._ddp is not None:
+            self._launched_before = self._launched()
+
+    def finish_reduction(self) -> bool:
+        if self._ddp is None:
+            return True
+        try:
+            self._ddp.reducer._check_reducer_finalized()
+        except RuntimeError:
+            self.drain()
+            return False
+        return True
+
+    def drain(self) -> None:
+        if self._ddp is None:
+            return
+        reducer = self._ddp.reducer
+        launched = self._launched() - self._launched_before
+        buckets = reducer._get_zeros_like_grad_buckets()[launched:]
+        for work in [dist.all_reduce(bucket.buffer(), group=self._group, async_op=True) for bucket in buckets]:
+            work.wait()
+
+    def reset(self) -> None:
+        self._ddp = None  # Its reducer's hooks must be gone before the next one sets its own.
+        self._ddp = self._wrap()
+
+    def close(self) -> None:
+        self._ddp = None
+
+    @property
+    def _group(self) -> dist.ProcessGroup:
+        group = self.ranks.device_group
+        assert group is not None, "a single rank has no group and no buckets"
+        return group
+
+    def _launched(self) -> int:
+        number: int = self._group._get_sequence_number_for_group()  # type: ignore[attr-defined] # missing in torch's stub
+        return number
+
+    def _wrap(self) -> DistributedDataParallel | None:
+        if self.ranks.world_size == 1:
+            return None
+        # No buffers in forward: a broadcast of rank 0's buffers in every step would be one more collective, and right
+        # for no rank's running statistics. Buffers are still made equal here, at the start.
+        options: dict[str, Any] = {_SYNC_BUFFERS: False}
+        return DistributedDataParallel(
+            self.objective,
+            process_group=self.ranks.device_group,
+            bucket_cap_mb=self.options.bucket_cap_mb,
+            **options,
+        )
