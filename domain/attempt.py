@@ -16,6 +16,8 @@ file                      written by    says
 ``errors/rank<R>.json``   rank R        ``{"reason": Reason, "exception": str, "traceback": str, "step": int, "time": float}``:
                                         why it failed; ``errors/elastic<R>.json`` is torch's ``record``, for scripts
 ``launch/``               launcher      the ranks' pipes and command; gone before the result is written
+``pulse/``                rank R        ``rank<R>``: what it does right now, for the launcher (``engine.pulse``)
+``stacks/``               rank R        ``rank<R>.txt``, ``rank<R>.json``: stacks and last collectives of a run that stalled
 ``spool/metrics.jsonl``   rank 0        one ``metrics.Record`` per line
 ``spool/events.jsonl``    rank 0        one ``EngineEvent`` per line
 ``logs/NNNNNN.jsonl``     launcher      one ``LogRecord`` per line, in segments numbered from 0; the agent deletes those
@@ -58,6 +60,8 @@ MANIFEST: Final = "manifest.json"
 RANKS: Final = "ranks.json"
 ERRORS: Final = "errors"
 LAUNCH: Final = "launch"
+PULSE: Final = "pulse"
+STACKS: Final = "stacks"
 
 
 def segment_name(number: int) -> str:

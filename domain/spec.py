@@ -183,6 +183,17 @@ class Loader(_Spec):
     """Processes per rank that fetch and collate samples; 0 does it in a thread of the rank."""
 
 
+class Stall(_Spec):
+    """When a run in which no rank moves any more is ended: a rank that waits for another waits for ever."""
+
+    first_step_seconds: Annotated[float, Field(gt=0, le=7 * 24 * 3600), NO_BOOL] = 1800.0
+    """Limit until the first step is done, and within set-up, an evaluation or a checkpoint."""
+    min_seconds: Annotated[float, Field(gt=0, le=7 * 24 * 3600), NO_BOOL] = 300.0
+    """Limit afterwards, unless ``factor`` gives a longer one."""
+    factor: Annotated[float, Field(ge=1, le=10_000), NO_BOOL] = 20.0
+    """Limit afterwards in multiples of the median step."""
+
+
 class Train(_Spec):
     """A training run whose loop the engine owns: here the promise about the batch holds."""
 
@@ -206,6 +217,9 @@ class Train(_Spec):
     checkpoint: Checkpoint = Checkpoint()
     eval: Eval = Eval()
     loader: Loader = Loader()
+    stall: Stall = Stall()
+    debug: bool = False
+    """Let ranks compare every collective before they enter it, and name those that disagree; several times slower."""
     log_every_steps: Annotated[int, Field(ge=1, le=1_000_000), NO_BOOL] = 1
     """Optimizer steps from one point of the metrics to the next."""
     seed: Annotated[int, Field(ge=0, lt=2**63), NO_BOOL] = 1337
