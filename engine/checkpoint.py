@@ -1,18 +1,20 @@
 """Checkpoints: whole or not there, and checked before they are used.
 
-1. Everything is written into a temporary folder beside its final place (the same file system), each file synced.
+1. Everything is written into a temporary folder beside its final place (the same file system), each file synced. A
+   file's SHA-256 is made of the bytes on their way to it, so that a disk that changes them is found out.
 2. ``manifest.json``, with size and SHA-256 of every file, is written and synced last.
 3. The folder is renamed to ``step-00000050`` and its parent synced: from here on the checkpoint is durable.
-4. Only then are older ones pruned.
+4. Only then are older ones deleted. Each first loses its name, at once and whole.
 
-A process that dies at any point leaves the checkpoints before it untouched, and at most a temporary folder that
-nobody reads. What was torn or changed afterwards fails its manifest and is refused by name.
+A process that dies at any point leaves the checkpoints before it untouched, and at most folders whose names begin with
+a dot, which nobody reads and the next run clears away (:func:`tidy`). What was torn or changed afterwards fails its
+manifest and is refused by name.
 
-``state.pt`` holds ``model``, ``optimizer``, ``step`` (completed optimizer steps), ``identity`` (what the position in
-the data depends on) and ``layout`` (what the last bits depend on). The position of the loader and of the schedule is
-the step; random draws are seeded from it too (``engine.randomness``), so no generator's state is kept.
+``state.pt`` is what ``torch.save`` writes: plain values and tensors, nothing that runs code when it is loaded. Which
+ones is ``engine.state``'s to say. Other files may lie beside it, such as the exported model.
 
-Not here: where a checkpoint goes from this node (the agent publishes it), and asynchronous saving (a later version).
+Not here: writing while training goes on (``engine.saving``), where a checkpoint goes from this node (the agent
+publishes it), which ones are kept (``domain.retention``).
 """
 
 from __future__ import annotations
@@ -21,25 +23,54 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import torch
 
 from domain.attempt import MANIFEST
+from domain.metrics import from_json, jsonable
 from domain.outcomes import Reason
+from domain.retention import superseded
 from engine.errors import EngineError
 
 STATE: Final = "state.pt"
 FORMAT: Final = 1
 _PREFIX: Final = "step-"
-_CHUNK_BYTES: Final = 1 << 20
+_TEMPORARY: Final = "tmp"
+_TRASH: Final = "trash"
+_ASIDE: Final = "aside"
+_BUFFER_BYTES: Final = 1 << 20
+
+State = dict[str, Any]
 
 
 class DamagedCheckpointError(Exception):
     """A checkpoint's files are not what its manifest says. The message names the file."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """One file of a checkpoint, durable."""
+
+    size_bytes: int
+    sha256: str
+
+
+Part = Callable[[Path], Written]
+"""Writes one file of a checkpoint and makes it durable."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a checkpoint was worth, for keeping the best."""
+
+    name: str
+    """Of the metric, such as ``eval/loss``."""
+    value: float | None
+    """None where the step did not measure it."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +82,7 @@ class Saved:
     size_bytes: int
     sha256: str
     """Of the manifest, which has the digests of all other files."""
+    measured: Measured | None = None
 
 
 def folder_name(step: int) -> str:
@@ -58,8 +90,27 @@ def folder_name(step: int) -> str:
     return f"{_PREFIX}{step:08d}"
 
 
-def save(parent: Path, step: int, state: dict[str, Any], *, keep_last: int) -> Saved:
-    """Write a checkpoint of ``step`` below ``parent``, make it durable, and prune to the newest ``keep_last``.
+def save(
+    parent: Path,
+    step: int,
+    state: State,
+    *,
+    others: Mapping[str, Part] | None = None,
+    measured: Measured | None = None,
+    keep_last: int | None = None,
+) -> Saved:
+    """Write a checkpoint of ``step`` below ``parent`` and make it durable. One that is there already is replaced.
+
+    Parameters
+    ----------
+    parent : Path
+    step : int
+        Completed optimizer steps.
+    state : dict
+        Of tensors and plain values, in dicts, lists and tuples.
+    others : mapping of str to callable, optional
+        More files, by name.
+    measured : Measured, optional
 
     Raises
     ------
@@ -67,28 +118,58 @@ def save(parent: Path, step: int, state: dict[str, Any], *, keep_last: int) -> S
         ``storage``, if the disk is full or broken. Older checkpoints are untouched then.
     """
     target = parent / folder_name(step)
-    temporary = parent / f".{target.name}.{os.getpid()}.tmp"
+    temporary = _beside(target, _TEMPORARY)
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        _remove(temporary)
+        shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        saved = _write(temporary, target, step, state)
+        parts = {STATE: hashed(lambda file: torch.save({**state, "step": step}, file)), **(others or {})}
+        written = {name: write(temporary / name) for name, write in parts.items()}
+        manifest = hashed(lambda file: file.write(_manifest(step, written, measured)))(temporary / MANIFEST)
         _sync_folder(temporary)
-        _remove(target)  # Left by an earlier run into the same folder, which this one goes on from.
-        temporary.rename(target)
-        _sync_folder(parent)
+        _publish(temporary, target)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise EngineError(
             Reason.STORAGE, f"the checkpoint of step {step} could not be written to {parent}: {error}"
         ) from error
-    for old in list(complete(parent))[keep_last:]:
-        _remove(old)
+    size_bytes = manifest.size_bytes + sum(file.size_bytes for file in written.values())
+    saved = Saved(step, target, size_bytes, manifest.sha256, measured)
+    if keep_last is not None:
+        prune(parent, saved, keep_last=keep_last)
     return saved
 
 
+def prune(parent: Path, newest: Saved, *, keep_last: int) -> None:
+    """Delete what ``newest`` makes superfluous: all but the newest ``keep_last`` and the best by the same metric.
+
+    What claims to be of a later step goes too: a run saves behind such a checkpoint only because it was damaged.
+    """
+    metric = newest.measured.name if newest.measured else None
+    earlier = [folder for folder in complete(parent) if folder.name <= newest.folder.name]
+    old = superseded(earlier, keep_last, lambda folder: _value(folder, metric))
+    for folder in complete(parent):
+        if folder in old or folder not in earlier:
+            _remove(folder)
+
+
+def tidy(parent: Path) -> None:
+    """Clear away what a run that was killed left half done. Only while nobody writes below ``parent``."""
+    if not parent.is_dir():
+        return
+    for path in parent.glob(f".{_PREFIX}*.{_ASIDE}"):
+        target = parent / path.name[1:].split(".")[0]
+        if target.exists():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.rename(target)  # Killed between the two renames of a replacement.
+    for kind in (_TEMPORARY, _TRASH):
+        for path in parent.glob(f".{_PREFIX}*.{kind}"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def complete(parent: Path) -> Iterator[Path]:
-    """Checkpoint folders below ``parent``, newest first. Temporary ones have another name."""
+    """Checkpoint folders below ``parent``, newest first. Those that are not finished have another name."""
     if parent.is_dir():
         yield from sorted((path for path in parent.glob(f"{_PREFIX}*") if path.is_dir()), reverse=True)
 
@@ -111,6 +192,8 @@ def verify(folder: Path) -> int:
         raise DamagedCheckpointError(f"{MANIFEST} cannot be read ({error})") from None
     if manifest.get("format") != FORMAT:
         raise DamagedCheckpointError(f"{MANIFEST} has format {manifest.get('format')!r}; this version reads {FORMAT}")
+    if STATE not in files:
+        raise DamagedCheckpointError(f"{MANIFEST} does not name {STATE}")
     for name, expected in files.items():
         path = folder / name
         if not path.is_file():
@@ -118,39 +201,109 @@ def verify(folder: Path) -> int:
         size = path.stat().st_size
         if size != expected["bytes"]:
             raise DamagedCheckpointError(f"{name} has {size} bytes, but was written with {expected['bytes']}")
-        if _sha256(path) != expected["sha256"]:
+        if digest_of(path).sha256 != expected["sha256"]:
             raise DamagedCheckpointError(f"{name} has changed since it was written: its SHA-256 differs")
     return step
 
 
-def load(folder: Path) -> dict[str, Any]:
+def load(folder: Path) -> State:
     """The state in a checkpoint that was verified, on the CPU. Reads tensors and plain values only, runs no code."""
-    state: dict[str, Any] = torch.load(folder / STATE, map_location="cpu", weights_only=True)
+    state: State = torch.load(folder / STATE, map_location="cpu", weights_only=True)
     return state
 
 
-def _write(folder: Path, target: Path, step: int, state: dict[str, Any]) -> Saved:
-    path = folder / STATE
-    with path.open("wb") as file:
-        torch.save({**state, "step": step}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    size = path.stat().st_size
-    manifest = {"format": FORMAT, "step": step, "files": {STATE: {"bytes": size, "sha256": _sha256(path)}}}
-    text = json.dumps(manifest, indent=1).encode()
-    with (folder / MANIFEST).open("wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    return Saved(step, target, size + len(text), hashlib.sha256(text).hexdigest())
+def hashed(write: Callable[[BinaryIO], object]) -> Part:
+    """A part that ``write`` streams; its digest is made on the way, without reading the file again."""
+
+    def part(path: Path) -> Written:
+        with path.open("wb", buffering=_BUFFER_BYTES) as file:
+            stream = _Hashing(file)
+            try:
+                write(stream)  # type: ignore[arg-type] # of a BinaryIO, torch.save needs no more than this
+            except RuntimeError:
+                if stream.failure is not None:
+                    raise stream.failure from None  # Which torch.save made an error of its own.
+                raise
+            file.flush()
+            os.fsync(file.fileno())
+        return Written(stream.size_bytes, stream.sha256())
+
+    return part
 
 
-def _sha256(path: Path) -> str:
+def digest_of(path: Path) -> Written:
+    """Size and SHA-256 of a file as it lies on the disk."""
     digest = hashlib.sha256()
+    size_bytes = 0
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
+        while chunk := file.read(_BUFFER_BYTES):
             digest.update(chunk)
-    return digest.hexdigest()
+            size_bytes += len(chunk)
+    return Written(size_bytes, digest.hexdigest())
+
+
+class _Hashing:
+    """A binary stream that knows the digest of what went through it."""
+
+    def __init__(self, file: BinaryIO):
+        self._file, self._digest = file, hashlib.sha256()
+        self.size_bytes = 0
+        self.failure: OSError | None = None
+
+    def write(self, block: bytes | memoryview) -> int:
+        # Both release the interpreter for large blocks, so that the training thread goes on.
+        self._digest.update(block)
+        try:
+            self._file.write(block)
+        except OSError as error:
+            self.failure = error
+            raise
+        size = memoryview(block).nbytes
+        self.size_bytes += size
+        return size
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+def _manifest(step: int, files: Mapping[str, Written], measured: Measured | None) -> bytes:
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "step": step,
+        "files": {name: {"bytes": file.size_bytes, "sha256": file.sha256} for name, file in files.items()},
+    }
+    if measured is not None:
+        value = None if measured.value is None else jsonable(measured.value)
+        document["metric"] = {"name": measured.name, "value": value}
+    return json.dumps(document, indent=1).encode()
+
+
+def _value(folder: Path, metric: str | None) -> float | None:
+    """What a checkpoint's manifest says of ``metric``; None where it says nothing that can be read."""
+    try:
+        said = json.loads((folder / MANIFEST).read_bytes())["metric"]
+        return from_json(said["value"]) if said["name"] == metric else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _beside(target: Path, kind: str) -> Path:
+    return target.with_name(f".{target.name}.{kind}")
+
+
+def _publish(temporary: Path, target: Path) -> None:
+    """Give a finished folder its name, for good."""
+    aside = _beside(target, _ASIDE)
+    if target.exists():
+        # Of an earlier run into the same folder, and maybe the only one that is whole: it stays until this one is there.
+        shutil.rmtree(aside, ignore_errors=True)
+        target.rename(aside)
+    temporary.rename(target)
+    _sync_folder(target.parent)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -163,7 +316,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Delete a checkpoint, manifest first: what is left of an interrupted deletion must not look complete."""
-    if folder.exists():
-        (folder / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(folder)
+    """Delete a checkpoint: it loses its name first, so that no half of it is ever taken for one."""
+    trash = _beside(folder, _TRASH)
+    shutil.rmtree(trash, ignore_errors=True)
+    folder.rename(trash)
+    shutil.rmtree(trash, ignore_errors=True)
