@@ -17,7 +17,7 @@ import os
 import sys
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,6 +37,7 @@ from engine import randomness
 from engine.errors import EngineError, write_error
 from engine.loading import load_task
 from engine.loop import Ending, Trainer
+from engine.pulse import Pulse
 from engine.ranks import RankEnvironment, Ranks, connect, disconnect, use_threads
 
 
@@ -54,6 +55,7 @@ class Run:
     devices: list[int] | None = None
     goes_on: bool = False
     trainer: Trainer | None = None
+    pulse: Pulse = field(default_factory=Pulse.unseen)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -61,7 +63,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     options = _parser().parse_args(arguments)
     environment = RankEnvironment.read(os.environ)
     try:
-        run = _attempt(options.attempt) if options.attempt else _alone(options, environment)
+        run = _attempt(options.attempt, environment) if options.attempt else _alone(options, environment)
         _rank(run, environment)
     except LockstepError as refusal:
         sys.stderr.write(_refusal(refusal))
@@ -94,6 +96,7 @@ def _rank(run: Run, environment: RankEnvironment) -> None:
         if run.folder is None:
             run.folder = ranks.from_first(Path("runs") / f"{run.spec.name}-{time.strftime('%Y%m%d-%H%M%S')}")
         ending = _train(run, ranks, run.folder)
+        run.pulse.mark("done")
         disconnect()
         if ranks.first:
             sys.stdout.write(_closing_line(run, ending))
@@ -108,11 +111,11 @@ def _rank(run: Run, environment: RankEnvironment) -> None:
 def _train(run: Run, ranks: Ranks, folder: Path) -> Ending:
     randomness.seed_host(randomness.seed_of(randomness.MODEL, run.train.seed))
     task = load_task(run.train.task, run.train.task_args, run.code)
-    run.trainer = Trainer(run.train, run.plan, task, ranks, folder, goes_on=run.goes_on)
+    run.trainer = Trainer(run.train, run.plan, task, ranks, folder, goes_on=run.goes_on, pulse=run.pulse)
     return run.trainer.run()
 
 
-def _attempt(folder: Path) -> Run:
+def _attempt(folder: Path, environment: RankEnvironment) -> Run:
     """The run that an attempt's folder describes."""
     assignment = attempt.AssignmentFile.model_validate_json((folder / attempt.ASSIGNMENT).read_bytes())
     if assignment.spec.train is None or assignment.plan is None:
@@ -128,6 +131,7 @@ def _attempt(folder: Path) -> Run:
         cuda=assignment.device_kind == "cuda",
         folder=folder,
         devices=assignment.devices,
+        pulse=Pulse.begin(folder, environment.rank),
     )
 
 

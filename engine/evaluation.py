@@ -22,6 +22,7 @@ from domain.plan import part
 from engine import randomness
 from engine.errors import EngineError
 from engine.loader import Item, SeededItems, micro_batches
+from engine.pulse import Pulse
 from engine.ranks import Ranks
 from engine.step import to_device
 from engine.task import Task
@@ -41,7 +42,15 @@ class _Share:
 
 
 def evaluate(
-    task: Task, model: nn.Module, dataset: Dataset[Any], ranks: Ranks, *, micro_batch_size: int, seed: int, workers: int
+    task: Task,
+    model: nn.Module,
+    dataset: Dataset[Any],
+    ranks: Ranks,
+    *,
+    micro_batch_size: int,
+    seed: int,
+    workers: int,
+    pulse: Pulse,
 ) -> dict[str, float]:
     """The task's eval metrics. All ranks must call this.
 
@@ -63,6 +72,7 @@ def evaluate(
     try:
         with torch.no_grad():
             for index, batch in enumerate(loader):
+                pulse.mark("eval")  # An evaluation may take long, but not a micro-batch of it.
                 slot_seed = randomness.seed_of(randomness.EVAL_SLOT, seed, ranks.rank, index)
                 randomness.seed_device(slot_seed, ranks.device)
                 randomness.seed_host(slot_seed)

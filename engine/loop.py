@@ -28,6 +28,7 @@ from engine.control import Flags, Verdict
 from engine.errors import EngineError
 from engine.evaluation import evaluate
 from engine.loader import RankBatch
+from engine.pulse import Pulse
 from engine.ranks import Ranks
 from engine.report import StepReport
 from engine.step import Accumulated, listed
@@ -65,12 +66,25 @@ class Trainer:
         The attempt's folder: spools, checkpoints, ``stop`` and ``resume`` are in it.
     goes_on : bool
         Whether to go on from the newest checkpoint of this very folder, as a run without the service does.
+    pulse : Pulse, optional
+        Where this rank shows what it does; left out where nobody looks.
     """
 
-    def __init__(self, train: Train, plan: BatchPlan, task: Task, ranks: Ranks, folder: Path, *, goes_on: bool = False):
+    def __init__(
+        self,
+        train: Train,
+        plan: BatchPlan,
+        task: Task,
+        ranks: Ranks,
+        folder: Path,
+        *,
+        goes_on: bool = False,
+        pulse: Pulse | None = None,
+    ):
         self.train, self.plan, self.task, self.ranks, self.folder = train, plan, task, ranks, folder
         self.steps_done = 0
         self._goes_on = goes_on
+        self._pulse = pulse or Pulse.unseen()
         self._telemetry = Telemetry(folder, writes=ranks.first)
         self._pending: StepReport | None = None
         self._loss: float | None = None
@@ -106,10 +120,12 @@ class Trainer:
     def _train(self) -> bool:
         """Run the remaining steps; True if asked to stop before the end. All ranks must call this."""
         parts = self._parts
-        self._timeline = timeline_for(self.ranks.device)
+        self._pulse.step(self.steps_done)
+        self._timeline = timeline_for(self.ranks.device, self._pulse)
         parts.batches.request()
+        self._pulse.mark("data")
         batch = parts.batches.take()
-        self._timeline.mark("data")
+        self._timeline.mark("data", then="communication")
         nothing = torch.zeros(len(parts.gradient.terms), dtype=torch.float64, device=self.ranks.device)
         verdict = self._agree(Accumulated(nothing), batch)
         while batch is not None and not verdict.flags.stop:
@@ -125,10 +141,10 @@ class Trainer:
         """One optimizer step; returns the next batch, and what the ranks agreed on. All ranks must call this."""
         parts, timeline = self._parts, self._timeline
         parts.batches.request()
-        timeline.mark("other")
+        timeline.mark("other", then="forward")
         accumulated = parts.gradient.accumulate(batch, divisors, timeline)
         following = parts.batches.take()
-        timeline.mark("data")
+        timeline.mark("data", then="communication")
         verdict = self._agree(accumulated, following)
         while verdict.flags.out_of_memory:
             batch, following = self._halve(batch.step)
@@ -156,8 +172,9 @@ class Trainer:
             parts.strategy.after_update(batch.step, sum(batch.weights()) / sum(divisors))
         report.leave_device()
         parts.gradient.discard()
-        timeline.mark("optimizer")
         self.steps_done = report.step
+        self._pulse.step(report.step)
+        timeline.mark("optimizer")
         self._finish_step(report, due=due, last=last, stop=verdict.flags.stop)
         return following, verdict
 
@@ -175,7 +192,7 @@ class Trainer:
             next_weights=weights,
             peak_bytes=telemetry.peak_bytes(self.ranks.device),
         )
-        self._timeline.mark("communication")
+        self._timeline.mark("communication", then="optimizer")
         return verdict
 
     def _halve(self, step: int) -> tuple[RankBatch, RankBatch | None]:
@@ -282,11 +299,13 @@ class Trainer:
             micro_batch_size=self.plan.micro_batch_size,
             seed=self.train.seed,
             workers=self.train.loader.workers,
+            pulse=self._pulse,
         )
 
     def _save(self) -> None:
         """Save on rank 0; the others go on, unless the strategy needs them. All ranks must call this."""
         parts = self._parts
+        self._pulse.mark("checkpoint")
         final = self.steps_done == parts.length.steps
         self._saved_step = self.steps_done
         self._saved = parts.state.save(self.steps_done, parts.strategy, parts.optimizer.inner, final=final)

@@ -153,12 +153,12 @@ class GradientStep:
             # Forward and backward in the same mode: DDP reads it in forward.
             with strategy.local():
                 sums = self._run_slot(batch.step, index, slot, scales, timeline, last=False)
-            timeline.mark("backward")
+            timeline.mark("backward", then="forward")
             total = total + sums if slot.samples else total
         slot = batch.slots[-1]
-        self._on_last_gradient = lambda: timeline.mark("backward")
+        self._on_last_gradient = lambda: timeline.mark("backward", then="communication")
         sums = self._run_slot(batch.step, len(batch.slots) - 1, slot, scales, timeline, last=True)
-        timeline.mark("communication" if self._ranks.world_size > 1 else "backward")
+        timeline.mark("communication" if self._ranks.world_size > 1 else "backward", then="data")
         return total + sums if slot.samples else total
 
     def _run_slot(
@@ -176,7 +176,7 @@ class GradientStep:
         self, batch: Batch, scales: Mapping[str, float] | None, timeline: Timeline, *, last: bool
     ) -> Tensor:
         objective, sums = self._strategy.forward(batch, scales, penalize=last)
-        timeline.mark("forward")
+        timeline.mark("forward", then="backward")
         self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
         return self._stacked(sums)
 

@@ -1,7 +1,8 @@
 """Where a step's time went, as a partition of one line: the parts add up to the whole by construction.
 
 Between two marks all time belongs to the part that the second mark names. On the CPU a mark is a reading of the clock;
-on CUDA it is an event on the current stream, read a step later, so that marking never waits for the device.
+on CUDA it is an event on the current stream, read a step later, so that marking never waits for the device. What the
+rank turns to goes to its pulse, for those who watch it from outside.
 
 Not here: which parts there are (``domain.metrics``), and who marks them (``engine.loop``, ``engine.step``).
 """
@@ -13,6 +14,8 @@ from typing import Protocol
 
 import torch
 
+from engine.pulse import Pulse
+
 Parts = dict[str, float]
 """Seconds by part."""
 
@@ -23,8 +26,8 @@ class Timeline(Protocol):
     def begin(self) -> None:
         """Start a step where the one before ended."""
 
-    def mark(self, part: str) -> None:
-        """Everything since the last mark was ``part``."""
+    def mark(self, part: str, then: str = "other") -> None:
+        """Everything since the last mark was ``part``; from here on the rank does ``then``."""
 
     def end(self) -> Line:
         """The marks of this step, which may be read later."""
@@ -53,7 +56,8 @@ class _HostLine:
 class HostTimeline:
     """Marks by the host's clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, pulse: Pulse) -> None:
+        self._pulse = pulse
         self._last = time.perf_counter()
         self._start = self._last
         self._marks: list[tuple[str, float]] = []
@@ -61,7 +65,8 @@ class HostTimeline:
     def begin(self) -> None:
         self._start, self._marks = self._last, []
 
-    def mark(self, part: str) -> None:
+    def mark(self, part: str, then: str = "other") -> None:
+        self._pulse.mark(then)
         self._last = time.perf_counter()
         self._marks.append((part, self._last))
 
@@ -87,7 +92,8 @@ class _CudaLine:
 class CudaTimeline:
     """Marks by events on the device's current stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, pulse: Pulse) -> None:
+        self._pulse = pulse
         self._last = _event()
         self._start = self._last
         self._marks: list[tuple[str, torch.cuda.Event]] = []
@@ -95,7 +101,8 @@ class CudaTimeline:
     def begin(self) -> None:
         self._start, self._marks = self._last, []
 
-    def mark(self, part: str) -> None:
+    def mark(self, part: str, then: str = "other") -> None:
+        self._pulse.mark(then)
         self._last = _event()
         self._marks.append((part, self._last))
 
@@ -109,6 +116,6 @@ def _event() -> torch.cuda.Event:
     return event
 
 
-def timeline_for(device: torch.device) -> Timeline:
+def timeline_for(device: torch.device, pulse: Pulse) -> Timeline:
     """The timeline of a rank on ``device``."""
-    return CudaTimeline() if device.type == "cuda" else HostTimeline()
+    return CudaTimeline(pulse) if device.type == "cuda" else HostTimeline(pulse)

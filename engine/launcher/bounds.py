@@ -30,6 +30,18 @@ class Bounds:
     """After the sweep every pipe is at its end; a descriptor handed to a foreign process must not hold the result."""
     stuck_seconds: float = 5.0
     """From a kill to the end of torch elastic; beyond it the watch ends the attempt without it."""
+    pulse_seconds: float = 1.0
+    """The ranks' pulses are read this often; a stall is noticed this late."""
+    left_behind_seconds: float = 2.0
+    """Once rank 0 has left for a stop, the others have this long: it leaves ahead of them only if they hang."""
+    straggler_window_seconds: float = 60.0
+    """Ranks are compared over windows of this length."""
+    straggler_steps_min: int = 10
+    """Steps in a window, at least: fewer say nothing."""
+    straggler_factor: float = 1.2
+    """A rank that works this much longer than the median of the others is named."""
+    straggler_silence_seconds: float = 1800.0
+    """From one such warning to the next."""
     line_bytes_max: int = limits.LOG_LINE_BYTES_MAX
     segment_bytes: int = limits.LOG_SEGMENT_BYTES
     backlog_bytes_max: int = limits.LOG_BACKLOG_BYTES_MAX

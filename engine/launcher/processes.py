@@ -73,6 +73,14 @@ def living_descendants(root: int) -> list[int]:
     return found
 
 
+def state_of(pid: int) -> str:
+    """The kernel's letter for what a process does; ``X`` where there is none."""
+    try:
+        return _stat_fields(pid)[0]
+    except OSError:
+        return "X"
+
+
 def kill_descendants() -> int:
     """SIGKILL every living descendant of this process once; say how many there were."""
     pids = living_descendants(os.getpid())

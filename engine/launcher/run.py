@@ -31,6 +31,7 @@ from typing import NoReturn
 from domain import attempt, limits
 from domain.attempt import AssignmentFile, EngineEvent, ResultFile, StopFile
 from domain.outcomes import Outcome, Reason
+from engine import pulse
 from engine.launcher import environment, evidence, processes, verdict
 from engine.launcher.bounds import Bounds
 from engine.launcher.files import last_lines, last_step, read_model, write_atomically
@@ -79,7 +80,9 @@ class _Attempt:
             (folder / name).mkdir(parents=True, exist_ok=True)
         self._segments = Segments(folder, bounds)
         self._streams = Streams(self._launch_folder, self._segments, bounds)
-        self._watch = Watch(assignment, folder, bounds, say=self._segments.say, on_stuck=self._conclude)
+        self._watch = Watch(
+            assignment, folder, bounds, say=self._segments.say, warn=self._warn, on_stuck=self._conclude
+        )
 
     def run(self, launcher: Launcher | None) -> NoReturn:
         """Steps 2 to 5 of the module."""
@@ -156,6 +159,13 @@ class _Attempt:
         document = {"ranks": [{"rank": rank, "pid": process.pid} for rank, process in sorted(ranks.items())]}
         write_atomically(self._folder / attempt.RANKS, json.dumps(document))
 
+    def _warn(self, message: str) -> None:
+        """Tell the job's people: one whole line at the end of the spool that rank 0 writes too."""
+        self._segments.say(f"Warning: {message}.")
+        event = EngineEvent(kind="warning", time=time.time(), data={"message": message})
+        with contextlib.suppress(OSError), (self._folder / attempt.EVENTS).open("ab", buffering=0) as spool:
+            spool.write(event.model_dump_json().encode() + b"\n")
+
     def _conclude(self, failed: Outcome | None = None) -> NoReturn:
         """End what is left, decide, write the result, exit. The first thread to come here does it, any other waits.
 
@@ -204,10 +214,16 @@ class _Attempt:
             facts,
             found,
             self._assignment,
-            last_step=last_step(self._folder / attempt.METRICS),
+            last_step=_last_step(self._folder, facts.ranks),
             steps=_steps(self._assignment, self._folder),
             memory_kills=processes.out_of_memory_kills() - self._memory_kills_before,
         )
+
+
+def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:
+    """The last completed step: as the ranks showed it, or as it is in the spool, which may not have every step."""
+    beats = [beat for beat in (pulse.read(folder, rank) for rank in ranks) if beat is not None]
+    return max([*(beat.step for beat in beats), last_step(folder / attempt.METRICS) or 0]) or None
 
 
 def _steps(assignment: AssignmentFile, folder: Path) -> int | None:

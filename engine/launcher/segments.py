@@ -70,10 +70,14 @@ class Segments:
                 size += len(record)
             self._append(pending)
 
-    def say(self, text: str) -> None:
-        """Add a line of the launcher itself, if the disk has room for it: a kill must not fail for want of a line."""
+    def say(self, text: str, *, rank: int = -1) -> None:
+        """Add lines of the launcher itself, about a rank or the gang, if the disk has room for them.
+
+        A kill must not fail for want of a line.
+        """
+        now = time.time()
         with contextlib.suppress(OSError):
-            self.write([Line(time.time(), -1, "launcher", text)])
+            self.write(Line(now, rank, "launcher", line) for line in text.splitlines())
 
     def is_full(self) -> bool:
         """Whether more is unshipped than the log may hold. Looks at ``logs/shipped`` only when it has to."""

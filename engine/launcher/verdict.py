@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from domain.attempt import AssignmentFile
 from domain.outcomes import Outcome, Reason
 from engine.launcher.evidence import Evidence
+from engine.launcher.stalls import Stalled
 from engine.launcher.watch import Exit, Facts, signal_name
 
 
@@ -65,11 +66,20 @@ def decide(
     if facts.cause == "stop" or left_by_themselves:
         return _stopped(facts, steps, common)
     if facts.cause == "exit_stall":
-        return _stalled(facts, assignment, common)
+        return _not_followed(facts, assignment, common)
+    if facts.stalled is not None:
+        return _stalled(facts.stalled, common)
     if facts.cause is None:
         return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
     first = _first_failure(facts, evidence, assignment)
+    if first.exit.early:
+        return _left_early(first.exit.rank, common)
     left = next((exit_ for exit_ in facts.exits if exit_.code == 0 and not exit_.torn_down), None)
+    if first.exit.code == -signal.SIGABRT and not first.found.tells:
+        # What C++ says when a thread still runs that should not: of a Python program, only while it is taken down.
+        said = first.found.traceback or ""
+        if left is not None or "terminate called without an active exception" in said:
+            return _aborted_at_the_end(first, common)
     if first.lost_peer and left is not None:
         message = (
             f"rank {left.rank} exited with code 0 before the others had finished, "
@@ -87,12 +97,35 @@ def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome
     if ended_well and steps is not None and last_step is not None and last_step >= steps:
         return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
     how = "the ranks were killed after the grace" if facts.grace_over else "the ranks ended in time"
+    if facts.left_behind and not ended_well:
+        how = "rank 0 saved the last completed step and left, and the ranks that hung in the next one were killed"
     if not facts.ranks:
         how = "the ranks had not been started"
     return Outcome.of(Reason(facts.stop.reason), f"stopped on request ({facts.stop.reason}); {how}", **common)
 
 
-def _stalled(facts: Facts, assignment: AssignmentFile, common: dict[str, Any]) -> Outcome:
+def _stalled(stalled: Stalled, common: dict[str, Any]) -> Outcome:
+    rank = stalled.culprits[0].rank if stalled.culprits else None
+    return Outcome.of(Reason.STALL, stalled.sentence(), rank=rank, traceback=stalled.excerpt() or None, **common)
+
+
+def _left_early(rank: int, common: dict[str, Any]) -> Outcome:
+    message = f"rank {rank} exited with code 0 before the run was over"
+    advice = "Find what calls exit() in the task or in a library it uses: a task returns, and the engine ends the rank."
+    return Outcome.of(Reason.USER_ERROR, message, rank=rank, exit_code=0, advice=advice, **common)
+
+
+def _aborted_at_the_end(first: _Failure, common: dict[str, Any]) -> Outcome:
+    """No retry, which would do finished work again: torch aborted while the interpreter was being taken down."""
+    message = f"rank {first.exit.rank} aborted (SIGABRT) at its end, when its work was done or nearly so"
+    advice = (
+        "Call torch.distributed.destroy_process_group() at the end of the script: without it torch may abort there."
+    )
+    details = {"rank": first.exit.rank, "signal": "SIGABRT", "advice": advice, **_told(first.found), **common}
+    return Outcome.of(Reason.USER_ERROR, message, **details)
+
+
+def _not_followed(facts: Facts, assignment: AssignmentFile, common: dict[str, Any]) -> Outcome:
     left = facts.exits[0]
     late = next((exit_.rank for exit_ in facts.exits if exit_.torn_down), left.rank)
     message = (
@@ -105,7 +138,7 @@ def _stalled(facts: Facts, assignment: AssignmentFile, common: dict[str, Any]) -
 def _first_failure(facts: Facts, evidence: Mapping[int, Evidence], assignment: AssignmentFile) -> _Failure:
     failures = []
     for exit_ in facts.exits:
-        if exit_.code == 0:
+        if not exit_.failed:
             continue
         found = evidence.get(exit_.rank, Evidence())
         lost_peer = found.blames_peer and assignment.world_size > 1

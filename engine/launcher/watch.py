@@ -7,15 +7,17 @@ Several times a second, in this order:
 3. ``stop`` (or SIGTERM to the launcher): the engine's ranks see the file and leave after a checkpoint; a script's ranks
    get SIGTERM, which is what scripts know. After the grace, SIGKILL.
 4. One rank has exited 0 and others have not followed in time: SIGKILL.
-5. One rank has failed (noticed in 1): torch elastic sends the others SIGTERM; a little later, SIGKILL.
+5. No rank moves any more: their stacks, then SIGKILL.
+6. One rank has failed (noticed in 1): torch elastic sends the others SIGTERM; a little later, SIGKILL. A rank of the
+   engine that exits 0 before the run is over has failed too: its peers may wait for it for half an hour.
 
-The first of 2 to 5 that happened is the *cause* of the end, and stays it: what follows from it is no news. Only the
+The first of 2 to 6 that happened is the *cause* of the end, and stays it: what follows from it is no news. Only the
 fence overrules, because after it nothing that this attempt says counts.
 
 SIGKILL goes to every descendant of the launcher, again and again until the ranks are gone. Nothing here waits for the
 main thread, which sits in torch elastic: should that hang, ``on_stuck`` ends the attempt from this thread.
 
-Not here: what the end means (``engine.launcher.verdict``).
+Not here: what the end means (``engine.launcher.verdict``), and when a gang has stalled (``engine.launcher.stalls``).
 """
 
 from __future__ import annotations
@@ -29,16 +31,26 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from domain import attempt
 from domain.attempt import AssignmentFile, FenceFile, StopFile
+from engine import pulse
 from engine.launcher import processes
 from engine.launcher.bounds import Bounds
 from engine.launcher.files import read_model, write_atomically
 from engine.launcher.gang import RankProcess
+from engine.launcher.stalls import Stalled, Stalls
+from engine.launcher.stragglers import Stragglers
 
-Cause = Literal["fence", "stop", "exit_stall", "failure"]
+Cause = Literal["fence", "stop", "exit_stall", "stall", "failure"]
+
+
+class Say(Protocol):
+    """Writes into the job's log."""
+
+    def __call__(self, text: str, *, rank: int = -1) -> None:
+        """Write lines of the launcher's own, about a rank or about the gang."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,13 @@ class Exit:
     """Seconds since the epoch, when it was noticed."""
     torn_down: bool
     """Whether the gang was being ended already, so that a signal may be ours."""
+    early: bool = False
+    """Whether a rank of the engine left before the run was over."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the gang cannot go on without it."""
+        return self.code != 0 or self.early
 
 
 @dataclass
@@ -67,6 +86,9 @@ class Facts:
     stop: StopFile | None = None
     grace_over: bool = False
     """Whether ranks had to be killed after the grace of the stop."""
+    left_behind: bool = False
+    """Whether rank 0 saved and left for the stop while others hung."""
+    stalled: Stalled | None = None
 
     def running(self) -> list[int]:
         """Ranks that have not ended."""
@@ -75,7 +97,7 @@ class Facts:
 
 
 class Watch(threading.Thread):
-    """See the module. ``say`` writes a line of the launcher's own into the job's log."""
+    """See the module. ``warn`` is for what a person should know before the end."""
 
     def __init__(
         self,
@@ -83,7 +105,8 @@ class Watch(threading.Thread):
         folder: Path,
         bounds: Bounds,
         *,
-        say: Callable[[str], None],
+        say: Say,
+        warn: Callable[[str], None],
         on_stuck: Callable[[], None],
     ):
         super().__init__(name="watch", daemon=True)
@@ -92,8 +115,12 @@ class Watch(threading.Thread):
         self._folder = folder
         self._bounds = bounds
         self._say = say
+        self._warn = warn
         self._on_stuck = on_stuck
         self._processes: dict[int, RankProcess] = {}
+        train = assignment.spec.train
+        self._stalls = Stalls(folder, train.stall, look_seconds=bounds.pulse_seconds) if train else None
+        self._stragglers = Stragglers(folder, bounds) if train else None
         self._kill_at = float("inf")
         self._killed_at: float | None = None
         self._first_left_at = float("inf")
@@ -146,7 +173,8 @@ class Watch(threading.Thread):
             self._look_at_fence(now)
             if self.facts.running() or not self.facts.ranks:  # a stop of what has ended undoes nothing
                 self._look_at_stop(now)
-                self._look_at_stall(now)
+                self._look_at_leavers(now)
+                self._look_at_pulses(now)
             if now >= self._kill_at:
                 self._kill(now)
 
@@ -159,11 +187,19 @@ class Watch(threading.Thread):
         # Of ranks found dead together the one that was killed went first: a peer only dies of it.
         for rank, code in sorted(ended, key=lambda entry: (entry[1] == -signal.SIGTERM, entry[1] >= 0, entry[0])):
             torn_down = self.facts.cause is not None
-            self.facts.exits.append(Exit(rank, code, time.time(), torn_down))
-            if code != 0 and not torn_down:
+            exit_ = Exit(rank, code, time.time(), torn_down, early=code == 0 and self._is_needed(rank))
+            self.facts.exits.append(exit_)
+            if exit_.failed and not torn_down:
                 self._end_by("failure", time.monotonic() + self._bounds.failure_grace_seconds)
                 if len(self.facts.ranks) > 1:
                     self._say(f"Rank {rank} {_ended(code)}; ending the others.")
+
+    def _is_needed(self, rank: int) -> bool:
+        """Whether a rank of the engine has more to do. Only the engine says so: a script may leave when it likes."""
+        if self._assignment.spec.kind != "train":
+            return False
+        beat = pulse.read(self._folder, rank)
+        return beat is None or beat.phase != "done"
 
     def _look_at_fence(self, now: float) -> None:
         fence = read_model(self._folder / attempt.FENCE, FenceFile)
@@ -200,14 +236,35 @@ class Watch(threading.Thread):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._processes[rank].pid, signal.SIGTERM)
 
-    def _look_at_stall(self, now: float) -> None:
-        if self.facts.cause is not None or not self.facts.exits or not self.facts.running():
+    def _look_at_leavers(self, now: float) -> None:
+        if not self.facts.exits or not self.facts.running():
             return
-        self._first_left_at = min(self._first_left_at, now)
-        if now - self._first_left_at >= self._assignment.exit_stall_seconds:
-            waiting = ", ".join(map(str, self.facts.running()))
-            self._say(f"Rank {self.facts.exits[0].rank} has exited and rank {waiting} did not follow: killing.")
-            self._end_by("exit_stall", now)
+        waiting = ", ".join(map(str, self.facts.running()))
+        if self.facts.cause == "stop" and self._assignment.spec.kind == "train" and not self.facts.left_behind:
+            if any(exit_.rank == 0 and exit_.code == 0 for exit_ in self.facts.exits):
+                self.facts.left_behind = True
+                self._kill_at = min(self._kill_at, now + self._bounds.left_behind_seconds)
+        elif self.facts.cause is None:
+            self._first_left_at = min(self._first_left_at, now)
+            if now - self._first_left_at >= self._assignment.exit_stall_seconds:
+                self._say(f"Rank {self.facts.exits[0].rank} has exited and rank {waiting} did not follow: killing.")
+                self._end_by("exit_stall", now)
+
+    def _look_at_pulses(self, now: float) -> None:
+        if self._stalls is None or self._stragglers is None or self.facts.cause is not None:
+            return
+        pids = {rank: self._processes[rank].pid for rank in self.facts.running()}
+        slow = self._stragglers.look(pids, now)
+        if slow is not None:
+            self._warn(slow)
+        stalled = self._stalls.look(pids, now)
+        if stalled is None:
+            return
+        self._say(f"Stalled: {stalled.sentence()}.")
+        for view in stalled.views:
+            self._say(view.excerpt(), rank=view.rank)
+        self.facts.stalled = stalled
+        self._end_by("stall", now)
 
     def _end_by(self, cause: Cause, kill_at: float) -> None:
         self.facts.cause = cause

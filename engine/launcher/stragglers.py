@@ -1,0 +1,59 @@
+"""Whether one rank is slower than the others, which then wait for it in every step.
+
+Ranks that share a step take equally long for it; the slow one is the one that waits least. What a rank did not spend in
+the phase ``communication`` was its own work, so that the pulses are enough, and the ranks need not tell each other.
+On CUDA the host's work is seen, data above all, and not the device's, which runs behind it.
+
+Not here: a rank that does not move at all (``engine.launcher.stalls``).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+from engine import pulse
+from engine.launcher.bounds import Bounds
+from engine.pulse import Beat
+
+
+class Stragglers:
+    """Compares the pulses of one node's ranks at the ends of a window. Called by the watch, in its thread."""
+
+    def __init__(self, folder: Path, bounds: Bounds):
+        self._folder, self._bounds = folder, bounds
+        self._begun_at = 0.0
+        self._begin: dict[int, Beat | None] = {}
+        self._told_at = float("-inf")
+
+    def look(self, ranks: Mapping[int, int], now: float) -> str | None:
+        """A sentence about the slow rank, when a window has ended and there is one; at most every so often."""
+        if now - self._begun_at < self._bounds.straggler_window_seconds or len(ranks) < 2:
+            return None
+        begin, end = self._begin, {rank: pulse.read(self._folder, rank) for rank in ranks}
+        self._begun_at, self._begin = now, end
+        slow = slowest(begin, end, bounds=self._bounds)
+        if slow is None or now - self._told_at < self._bounds.straggler_silence_seconds:
+            return None
+        self._told_at = now
+        return slow
+
+
+def slowest(begin: Mapping[int, Beat | None], end: Mapping[int, Beat | None], *, bounds: Bounds) -> str | None:
+    """Who was slower than the median of the others, by how much, if it was by more than a little."""
+    work: dict[int, float] = {}
+    for rank, last in end.items():
+        first = begin.get(rank)
+        if first is None or last is None or last.step - first.step < bounds.straggler_steps_min:
+            return None
+        waited = last.waited_seconds - first.waited_seconds
+        work[rank] = (last.since - first.since - waited) / (last.step - first.step)
+    rank = max(work, key=work.__getitem__)
+    others = statistics.median(seconds for other, seconds in work.items() if other != rank)
+    if work[rank] <= bounds.straggler_factor * others:
+        return None
+    return (
+        f"rank {rank} is slower than the others: it works {work[rank]:.3g} s in each step, they {others:.3g} s and then "
+        "wait for it; compare its device, its node and its share of the data"
+    )
