@@ -133,13 +133,14 @@ class GradientStep:
         return Accumulated(total, reduced=reduced)
 
     def missing_gradients(self, batch: RankBatch) -> list[str]:
-        """Names of the parameters that get no gradient from this rank's last slot: for the error that says so."""
+        """Names of the parameters that get no gradient from this rank's last slot, for the error that ends the run."""
+        self._strategy.close()  # What was left in the middle would not let another pass begin.
         arrived: list[nn.Parameter] = []
-        with self._strategy.local(), _arrivals(self._model, arrived):
-            objective, _ = self._strategy.forward(
+        with _arrivals(self._model, arrived):
+            objective, _ = self._strategy.objective(
                 to_device(batch.slots[-1].batch, self._ranks.device), None, penalize=True
             )
-            objective.backward()  # type: ignore[no-untyped-call]
+            objective.backward()
         there = {id(parameter) for parameter in arrived}
         return [
             name
