@@ -26,6 +26,7 @@ file                      written by    says
                                         hold its ranks back when shipping lags
 ``checkpoints/``          rank 0        one folder per checkpoint, complete when it has its ``manifest.json``
 ``resume/``               agent         the checkpoint to go on from, if any
+``init/``                 agent         another job's checkpoint to take the first weights from, if ``train.init_from`` names one
 ``code/``                 agent         the job's code, unpacked, or nothing; the ranks' working directory
 ``launcher.log``          agent         the launcher's own output
 ========================  ============  ====================================================================
@@ -54,6 +55,7 @@ LOGS: Final = "logs"
 SHIPPED: Final = "logs/shipped"
 CHECKPOINTS: Final = "checkpoints"
 RESUME: Final = "resume"
+INIT: Final = "init"
 CODE: Final = "code"
 LAUNCHER_LOG: Final = "launcher.log"
 MANIFEST: Final = "manifest.json"
@@ -160,14 +162,16 @@ class EngineEvent(_File):
     ``plan``                ``BatchPlan`` as settled, plus ``parameters`` (count), ``samples`` (of the dataset),
                             ``steps`` (of the run): what the engine actually does
     ``resumed``             ``{"step": int, "from": str}``
+    ``initialized``         ``{"from": str}``: a fresh start from the weights that ``train.init_from`` names
     ``checkpoint``          ``{"step": int, "folder": str, "bytes": int, "sha256": str, "final": bool}``; ``folder`` is
-                            relative to ``checkpoints/``; ``sha256`` is of its manifest
+                            relative to ``checkpoints/``; ``sha256`` is of its manifest. With ``keep_best`` also
+                            ``"metric": {"name": str, "value": number or None}``
     ``checkpoint_skipped``  ``{"folder": str, "why": str}``: torn or damaged, not used
     ``warning``             ``{"message": str}``
     ======================  ==================================================================================
     """
 
-    kind: Literal["running", "plan", "resumed", "checkpoint", "checkpoint_skipped", "warning"]
+    kind: Literal["running", "plan", "resumed", "initialized", "checkpoint", "checkpoint_skipped", "warning"]
     time: float
     """Seconds since the epoch."""
     data: dict[str, Any] = {}

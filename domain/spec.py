@@ -36,6 +36,7 @@ from domain.fields import (
     kind_of_micro_size,
     no_nul,
 )
+from domain.sources import checked_source
 
 
 class _Spec(BaseModel):
@@ -166,7 +167,11 @@ class Checkpoint(_Spec):
     keep_last: Annotated[int, Field(ge=1, le=1_000), NO_BOOL] = 3
     """Checkpoints kept; older ones are deleted once a newer one is safe."""
     keep_best: Annotated[str, Field(min_length=1, max_length=limits.METRIC_NAME_CHARS_MAX)] | None = None
-    """Also keep the checkpoint with the lowest value of this metric."""
+    """Also keep the checkpoint whose step had the lowest value of this metric, such as ``eval/loss``; of equal ones the
+    earliest. A step that did not measure it, or measured NaN, is never the best."""
+    background: bool = True
+    """Write while training goes on, from a copy in the host's memory that is as large as model and optimizer together.
+    False needs no such memory, and training waits."""
 
 
 class Eval(_Spec):
@@ -224,8 +229,10 @@ class Train(_Spec):
     """Optimizer steps from one point of the metrics to the next."""
     seed: Annotated[int, Field(ge=0, lt=2**63), NO_BOOL] = 1337
     """Decides the initial weights, the order of samples and all random numbers of the engine."""
-    init_from: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
-    """Weights to start from: another job's checkpoint, or a file."""
+    init_from: Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(checked_source)] | None = None
+    """Weights to start from; everything else begins anew. ``job:ID``, ``job:ID@STEP`` or ``job:ID@best``: a checkpoint of
+    another job, the newest if none is named. Or a path on the nodes: a checkpoint's folder, a ``.safetensors`` file, or
+    what ``torch.save`` wrote of a state dict."""
     deterministic: bool = False
     """On CUDA, use deterministic kernels only, so that a resumed run is bitwise the same; slower."""
     compile: bool = False
@@ -254,6 +261,14 @@ class Train(_Spec):
                 ("schedule", "min_lr"),
                 f"expected at most optimizer.lr ({self.optimizer.lr})",
                 "lower min_lr, or raise optimizer.lr",
+            )
+        best = self.checkpoint.keep_best
+        if best is not None and best.startswith("eval/") and self.eval.every_steps is None:
+            raise at_field(
+                ("eval", "every_steps"),
+                f"is needed, because checkpoint.keep_best is {best}",
+                "say how often to evaluate, such as eval: {every_steps: 50}",
+                show=False,
             )
         return self
 

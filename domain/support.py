@@ -64,18 +64,6 @@ LATER: Final = (
         "gradient compression",
         "write compression: none",
     ),
-    _Later(
-        "/train/checkpoint/keep_best",
-        _train(lambda train: train.checkpoint.keep_best),
-        "keep_best",
-        "use keep_last, and leave keep_best out",
-    ),
-    _Later(
-        "/train/init_from",
-        _train(lambda train: train.init_from),
-        "init_from",
-        "leave it out; load weights in your task's model()",
-    ),
     _Later("/train/compile", _train(lambda train: train.compile or None), "compile", "write compile: false"),
     _Later(
         "/train/activation_checkpointing",

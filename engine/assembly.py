@@ -1,7 +1,7 @@
 """Everything one rank needs for its loop, put together in the order in which it must happen.
 
 1. ``prepare`` on the node's first rank, then the model and the datasets, on all.
-2. The checkpoint to go on from, if there is one: weights before any wrapper sees them.
+2. The checkpoint to go on from, or the weights to start from, if there are any: before any wrapper sees the model.
 3. The strategy around model and loss, two masked passes through it, and only then the optimizer, which may be sharded.
 4. The loader, which starts at the step that the checkpoint names.
 
@@ -11,6 +11,7 @@ Not here: the loop that uses it (``engine.loop``), and what a changed plan does 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from torch.utils.data import Dataset
 
 from domain.outcomes import Reason
 from domain.plan import BatchPlan
-from domain.spec import Train
+from domain.spec import JobSpec, Train
 from engine import randomness
 from engine.control import Control
 from engine.errors import EngineError
+from engine.fingerprint import samples_of
+from engine.initial import load_initial
 from engine.loader import Batches, Length, SeededItems
 from engine.objective import Objective
 from engine.optimizer import Optimizer
@@ -62,13 +65,21 @@ class Assembly:
 
 
 def assemble(
-    train: Train, plan: BatchPlan, task: Task, ranks: Ranks, *, folder: Path, telemetry: Telemetry, goes_on: bool
+    train: Train,
+    plan: BatchPlan,
+    task: Task,
+    ranks: Ranks,
+    *,
+    folder: Path,
+    telemetry: Telemetry,
+    goes_on: bool,
+    spec: JobSpec | None = None,
 ) -> Assembly:
     """Build all of it. All ranks must call this.
 
     Parameters
     ----------
-    train, plan, task, ranks, folder, goes_on
+    train, plan, task, ranks, folder, goes_on, spec
         As ``engine.loop.Trainer`` takes them.
     telemetry : Telemetry
     """
@@ -82,21 +93,35 @@ def assemble(
     samples = _length(dataset, "train")
     eval_dataset = task.dataset("eval") if train.eval.every_steps else None
     length = Length.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
-    saved = TrainingState(folder, train, plan, ranks, telemetry, samples=samples)
-    state = saved.restored(steps=length.steps, goes_on=goes_on)
+    masked = task.collate([SeededItems(dataset, train.seed)[0, 0]])
+    look = partial(samples_of, dataset, samples, task.collate, seed=train.seed)
+    saved = TrainingState(
+        folder,
+        train,
+        plan,
+        ranks,
+        telemetry,
+        size=samples,
+        samples=look(known={0: masked}) if ranks.first else {},
+        look_again=look,
+        spec=spec,
+    )
+    state = saved.restored(model, steps=length.steps, goes_on=goes_on)
     steps_done = 0
     if state is not None:
         steps_done = state["step"]
         restore_model(model, state)
+    elif train.init_from is not None:
+        load_initial(model, train.init_from, folder, ranks)
+        telemetry.event("initialized", **{"from": train.init_from})
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    masked = task.collate([SeededItems(dataset, train.seed)[0, 0]])
     precision = Precision()
     strategy = STRATEGIES[train.strategy.name](Objective(task, model), ranks, train.strategy)
     gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed)
     gradient.warm_up(masked)
     optimizer = Optimizer(train, task, strategy, steps=length.steps)
     if state is not None:
-        restore_optimizer(strategy, optimizer.inner, state)
+        restore_optimizer(strategy, optimizer.inner, state, ranks)
     in_line = train.loader.workers == 0 and gradient.draws_on_host
     gradient.seeds_host = in_line or train.loader.workers > 0
     batches = Batches(

@@ -72,6 +72,10 @@ class Measured:
     value: float | None
     """None where the step did not measure it."""
 
+    def document(self) -> dict[str, Any]:
+        """As it travels in JSON."""
+        return {"name": self.name, "value": None if self.value is None else jsonable(self.value)}
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -97,7 +101,6 @@ def save(
     *,
     others: Mapping[str, Part] | None = None,
     measured: Measured | None = None,
-    keep_last: int | None = None,
 ) -> Saved:
     """Write a checkpoint of ``step`` below ``parent`` and make it durable. One that is there already is replaced.
 
@@ -134,10 +137,7 @@ def save(
             Reason.STORAGE, f"the checkpoint of step {step} could not be written to {parent}: {error}"
         ) from error
     size_bytes = manifest.size_bytes + sum(file.size_bytes for file in written.values())
-    saved = Saved(step, target, size_bytes, manifest.sha256, measured)
-    if keep_last is not None:
-        prune(parent, saved, keep_last=keep_last)
-    return saved
+    return Saved(step, target, size_bytes, manifest.sha256, measured)
 
 
 def prune(parent: Path, newest: Saved, *, keep_last: int) -> None:
@@ -172,6 +172,15 @@ def complete(parent: Path) -> Iterator[Path]:
     """Checkpoint folders below ``parent``, newest first. Those that are not finished have another name."""
     if parent.is_dir():
         yield from sorted((path for path in parent.glob(f"{_PREFIX}*") if path.is_dir()), reverse=True)
+
+
+def measured_of(folder: Path) -> Measured | None:
+    """What a checkpoint's manifest says of its worth; None where it says nothing that can be read."""
+    try:
+        said = json.loads((folder / MANIFEST).read_bytes())["metric"]
+        return Measured(str(said["name"]), None if said["value"] is None else from_json(said["value"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def verify(folder: Path) -> int:
@@ -276,18 +285,13 @@ def _manifest(step: int, files: Mapping[str, Written], measured: Measured | None
         "files": {name: {"bytes": file.size_bytes, "sha256": file.sha256} for name, file in files.items()},
     }
     if measured is not None:
-        value = None if measured.value is None else jsonable(measured.value)
-        document["metric"] = {"name": measured.name, "value": value}
+        document["metric"] = measured.document()
     return json.dumps(document, indent=1).encode()
 
 
 def _value(folder: Path, metric: str | None) -> float | None:
-    """What a checkpoint's manifest says of ``metric``; None where it says nothing that can be read."""
-    try:
-        said = json.loads((folder / MANIFEST).read_bytes())["metric"]
-        return from_json(said["value"]) if said["name"] == metric else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    found = measured_of(folder)
+    return found.value if found is not None and found.name == metric else None
 
 
 def _beside(target: Path, kind: str) -> Path:

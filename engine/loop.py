@@ -21,8 +21,8 @@ import torch
 from domain import attempt
 from domain.outcomes import Reason
 from domain.plan import BatchPlan
-from domain.spec import Train
-from engine import checkpoint, telemetry
+from domain.spec import JobSpec, Train
+from engine import telemetry
 from engine.assembly import announce, announce_plan, assemble
 from engine.control import Flags, Verdict
 from engine.errors import EngineError
@@ -68,6 +68,8 @@ class Trainer:
         Whether to go on from the newest checkpoint of this very folder, as a run without the service does.
     pulse : Pulse, optional
         Where this rank shows what it does; left out where nobody looks.
+    spec : JobSpec, optional
+        The whole of it, for what is exported at the end.
     """
 
     def __init__(
@@ -80,15 +82,15 @@ class Trainer:
         *,
         goes_on: bool = False,
         pulse: Pulse | None = None,
+        spec: JobSpec | None = None,
     ):
         self.train, self.plan, self.task, self.ranks, self.folder = train, plan, task, ranks, folder
         self.steps_done = 0
-        self._goes_on = goes_on
+        self._goes_on, self._spec = goes_on, spec
         self._pulse = pulse or Pulse.unseen()
         self._telemetry = Telemetry(folder, writes=ranks.first)
         self._pending: StepReport | None = None
         self._loss: float | None = None
-        self._saved: checkpoint.Saved | None = None
         self._saved_step = -1
 
     def run(self) -> Ending:
@@ -103,17 +105,23 @@ class Trainer:
                 folder=self.folder,
                 telemetry=self._telemetry,
                 goes_on=self._goes_on,
+                spec=self._spec,
             )
             self.steps_done = self._parts.steps_done
             announce(self._parts, self.plan, self._telemetry)
-            stopped = self._train()
+            try:
+                stopped = self._train()
+            except BaseException:
+                self._parts.state.abandon()
+                raise
             self._report_pending()
             # No rank leaves before the last checkpoint is durable: one that is gone looks like a rank that failed.
             self.ranks.meet()
         finally:
             self._telemetry.close()
         self._parts.gradient.close()
-        return Ending(self.steps_done, stopped, self._loss, self._saved.folder if self._saved else None)
+        saved = self._parts.state.newest
+        return Ending(self.steps_done, stopped, self._loss, saved.folder if saved else None)
 
     # --- the loop
 
@@ -132,7 +140,9 @@ class Trainer:
             batch, verdict = self._step(batch, verdict.next_divisors)
         stopped = verdict.flags.stop and self.steps_done < parts.length.steps
         if self.steps_done and self._saved_step != self.steps_done:
-            self._save()
+            self._save({}, ends=True)
+        self._pulse.mark("checkpoint")
+        parts.state.finish()
         # Not in a finally: a rank that fails must be gone at once, and its workers die with it.
         parts.batches.close()
         return stopped
@@ -166,6 +176,7 @@ class Trainer:
             self._require_finite(report)
         last = following is None
         due = last or report.step % self.train.log_every_steps == 0
+        parts.state.poll()
         if report.counted:
             report.norm = parts.optimizer.norm() if due or self.train.clip_grad_norm is not None else None
             parts.optimizer.update(batch.step, report.norm)
@@ -250,9 +261,10 @@ class Trainer:
             # What the step achieved is written before its checkpoint is: a run that dies right after the checkpoint is
             # resumed behind this step, and would otherwise never report it. Only its times wait for the checkpoint.
             self._require_finite(report)
+            results = report.results()
             if due:
-                self._telemetry.record(report.step, report.results())
-            self._save()
+                self._telemetry.record(report.step, results)
+            self._save(results, ends=last or stop)
             self._timeline.mark("checkpoint")
         report.line = self._timeline.end()
         self._timeline.begin()
@@ -302,10 +314,10 @@ class Trainer:
             pulse=self._pulse,
         )
 
-    def _save(self) -> None:
+    def _save(self, values: dict[str, float], *, ends: bool) -> None:
         """Save on rank 0; the others go on, unless the strategy needs them. All ranks must call this."""
         parts = self._parts
         self._pulse.mark("checkpoint")
         final = self.steps_done == parts.length.steps
         self._saved_step = self.steps_done
-        self._saved = parts.state.save(self.steps_done, parts.strategy, parts.optimizer.inner, final=final)
+        parts.state.save(self.steps_done, parts.strategy, parts.optimizer.inner, ends=ends, final=final, values=values)

@@ -1,17 +1,29 @@
 """What of a run is saved, and what a run that goes on checks before it believes it.
 
-A checkpoint's *identity* is what decides which samples a step holds (batch size, seed, size of the dataset): with
-another one the same step is at another place in the data, and the checkpoint is refused. Its *layout* is what the last
-bits of a result depend on: in the same layout a resumed run is exact, in another it is equal to rounding.
+``state.pt`` holds ``model``, ``optimizer``, ``step`` (completed optimizer steps), and
 
-Not here: files and digests (``engine.checkpoint``), when to save (``engine.loop``).
+* ``identity``: what decides which samples a step holds (batch size, seed, size of the dataset). With another one the
+  same step is at another place in the data, and the checkpoint is refused.
+* ``samples`` and ``parameters``: what the dataset and the model are known by (``engine.fingerprint``); others are
+  refused, by name.
+* ``layout``: what the last bits of a result depend on. In the same layout a resumed run is exact, in another it is equal
+  to rounding.
+* ``extra``: what else the strategy needs, of each rank; used again on as many ranks.
+
+The state is whole, however it is spread over ranks while training, so that any number of ranks can go on from it. The
+position of the loader and of the schedule is the step; random draws are seeded from it too (``engine.randomness``), so no
+generator's state is kept.
+
+Not here: files and digests (``engine.checkpoint``), the thread that writes them (``engine.saving``), when to save
+(``engine.loop``).
 """
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import torch
 from torch import nn
@@ -19,14 +31,17 @@ from torch import nn
 from domain import attempt
 from domain.outcomes import Reason
 from domain.plan import BatchPlan
-from domain.spec import Train
-from engine import checkpoint
+from domain.spec import JobSpec, Train
+from engine import checkpoint, export, fingerprint
+from engine.checkpoint import Measured, Saved, State
 from engine.errors import EngineError
+from engine.fingerprint import Samples
 from engine.ranks import Ranks
+from engine.saving import Saver
 from engine.strategies.base import Strategy
 from engine.telemetry import Telemetry
 
-State = dict[str, Any]
+_EVAL: Final = "eval/"
 
 
 class TrainingState:
@@ -40,16 +55,33 @@ class TrainingState:
     plan : BatchPlan
     ranks : Ranks
     telemetry : Telemetry
-    samples : int
-        Size of the training dataset.
+    size : int
+        Of the training dataset.
+    samples : mapping
+        How some of its samples look (``engine.fingerprint.samples_of``); on rank 0 alone.
+    look_again : callable
+        Looks at the same samples once more.
+    spec : JobSpec, optional
+        What the exported model says about itself, where there is a job.
     """
 
     def __init__(
-        self, folder: Path, train: Train, plan: BatchPlan, ranks: Ranks, telemetry: Telemetry, *, samples: int
+        self,
+        folder: Path,
+        train: Train,
+        plan: BatchPlan,
+        ranks: Ranks,
+        telemetry: Telemetry,
+        *,
+        size: int,
+        samples: Samples,
+        look_again: Callable[[], Samples],
+        spec: JobSpec | None = None,
     ):
         self._folder, self._ranks, self._telemetry = folder, ranks, telemetry
-        self._keep_last = train.checkpoint.keep_last
-        self._identity = {"batch_size": plan.batch_size, "seed": train.seed, "samples": samples}
+        self._train, self._plan, self._spec = train, plan, spec
+        self._samples, self._look_again = samples, look_again
+        self._identity = {"batch_size": plan.batch_size, "seed": train.seed, "samples": size}
         self._layout = {
             "world_size": plan.world_size,
             "micro_batch_size": plan.micro_batch_size,
@@ -59,41 +91,153 @@ class TrainingState:
             "torch": str(torch.__version__),
             "machine": platform.machine(),
         }
+        self._final_step: int | None = None
+        self._told_of_metric = False
+        self._resumed: Measured | None = None
+        self._resumed_step = -1
+        self._saver: Saver | None = None
+        if ranks.first:
+            self._saver = Saver(
+                folder / attempt.CHECKPOINTS,
+                keep_last=train.checkpoint.keep_last,
+                device=ranks.device,
+                background=train.checkpoint.background,
+                durable=self._tell,
+                warn=telemetry.warn,
+            )
+
+    @property
+    def newest(self) -> Saved | None:
+        """The newest durable checkpoint that this run wrote; on rank 0 only."""
+        return self._saver.newest if self._saver is not None else None
+
+    # --- saving
 
     def save(
-        self, step: int, strategy: Strategy, optimizer: torch.optim.Optimizer, *, final: bool
-    ) -> checkpoint.Saved | None:
-        """Make a durable checkpoint, on rank 0. All ranks must call this where the strategy saves together."""
-        if not (self._ranks.first or strategy.saves_together):
-            return None
-        state = {
+        self,
+        step: int,
+        strategy: Strategy,
+        optimizer: torch.optim.Optimizer,
+        *,
+        ends: bool,
+        final: bool,
+        values: Mapping[str, float],
+    ) -> None:
+        """Save the state after ``step``. All ranks must call this where the strategy saves together.
+
+        Parameters
+        ----------
+        step : int
+            Completed optimizer steps.
+        strategy, optimizer
+        ends : bool
+            Whether no step follows. Then the checkpoint is durable at the return; otherwise it may still be written
+            while training goes on, and :meth:`poll` must come before the next update.
+        final : bool
+            Whether it is the run's last step: the model is exported, too.
+        values : mapping of str to float
+            What the step measured, for keeping the best.
+        """
+        if not (self._saver is not None or strategy.saves_together):
+            return
+        state: State = {
             "model": strategy.model_state(),
             "optimizer": strategy.optimizer_state(optimizer),
             "identity": self._identity,
+            "samples": self._samples,
+            "parameters": fingerprint.parameter_order(strategy.model, optimizer),
             "layout": self._layout,
         }
-        if not self._ranks.first:
-            return None
-        saved = checkpoint.save(self._folder / attempt.CHECKPOINTS, step, state, keep_last=self._keep_last)
+        if strategy.saves_together:
+            state["extra"] = self._ranks.gather(strategy.extra_state())
+        if self._saver is None:
+            return
+        self._final_step = step if final else None
+        measured = self._measured(step, values)
+        if ends:
+            others = self._exported(state["model"], step, values) if final else {}
+            self._saver.write(step, state, measured=measured, others=others)
+        else:
+            self._saver.begin(step, state, measured=measured)
+
+    def poll(self) -> None:
+        """Call before each update. Raises what went wrong with a checkpoint that was written meanwhile."""
+        if self._saver is not None:
+            self._saver.poll()
+
+    def finish(self) -> None:
+        """Wait until every checkpoint is durable."""
+        if self._saver is not None:
+            self._saver.finish()
+
+    def abandon(self) -> None:
+        """This rank fails: give the checkpoint that is being written a moment."""
+        if self._saver is not None:
+            self._saver.abandon()
+
+    def replanned(self, plan: BatchPlan) -> None:
+        """From the next checkpoint on, the layout is that of another plan."""
+        self._plan = plan
+        self._layout = self._layout | {"micro_batch_size": plan.micro_batch_size}
+
+    def _tell(self, saved: Saved) -> None:
+        measured = {} if saved.measured is None else {"metric": saved.measured.document()}
         self._telemetry.event(
             "checkpoint",
             step=saved.step,
             folder=saved.folder.name,
             bytes=saved.size_bytes,
             sha256=saved.sha256,
-            final=final,
+            final=saved.step == self._final_step,
+            **measured,
         )
-        return saved
 
-    def replanned(self, plan: BatchPlan) -> None:
-        """From the next checkpoint on, the layout is that of another plan."""
-        self._layout = self._layout | {"micro_batch_size": plan.micro_batch_size}
+    def _measured(self, step: int, values: Mapping[str, float]) -> Measured | None:
+        name = self._train.checkpoint.keep_best
+        if name is None:
+            return None
+        if step == self._resumed_step and self._resumed is not None:
+            return self._resumed  # Nothing was trained since: what was measured then still holds.
+        value = values.get(name)
+        # An evaluation that is not due now may still come; any other number would be here.
+        expected = not name.startswith(_EVAL) or any(key.startswith(_EVAL) for key in values)
+        if value is None and expected and values and not self._told_of_metric:
+            self._told_of_metric = True
+            there = ", ".join(sorted(values))
+            self._telemetry.warn(
+                f"keep_best: step {step} has no {name}, so its checkpoint cannot be the best; it has {there}"
+            )
+        return Measured(name, value)
 
-    def restored(self, *, steps: int, goes_on: bool) -> State | None:
+    def _exported(self, model: State, step: int, values: Mapping[str, float]) -> Mapping[str, checkpoint.Part]:
+        about = {
+            "job": self._spec.name if self._spec is not None else "",
+            "task": self._train.task,
+            "step": step,
+            "batch_plan": self._plan.sentence(),
+            "loss": values.get("train/loss"),
+            "plan": self._plan.model_dump(mode="json"),
+            "spec": (
+                self._spec.model_dump(mode="json")
+                if self._spec is not None
+                else {"train": self._train.model_dump(mode="json")}
+            ),
+        }
+        try:
+            return export.parts(model, about)
+        except export.NotExportableError as error:
+            self._telemetry.warn(f"the final checkpoint is there, but has no {export.MODEL} beside it: {error}")
+            return {}
+
+    # --- restoring
+
+    def restored(self, model: nn.Module, *, steps: int, goes_on: bool) -> State | None:
         """The state to go on from, on every rank; None at a fresh start. All ranks must call this.
 
         Parameters
         ----------
+        model : nn.Module
+            The person's, whose weights the checkpoint must have.
         steps : int
             Optimizer steps of the whole run.
         goes_on : bool
@@ -107,6 +251,19 @@ class TrainingState:
             return None
         state = checkpoint.load(found)
         name = found.relative_to(self._folder).as_posix()
+        self._refuse_another(name, state, model)
+        if state["step"] > steps:
+            raise EngineError(
+                Reason.BAD_SPEC, f"the checkpoint {name} is at step {state['step']}, but the run has only {steps}"
+            )
+        self._resumed_step = state["step"]
+        self._resumed = checkpoint.measured_of(found)
+        exact = state["layout"] == self._layout
+        self._telemetry.event("resumed", step=state["step"], exact=exact, **{"from": name})
+        return state
+
+    def _refuse_another(self, name: str, state: State, model: nn.Module) -> None:
+        """Raise where the checkpoint is not of this run, with what differs. All ranks must call this."""
         there = state["identity"]
         wrong = [
             f"{key} {there.get(key)!r}, now {value!r}"
@@ -115,19 +272,34 @@ class TrainingState:
         ]
         if wrong:
             raise EngineError(Reason.BAD_SPEC, f"the checkpoint {name} belongs to another run: {'; '.join(wrong)}")
-        if state["step"] > steps:
+        wrong = fingerprint.differences(state["model"], model.state_dict(), formats=True)
+        if wrong:
             raise EngineError(
-                Reason.BAD_SPEC, f"the checkpoint {name} is at step {state['step']}, but the run has only {steps}"
+                Reason.BAD_SPEC, f"the checkpoint {name} belongs to another model: {fingerprint.sentence(wrong)}"
             )
-        exact = state["layout"] == self._layout
-        self._telemetry.event("resumed", step=state["step"], exact=exact, **{"from": name})
-        return state
+        # Rank 0 has looked at the samples, and speaks for all.
+        wrong = self._ranks.from_first(self._other_samples(state.get("samples", {})) if self._ranks.first else [])
+        if wrong:
+            raise EngineError(
+                Reason.BAD_SPEC, f"the checkpoint {name} belongs to another dataset: {fingerprint.sentence(wrong)}"
+            )
+
+    def _other_samples(self, there: Samples) -> list[str]:
+        wrong = fingerprint.other_samples(there, self._samples)
+        if wrong and fingerprint.other_samples(self._look_again(), self._samples):
+            self._telemetry.warn(
+                "the same sample of the dataset is another one each time it is fetched: whether this is the dataset that "
+                "the checkpoint was made with cannot be told, and the run cannot be repeated"
+            )
+            return []
+        return wrong
 
     def _find(self, *, goes_on: bool) -> tuple[Path | None, str]:
         """The checkpoint to go on from, verified, or what is wrong with the one that was given.
 
         Rank 0 only: one reader's verdict holds for all.
         """
+        checkpoint.tidy(self._folder / attempt.CHECKPOINTS)
         resume = self._folder / attempt.RESUME
         if resume.is_dir():
             try:
@@ -151,16 +323,35 @@ class TrainingState:
 
 
 def restore_model(model: nn.Module, state: State) -> None:
-    """Put the weights and buffers of ``state`` into ``model``."""
-    try:
-        model.load_state_dict(state["model"])
-    except RuntimeError as error:
-        raise EngineError(Reason.BAD_SPEC, f"the checkpoint does not fit the model: {error}") from error
+    """Put the weights and buffers of ``state``, which were found to fit, into ``model``."""
+    model.load_state_dict(state["model"])
 
 
-def restore_optimizer(strategy: Strategy, optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Put moments and counts of ``state`` into ``optimizer``. All ranks must call this."""
+def restore_optimizer(strategy: Strategy, optimizer: torch.optim.Optimizer, state: State, ranks: Ranks) -> None:
+    """Put moments and counts of ``state`` into ``optimizer``, and what else the strategy saved. All ranks must call this."""
+    mine, theirs = fingerprint.parameter_order(strategy.model, optimizer), state.get("parameters")
+    if theirs is not None and theirs != mine:
+        raise EngineError(
+            Reason.BAD_SPEC,
+            "the checkpoint's optimizer has other parameters, or has them in another order: "
+            f"{_first_difference(theirs, mine)}; param_groups() must return what it did when the run began",
+        )
     try:
         strategy.load_optimizer(optimizer, state["optimizer"])
     except (ValueError, KeyError) as error:
         raise EngineError(Reason.BAD_SPEC, f"the checkpoint does not fit the optimizer: {error}") from error
+    extra: list[State] = state.get("extra", [])
+    if len(extra) == ranks.world_size:
+        strategy.load_extra(extra[ranks.rank])
+
+
+def _first_difference(theirs: list[list[str]], mine: list[list[str]]) -> str:
+    for group in range(max(len(theirs), len(mine))):
+        before = theirs[group] if group < len(theirs) else []
+        now = mine[group] if group < len(mine) else []
+        for index in range(max(len(before), len(now))):
+            was = before[index] if index < len(before) else "none"
+            is_now = now[index] if index < len(now) else "none"
+            if was != is_now:
+                return f"group {group} has {was} in place {index}, now {is_now}"
+    return f"{len(theirs)} groups, now {len(mine)}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import resource
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO
@@ -22,7 +23,7 @@ from domain.attempt import EVENTS, METRICS, EngineEvent
 _LINES_SECONDS: Final = 1.0
 """Log lines about steps come at most this often: they are for a person; the spool has every step."""
 
-EventKind = Literal["running", "plan", "resumed", "checkpoint", "checkpoint_skipped", "warning"]
+EventKind = Literal["running", "plan", "resumed", "initialized", "checkpoint", "checkpoint_skipped", "warning"]
 
 
 class Telemetry:
@@ -32,6 +33,8 @@ class Telemetry:
         self._metrics: TextIO | None = None
         self._events: TextIO | None = None
         self._said_at = -_LINES_SECONDS
+        self._one_event = threading.Lock()
+        """Checkpoints are told of by the thread that writes them."""
         if writes:
             self._metrics = _append_to(folder / METRICS)
             self._events = _append_to(folder / EVENTS)
@@ -44,7 +47,8 @@ class Telemetry:
     def event(self, kind: EventKind, **data: Any) -> None:
         """One line of the events spool."""
         if self._events is not None:
-            _write_line(self._events, EngineEvent(kind=kind, time=time.time(), data=data).model_dump_json())
+            with self._one_event:
+                _write_line(self._events, EngineEvent(kind=kind, time=time.time(), data=data).model_dump_json())
 
     def say(self, text: str) -> None:
         """A line in the job's log."""

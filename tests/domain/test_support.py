@@ -20,8 +20,6 @@ LATER: dict[str, tuple[Any, str, Any]] = {
     "/train/precision": ("bf16", "reduced precision", "fp32"),
     "/train/strategy/name": ("fsdp", "strategies other than ddp", "ddp"),
     "/train/strategy/compression": ("fp16", "gradient compression", "none"),
-    "/train/checkpoint/keep_best": ("eval/loss", "keep_best", None),
-    "/train/init_from": ("0192/last", "init_from", None),
     "/train/compile": (True, "compile", False),
     "/train/activation_checkpointing": (True, "activation checkpointing", False),
     "/train/memory_headroom": (0.2, "memory_headroom", 0.15),

@@ -92,7 +92,9 @@ def test_c07_every_item_is_fetched_and_trained_on_once(pool: Pool, tmp_path: Pat
     }
     seen = pool.run(cases.train, toy, options, tmp_path / "run", world_size=3)
     fetched = Counter(map(int, log.read_text().split()))
-    assert fetched == Counter(range(37)) + Counter({0: 3}), "each item once, and item 0 for each rank's masked sample"
+    assert fetched == Counter(range(37)) + Counter({0: 3, 18: 1, 36: 1}), (
+        "each item once, item 0 for each rank's masked sample, and two more for the fingerprint"
+    )
     run = batches_of([one.slots for one in seen], [8, 8, 8, 8, 5], 3)
     assert Counter(item for batch in run for item in batch) == Counter(range(37))
 
