@@ -1,4 +1,4 @@
-"""The small types that the spec's fields are made of: names, numbers, and which member of a union a value is meant to be.
+"""The small types that the spec is made of: a section, names, numbers, and which member of a union a value is meant to be.
 
 Not here: the fields themselves (``domain.spec``), and how a refusal is put into words (``domain.reading``).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field
 
 from domain.errors import at_field
 
@@ -29,6 +29,12 @@ RESERVED_ENV = frozenset(
     "MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES".split()
 )
 """Set by the launcher for every rank; a job that sets them itself would break its own gang."""
+
+
+class Section(BaseModel):
+    """A part of the spec. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 def no_nul(text: str) -> str:

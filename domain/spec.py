@@ -3,7 +3,8 @@
 Every field of the interface is here and checked, also those whose function comes later; ``domain.support`` refuses
 the latter by name, so that nothing a person asks for is ever ignored. Unknown fields are refused.
 
-Not here: what is derived from the spec (``domain.plan``), and where it may run (``domain.placement``).
+Not here: what is derived from the spec (``domain.plan``), where it may run (``domain.placement``), and the section
+that says how ranks share their work (``domain.strategy``).
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     Tag,
     ValidationError,
@@ -29,6 +28,7 @@ from domain.fields import (
     EnvName,
     FreeEnvName,
     Name,
+    Section,
     Sha256,
     choice,
     kind_of_code,
@@ -37,13 +37,10 @@ from domain.fields import (
     no_nul,
 )
 from domain.sources import checked_source
+from domain.strategy import Strategy
 
 
-class _Spec(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-
-
-class GpuRange(_Spec):
+class GpuRange(Section):
     """An elastic job's bounds: it may be shrunk to ``min`` and grown to ``max`` while it lives."""
 
     min: Annotated[int, Field(ge=1, le=limits.WORLD_SIZE_MAX), NO_BOOL]
@@ -58,7 +55,7 @@ class GpuRange(_Spec):
         return self
 
 
-class Resources(_Spec):
+class Resources(Section):
     """Devices the job asks for. One rank runs on each."""
 
     gpus: Annotated[
@@ -83,7 +80,7 @@ class Resources(_Spec):
         return self
 
 
-class Batch(_Spec):
+class Batch(Section):
     """The promise, and how much of it fits on one device at a time."""
 
     size: Annotated[int, Field(ge=1, le=limits.BATCH_SIZE_MAX), NO_BOOL]
@@ -96,7 +93,7 @@ class Batch(_Spec):
     """Samples in one forward and backward on one device, at most."""
 
 
-class AdamW(_Spec):
+class AdamW(Section):
     """AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101)."""
 
     name: Literal["adamw"] = "adamw"
@@ -114,7 +111,7 @@ class AdamW(_Spec):
     """Added to the denominator, so that it is never zero."""
 
 
-class SGD(_Spec):
+class SGD(Section):
     """Stochastic gradient descent, with momentum as PyTorch defines it."""
 
     name: Literal["sgd"]
@@ -137,7 +134,7 @@ class SGD(_Spec):
 Optimizer = Annotated[AdamW | SGD, Field(discriminator="name")]
 
 
-class Schedule(_Spec):
+class Schedule(Section):
     """Learning rate as a function of the optimizer step."""
 
     name: Literal["constant", "cosine", "linear"] = "constant"
@@ -148,18 +145,7 @@ class Schedule(_Spec):
     """Learning rate at the last step of ``cosine`` and ``linear``; at most ``optimizer.lr``."""
 
 
-class Strategy(_Spec):
-    """How gradients are shared between ranks."""
-
-    name: Literal["ddp", "manual", "data_parallel", "zero1", "fsdp", "local_sgd", "diloco"] = "ddp"
-    """``ddp`` is torch's DistributedDataParallel: every rank holds the whole model."""
-    bucket_cap_mb: Annotated[float, Field(gt=0, le=4_096), NO_BOOL] | None = None
-    """MiB per gradient bucket of DDP; null keeps torch's own sizes (a small first bucket, then 25)."""
-    compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
-    """What gradients are squeezed into on their way between ranks."""
-
-
-class Checkpoint(_Spec):
+class Checkpoint(Section):
     """When training state is saved, and how much of it is kept. The last step is always saved."""
 
     every_steps: Annotated[int, Field(ge=1, le=limits.STEPS_MAX), NO_BOOL] | None = None
@@ -174,21 +160,21 @@ class Checkpoint(_Spec):
     False needs no such memory, and training waits."""
 
 
-class Eval(_Spec):
+class Eval(Section):
     """Evaluation on the task's ``eval`` split."""
 
     every_steps: Annotated[int, Field(ge=1, le=limits.STEPS_MAX), NO_BOOL] | None = None
     """Null never evaluates. Otherwise also after the last step."""
 
 
-class Loader(_Spec):
+class Loader(Section):
     """How samples reach a rank."""
 
     workers: Annotated[int, Field(ge=0, le=64), NO_BOOL] = 0
     """Processes per rank that fetch and collate samples; 0 does it in a thread of the rank."""
 
 
-class Stall(_Spec):
+class Stall(Section):
     """When a run in which no rank moves any more is ended: a rank that waits for another waits for ever."""
 
     first_step_seconds: Annotated[float, Field(gt=0, le=7 * 24 * 3600), NO_BOOL] = 1800.0
@@ -199,7 +185,7 @@ class Stall(_Spec):
     """Limit afterwards in multiples of the median step."""
 
 
-class Train(_Spec):
+class Train(Section):
     """A training run whose loop the engine owns: here the promise about the batch holds."""
 
     task: Annotated[str, Field(min_length=1, max_length=500)]
@@ -291,7 +277,7 @@ class Train(_Spec):
         return self
 
 
-class Script(_Spec):
+class Script(Section):
     """An existing torchrun script, run unchanged."""
 
     command: Annotated[list[Annotated[str, AfterValidator(no_nul)]], Field(min_length=1, max_length=1_000)]
@@ -308,14 +294,14 @@ class Script(_Spec):
         return command
 
 
-class UploadedCode(_Spec):
+class UploadedCode(Section):
     """A code archive sent before with ``PUT /v1/uploads/{sha256}``."""
 
     upload: Sha256
     """The archive's SHA-256, which is also its name in the store."""
 
 
-class GitCode(_Spec):
+class GitCode(Section):
     """A commit of a git repository that the nodes can reach."""
 
     git: Annotated[str, Field(min_length=1, max_length=2_000)]
@@ -324,21 +310,21 @@ class GitCode(_Spec):
     """Branch, tag or commit."""
 
 
-class PathCode(_Spec):
+class PathCode(Section):
     """A folder that is already on the nodes."""
 
     path: Annotated[str, Field(pattern=FOLDER)]
     """Absolute path of the folder on every node."""
 
 
-class Retry(_Spec):
+class Retry(Section):
     """How often a job whose failure may pass is tried again."""
 
     max: Annotated[int, Field(ge=0, le=100), NO_BOOL] = 3
     """Retries after the first attempt. Preemption and service restarts are not counted."""
 
 
-class JobSpec(_Spec):
+class JobSpec(Section):
     """A training job, as a person writes it."""
 
     name: Name
