@@ -1,0 +1,63 @@
+"""Memory that runs short, injected: a micro-batch of more than so many samples does not fit on one rank.
+
+It needs no device. The error is the one that torch's allocator raises, and it comes where memory really runs out: in
+forward, at the start of backward, or in its middle, when some gradients are on their way to the other ranks already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+
+from engine.objective import Objective
+
+PLACES = ("forward", "backward", "mid_backward")
+
+
+class _Fails(torch.autograd.Function):
+    """Identity whose backward does not fit."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("out of memory (injected)")
+
+
+@contextlib.contextmanager
+def shortage(place: str, *, rank: int | None, samples: int, after: int = 0, only_last: bool = False) -> Iterator[None]:
+    """From its forward number ``after`` on, no micro-batch of more than ``samples`` fits on ``rank`` (None: on any).
+
+    With ``only_last`` it is the slot that synchronises which does not fit.
+    """
+    forward, calls = Objective.forward, 0
+
+    def short(self: Objective, batch: Any, scales: Any, *, penalize: bool) -> Any:
+        nonlocal calls
+        calls += scales is not None
+        mine = rank is None or rank == (dist.get_rank() if dist.is_initialized() else 0)
+        fits = scales is None or calls <= after or len(batch[0]) <= samples
+        if not mine or fits or (only_last and not penalize):
+            return forward(self, batch, scales, penalize=penalize)
+        if place == "forward":
+            forward(self, batch, scales, penalize=penalize)
+            raise torch.OutOfMemoryError("out of memory (injected)")
+        if place == "mid_backward":
+            # The last layer's gradients are there, and their buckets launched, when the first layer's do not fit.
+            handle = self.model.hidden.register_forward_hook(lambda _module, _input, output: _Fails.apply(output))
+            try:
+                return forward(self, batch, scales, penalize=penalize)
+            finally:
+                handle.remove()
+        objective, sums = forward(self, batch, scales, penalize=penalize)
+        return _Fails.apply(objective), sums
+
+    with mock.patch.object(Objective, "forward", short):
+        yield

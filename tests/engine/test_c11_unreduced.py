@@ -1,0 +1,54 @@
+"""Contract C11: a gradient that did not reach the other ranks is found before the optimizer moves.
+
+torch's DDP lets such a step pass in silence, and the ranks part ways.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.errors import EngineError
+from tests.engine import cases
+from tests.engine.lacking import unchecked, unused
+from tests.engine.pool import Pool
+from tests.engine.toy import Toy
+
+OPTIONS: dict[str, Any] = {
+    "batch": {"size": 12, "micro_size": 2},
+    "steps": 3,
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "strategy": {"bucket_cap_mb": 1e-3},
+}
+# Wide enough for several buckets: what is on its way already, and what is not, are then different things.
+TOY = Toy(width=200)
+
+
+@pytest.mark.parametrize("parameter", ["hidden.weight", "out.weight", "scale"])
+@pytest.mark.parametrize("rank", [0, 1, None])
+def test_c11_a_parameter_without_gradient_in_the_last_slot_is_named_by_all_ranks(
+    pool: Pool, tmp_path: Path, parameter: str, rank: int | None
+) -> None:
+    lacking = partial(unused, parameter, rank=rank, last=True)
+    with pytest.raises(EngineError, match=rf"in step 2 some parameters got no gradient.*{parameter}") as caught:
+        pool.run(cases.train, TOY, OPTIONS, tmp_path, lacking, world_size=2)
+    assert caught.value.reason == "bad_spec"
+    for named in (0, 1):
+        assert (f"rank {named}: {parameter}" in str(caught.value)) == (rank in {named, None})
+
+
+def test_c11_a_parameter_without_gradient_in_an_earlier_slot_is_fine(pool: Pool, tmp_path: Path) -> None:
+    lacking = partial(unused, "out.weight", rank=1, last=False)
+    seen = pool.run(cases.train, TOY, OPTIONS, tmp_path, lacking, world_size=2)
+    for name in seen[0].weights:
+        assert (seen[0].weights[name] == seen[1].weights[name]).all()
+
+
+def test_c11_without_the_check_the_ranks_part_ways(pool: Pool, tmp_path: Path) -> None:
+    options = OPTIONS | {"steps": 2}
+    seen = pool.run(cases.train, TOY, options, tmp_path, partial(unchecked, "out.weight"), world_size=2)
+    first, second = (one.weights["out.weight"] for one in seen)
+    assert (first != second).any()
