@@ -37,7 +37,7 @@ from domain.fields import (
     no_nul,
 )
 from domain.sources import checked_source
-from domain.strategy import Strategy
+from domain.strategy import Strategy as Strategy  # noqa: PLC0414 - so that spec.Strategy is a name for others, too
 
 
 class GpuRange(Section):

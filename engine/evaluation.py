@@ -1,7 +1,8 @@
 """Evaluation: every item of the eval split once, each on one rank, on the model without its wrapper.
 
-Each rank takes a contiguous share of the split; sums and weights are added up over ranks, and divided once. There is
-no padding, so no item counts twice; a rank without items takes part with nothing.
+Each rank takes a contiguous share of the split; sums and weights are added up over ranks, and divided once. So no item
+counts twice, and a rank without items takes part with nothing. Where ranks wait for each other in every forward
+(sharded parameters), those whose share is used up run one more sample each time, whose sums are dropped.
 
 Not here: which metrics there are (``Task.evaluate``, ``Task.finalize``).
 """
@@ -13,37 +14,42 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from domain import metrics
 from domain.outcomes import Reason
-from domain.plan import part
+from domain.plan import ceil_div, part
 from engine import randomness
 from engine.errors import EngineError
 from engine.loader import Item, SeededItems, micro_batches
 from engine.pulse import Pulse
 from engine.ranks import Ranks
 from engine.step import to_device
-from engine.task import Task
+from engine.strategies.base import Strategy
 
 
 class _Share:
-    """The items of this rank's micro-batches of the eval split."""
+    """The items of this rank's micro-batches of the eval split; ``equally`` makes them as many as those of any rank."""
 
-    def __init__(self, size: int, ranks: Ranks, micro_batch_size: int):
-        self._bounds = part(size, ranks.world_size, ranks.rank)
+    def __init__(self, size: int, ranks: Ranks, micro_batch_size: int, *, equally: bool):
+        self._bounds = start, stop = part(size, ranks.world_size, ranks.rank)
         self._micro_batch_size = micro_batch_size
+        self.counted = ceil_div(stop - start, micro_batch_size)
+        """How many of the micro-batches count: the first ones."""
+        _, most = part(size, ranks.world_size, 0)
+        self._surplus = ceil_div(most, micro_batch_size) - self.counted if equally else 0
 
     def __iter__(self) -> Iterator[list[Item]]:
         start, stop = self._bounds
         for first in range(start, stop, self._micro_batch_size):
             yield [(0, item) for item in range(first, min(first + self._micro_batch_size, stop))]
+        for _ in range(self._surplus):
+            yield [(0, stop - 1)]
 
 
 def evaluate(
-    task: Task,
-    model: nn.Module,
+    strategy: Strategy,
     dataset: Dataset[Any],
     ranks: Ranks,
     *,
@@ -56,10 +62,12 @@ def evaluate(
 
     The host's generators are used, so the loader's thread must be idle.
     """
+    task, model = strategy.objective.task, strategy.model
     size = len(dataset)  # type: ignore[arg-type] # a map-style dataset has a length, which torch's type does not say
+    share = _Share(size, ranks, micro_batch_size, equally=strategy.collective_forward)
     loader = micro_batches(
         SeededItems(dataset, seed, randomness.EVAL_ITEM),
-        _Share(size, ranks, micro_batch_size),
+        share,
         task.collate,
         workers=workers,
         ahead=2,
@@ -70,13 +78,14 @@ def evaluate(
     was_training = model.training
     model.eval()
     try:
-        with torch.no_grad():
+        with strategy.settled(), torch.no_grad():
             for index, batch in enumerate(loader):
                 pulse.mark("eval")  # An evaluation may take long, but not a micro-batch of it.
                 slot_seed = randomness.seed_of(randomness.EVAL_SLOT, seed, ranks.rank, index)
                 randomness.seed_device(slot_seed, ranks.device)
                 randomness.seed_host(slot_seed)
-                for name, (total, weight) in task.evaluate(model, to_device(batch, ranks.device)).items():
+                found = strategy.evaluate(to_device(batch, ranks.device))
+                for name, (total, weight) in found.items() if index < share.counted else ():
                     total64 = torch.as_tensor(total).detach().to(ranks.device, torch.float64)
                     sums[name] = sums[name] + total64 if name in sums else total64
                     weights[name] = weights.get(name, 0.0) + float(weight)

@@ -177,10 +177,12 @@ class Trainer:
         last = following is None
         due = last or report.step % self.train.log_every_steps == 0
         parts.state.poll()
+        share = sum(batch.weights()) / sum(divisors) if report.counted else 0.0
         if report.counted:
-            report.norm = parts.optimizer.norm() if due or self.train.clip_grad_norm is not None else None
-            parts.optimizer.update(batch.step, report.norm)
-            parts.strategy.after_update(batch.step, sum(batch.weights()) / sum(divisors))
+            report.norm = parts.optimizer.norm(share) if due or self.train.clip_grad_norm is not None else None
+            if parts.strategy.moves(share):
+                parts.optimizer.update(batch.step, report.norm)
+        parts.strategy.after_update(batch.step, share)
         report.leave_device()
         parts.gradient.discard()
         self.steps_done = report.step
@@ -250,6 +252,8 @@ class Trainer:
         """Evaluation, checkpoint and report, where they are due. All ranks must call this."""
         self._report_pending()
         train = self.train
+        if last:
+            self._parts.strategy.settle()
         every = train.eval.every_steps
         if self._parts.eval_dataset is not None and every and (last or report.step % every == 0) and (last or not stop):
             report.evaluated = self._evaluate()
@@ -304,8 +308,7 @@ class Trainer:
         assert self._parts.eval_dataset is not None
         assert self.plan.micro_batch_size is not None
         return evaluate(
-            self.task,
-            self._parts.strategy.model,
+            self._parts.strategy,
             self._parts.eval_dataset,
             self.ranks,
             micro_batch_size=self.plan.micro_batch_size,

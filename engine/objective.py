@@ -52,6 +52,10 @@ class Objective(nn.Module):
             objective = objective + (penalty if scales else penalty * 0.0)
         return objective, {name: term.detach() for name, term in sums.items()}
 
+    def evaluate(self, batch: Batch) -> dict[str, tuple[Tensor, float]]:
+        """The task's sums and weights over one micro-batch of the eval split."""
+        return self.task.evaluate(self.model, batch)
+
 
 def as_terms(loss: object) -> dict[str, Tensor]:
     """A task's loss as named scalars, in the order of their names."""

@@ -37,15 +37,15 @@ class Optimizer:
         """The spec's learning rate at ``step``, counted from 0."""
         return learning_rate(self._train.schedule, lr=self._train.optimizer.lr, step=step, steps=self._steps)
 
-    def norm(self) -> Tensor:
+    def norm(self, share: float) -> Tensor:
         """2-norm of the whole gradient, on the device. Equal on all ranks. All ranks must call this."""
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        return self._strategy.norm(gradients)
+        return self._strategy.norm(gradients, share)
 
     def update(self, step: int, norm: Tensor | None) -> None:
         """Clip by ``norm`` if the spec asks for it, and move the parameters by the rate of ``step``."""
         if self._train.clip_grad_norm is not None and norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(self._parameters, self._train.clip_grad_norm, norm)
+            self._strategy.clip(self._parameters, self._train.clip_grad_norm, norm)
         rate = self.rate(step)
         for group, relative in zip(self.inner.param_groups, self._relative, strict=True):
             group["lr"] = rate * relative

@@ -46,6 +46,8 @@ class Strategy:
     """Whether all ranks must call ``model_state`` and ``optimizer_state``; otherwise rank 0 has everything."""
     replicated: ClassVar[bool] = True
     """Whether every rank holds the same, whole parameters after each step."""
+    collective_forward: ClassVar[bool] = False
+    """Whether ranks wait for each other in every forward, so that all of them must run equally many."""
 
     def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
         self.objective, self.ranks, self.options = objective, ranks, options
@@ -108,23 +110,53 @@ class Strategy:
         """The optimizer over ``groups``. All ranks must call this."""
         return build(groups)
 
-    def norm(self, gradients: list[Tensor]) -> Tensor:
-        """2-norm of the whole gradient, equal on all ranks. All ranks must call this."""
+    def norm(self, gradients: list[Tensor], share: float) -> Tensor:  # noqa: ARG002 - for strategies with local steps
+        """2-norm of the whole gradient, equal on all ranks. All ranks must call this.
+
+        Parameters
+        ----------
+        gradients : list of Tensor
+            Those of this rank's parameters.
+        share : float
+            This rank's part of the whole batch's weight, 0..1.
+        """
         return torch.nn.utils.get_total_norm(gradients)
 
+    def clip(self, parameters: list[nn.Parameter], limit: float, norm: Tensor) -> None:
+        """Scale the gradient down to a 2-norm of ``limit``; ``norm`` is what :meth:`norm` gave."""
+        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+
+    def moves(self, share: float) -> bool:  # noqa: ARG002 - for strategies with local steps
+        """Whether this rank's optimizer makes a step for its ``share`` of a batch that has weight."""
+        return True
+
     def after_update(self, step: int, share: float) -> None:
-        """After the optimizer moved the parameters. All ranks must call this.
+        """At the end of each step, also of one whose batch had no weight. All ranks must call this.
 
         Parameters
         ----------
         step : int
             The step just made, counted from 0.
         share : float
-            This rank's part of the whole batch's weight, 0..1.
+            This rank's part of the whole batch's weight, 0..1; 0 for all where the batch has none.
         """
 
+    # --- the model, whole
+
+    def settled(self) -> AbstractContextManager[None]:
+        """Inside it the model's parameters are those that a checkpoint would have now. All ranks must enter it."""
+        return nullcontext()
+
     def settle(self) -> None:
-        """Make the ranks' parameters one again before an evaluation, a checkpoint or the end. All ranks must call this."""
+        """After the last step: make the model what :meth:`settled` shows, for good. All ranks must call this."""
+
+    def evaluate(self, batch: Batch) -> dict[str, tuple[Tensor, float]]:
+        """The task's sums over one micro-batch of the eval split, without a gradient.
+
+        All ranks must call this equally often where ``collective_forward``.
+        """
+        result: dict[str, tuple[Tensor, float]] = self.objective.evaluate(batch)
+        return result
 
     # --- state
 
