@@ -42,6 +42,8 @@ class CausalLMArgs(_Args):
     """Attention heads per block."""
     width: Annotated[int, Field(ge=8, le=16_384), NO_BOOL] = 128
     """Features of the residual stream; a multiple of ``heads``."""
+    dropout: Annotated[float, Field(ge=0, le=0.95), NO_BOOL] = 0.0
+    """Part of the activations that is zeroed, after the embeddings and after each attention and MLP; not in evaluation."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:

@@ -23,6 +23,7 @@ from domain.plan import BatchPlan
 from domain.spec import JobSpec, Train
 from engine import randomness
 from engine.control import Control
+from engine.dropout import name_layers
 from engine.errors import EngineError
 from engine.fingerprint import samples_of
 from engine.initial import load_initial
@@ -88,6 +89,7 @@ def assemble(
     ranks.meet()
     randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
     model = task.model().to(ranks.device)
+    name_layers(model)
     model.train()
     dataset = task.dataset("train")
     samples = _length(dataset, "train")
@@ -171,7 +173,8 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
         telemetry.warn(assembly.strategy.lost_promise)
     if assembly.gradient.draws_on_host:
         telemetry.warn(
-            "the model draws random numbers: a run is repeatable, but depends on micro_size and on the ranks"
+            "the model draws random numbers: a run is repeatable, but depends on micro_size and on the ranks "
+            "(engine.Dropout does not)"
         )
 
 

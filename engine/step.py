@@ -27,6 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from domain.outcomes import Reason
 from engine import randomness
+from engine.dropout import Masks
 from engine.errors import EngineError, reason_of
 from engine.loader import RankBatch, Slot, weights_of
 from engine.precision import Precision
@@ -63,6 +64,7 @@ class GradientStep:
     def __init__(self, task: Task, strategy: Strategy, precision: Precision, ranks: Ranks, *, seed: int):
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
+        self._masks = Masks(strategy.model, seed=seed, device=ranks.device)
         self._on_last_gradient: Callable[[], None] | None = None
         self._hook: RemovableHandle | None = None
         self.terms: tuple[str, ...] = ()
@@ -86,12 +88,15 @@ class GradientStep:
             for _ in range(2):
                 with _arrivals(self._model, arrived):
                     self._strategy.begin_reduction()
+                    self._masks.begin_slot(0, 0, 1)
                     objective, sums = self._strategy.forward(batch, None, penalize=True)
+                    self._masks.begin_backward()
                     objective.backward()  # type: ignore[no-untyped-call]
                     if not self._strategy.finish_reduction():
                         break  # Some parameter has no gradient: said below, by name.
         self.terms = tuple(sums)
         weights_of(self._task.weight(masked), self.terms)
+        self._masks.end()
         self.draws_on_host = randomness.host_state() != before
         self._require_gradients()
         self.discard()
@@ -130,6 +135,7 @@ class GradientStep:
             return Accumulated(nothing, out_of_memory=True)
         finally:
             self._on_last_gradient = None
+            self._masks.end()
         return Accumulated(total, reduced=reduced)
 
     def missing_gradients(self, batch: RankBatch) -> list[str]:
@@ -167,6 +173,7 @@ class GradientStep:
     ) -> Tensor:
         """Forward and backward of one micro-batch; returns its sums by term."""
         self._seed_slot(step, index)
+        self._masks.begin_slot(step, slot.position, slot.samples or 1)
         batch = to_device(slot.batch, self._ranks.device)
         if not slot.samples:
             with unchanged_buffers(self._model):
@@ -178,6 +185,7 @@ class GradientStep:
     ) -> Tensor:
         objective, sums = self._strategy.forward(batch, scales, penalize=last)
         timeline.mark("forward", then="backward")
+        self._masks.begin_backward()
         self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
         return self._stacked(sums)
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from domain.tasks import CausalLMArgs
+from engine.dropout import Dropout
 from engine.task import Task
 
 VOCABULARY: Final = 256
@@ -92,7 +93,7 @@ class Windows(Dataset[Sequences]):
 class Block(nn.Module):
     """One pre-norm transformer block. No biases: a key's bias has no gradient, and the others are not missed."""
 
-    def __init__(self, width: int, heads: int):
+    def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
         self.heads = heads
         self.attention_norm = nn.LayerNorm(width, bias=False)
@@ -101,25 +102,29 @@ class Block(nn.Module):
         self.mlp_norm = nn.LayerNorm(width, bias=False)
         self.mlp_in = nn.Linear(width, 4 * width, bias=False)
         self.mlp_out = nn.Linear(4 * width, width, bias=False)
+        self.attention_dropout = Dropout(dropout)
+        self.mlp_dropout = Dropout(dropout)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         B, T, C = x_BTC.shape
         qkv = self.qkv(self.attention_norm(x_BTC)).view(B, T, 3, self.heads, C // self.heads)
         query_BHTD, key_BHTD, value_BHTD = qkv.permute(2, 0, 3, 1, 4)
         mixed_BHTD = F.scaled_dot_product_attention(query_BHTD, key_BHTD, value_BHTD, is_causal=True)
-        x_BTC = x_BTC + self.attention_out(mixed_BHTD.transpose(1, 2).reshape(B, T, C))
+        mixed_BTC = self.attention_out(mixed_BHTD.transpose(1, 2).reshape(B, T, C))
+        x_BTC = x_BTC + self.attention_dropout(mixed_BTC)
         hidden = F.gelu(self.mlp_in(self.mlp_norm(x_BTC)))
-        return x_BTC + torch.as_tensor(self.mlp_out(hidden))
+        return x_BTC + torch.as_tensor(self.mlp_dropout(self.mlp_out(hidden)))
 
 
 class GPT(nn.Module):
     """GPT-2's shape (Radford et al. 2019) with tied embeddings and without biases."""
 
-    def __init__(self, *, context: int, layers: int, heads: int, width: int):
+    def __init__(self, *, context: int, layers: int, heads: int, width: int, dropout: float = 0.0):
         super().__init__()
         self.token = nn.Embedding(VOCABULARY, width)
         self.position = nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.dropout = Dropout(dropout)
+        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width, bias=False)
         for name, parameter in self.named_parameters():
             if parameter.ndim < 2:
@@ -131,7 +136,7 @@ class GPT(nn.Module):
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """Logits of shape (B, T, 256)."""
         positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        x_BTC = self.token(tokens_BT) + self.position(positions_T)
+        x_BTC = self.dropout(self.token(tokens_BT) + self.position(positions_T))
         for block in self.blocks:
             x_BTC = block(x_BTC)
         return F.linear(self.norm(x_BTC), self.token.weight)
@@ -147,7 +152,13 @@ class CausalLM(Task):
         self._tokens: Tensor | None = None
 
     def model(self) -> nn.Module:
-        return GPT(context=self.args.context, layers=self.args.layers, heads=self.args.heads, width=self.args.width)
+        return GPT(
+            context=self.args.context,
+            layers=self.args.layers,
+            heads=self.args.heads,
+            width=self.args.width,
+            dropout=self.args.dropout,
+        )
 
     def dataset(self, split: str) -> Windows:
         if self._tokens is None:
