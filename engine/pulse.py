@@ -50,7 +50,7 @@ STACKS_SIGNAL: Final = signal.SIGRTMIN + 5
 
 _NUMBERS: Final = {name: number for number, name in enumerate(PHASES)}
 _WAITING: Final = _NUMBERS["communication"]
-_RECORD: Final = Struct("@ddqqqq")
+_RECORD: Final = Struct("@ddqqqqq")
 _PAGE_BYTES: Final = mmap.PAGESIZE
 _COLLECTIVES_MAX: Final = 100
 """Newest collectives that are kept of a trace: about 50 KB."""
@@ -70,6 +70,8 @@ class Beat(NamedTuple):
     """Marks so far: whoever sees the same number twice has seen no movement between."""
     thread: int
     """Identity of its main thread, as faulthandler prints it."""
+    first_step: int
+    """Steps that were complete when this process began to train."""
 
 
 class Pulse:
@@ -78,7 +80,7 @@ class Pulse:
     def __init__(self, memory: mmap.mmap | bytearray):
         self._memory = memory
         self._since, self._waited_seconds, self._phase = monotonic(), 0.0, _NUMBERS["setup"]
-        self._step = self._beats = 0
+        self._step = self._first_step = self._beats = 0
         self._thread = threading.main_thread().ident or 0
         self.mark("setup")
 
@@ -90,8 +92,20 @@ class Pulse:
         self._since, self._phase = now, _NUMBERS[phase]
         self._beats += 1
         _RECORD.pack_into(
-            self._memory, 0, now, self._waited_seconds, self._step, self._phase, self._beats, self._thread
+            self._memory,
+            0,
+            now,
+            self._waited_seconds,
+            self._step,
+            self._phase,
+            self._beats,
+            self._thread,
+            self._first_step,
         )
+
+    def train_from(self, step: int) -> None:
+        """Training begins, or goes on, after ``step``; shown from the next mark on."""
+        self._step = self._first_step = step
 
     def step(self, done: int) -> None:
         """``done`` optimizer steps are complete; shown from the next mark on."""
@@ -167,8 +181,8 @@ def read(folder: Path, rank: int) -> Beat | None:
         return None
     if len(record) < _RECORD.size:
         return None
-    since, waited, step, phase, beats, thread = _RECORD.unpack(record)
-    return Beat(since, waited, step, PHASES[phase], beats, thread) if beats else None
+    since, waited_seconds, step, phase, beats, thread, first_step = _RECORD.unpack(record)
+    return Beat(since, waited_seconds, step, PHASES[phase], beats, thread, first_step) if beats else None
 
 
 def catches(pid: int, number: int = STACKS_SIGNAL) -> bool:

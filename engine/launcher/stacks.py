@@ -62,7 +62,7 @@ class Thread(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Testimony:
+class Answer:
     """What a rank answered."""
 
     pid: int
@@ -73,7 +73,7 @@ class Testimony:
     """Collectives entered so far, over all groups; None where unknown."""
 
 
-def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, Testimony]:
+def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, Answer]:
     """Ask all ranks at once; takes a few seconds, whatever they do.
 
     Parameters
@@ -94,7 +94,7 @@ def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, Testimony]:
     deadline = time.monotonic() + _ANSWER_SECONDS
     while not all(pulse.trace_of(folder, rank).exists() for rank in pids) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-    return {rank: _testimony(folder, rank, pid) for rank, pid in pids.items()}
+    return {rank: _answer_of(folder, rank, pid) for rank, pid in pids.items()}
 
 
 def parse(text: str, pid: int) -> tuple[Thread, ...]:
@@ -145,14 +145,12 @@ def _wait_until_written(file: Path, size: int) -> None:
             return
 
 
-def _testimony(folder: Path, rank: int, pid: int) -> Testimony:
+def _answer_of(folder: Path, rank: int, pid: int) -> Answer:
     try:
         text = pulse.stacks_of(folder, rank).read_text(errors="replace")
     except OSError:
         text = ""
-    return Testimony(
-        pid, processes.state_of(pid), parse(text, pid), _entered(read_object(pulse.trace_of(folder, rank)))
-    )
+    return Answer(pid, processes.state_of(pid), parse(text, pid), _entered(read_object(pulse.trace_of(folder, rank))))
 
 
 def _entered(trace: dict[str, Any] | None) -> int | None:

@@ -28,7 +28,7 @@ from domain import limits
 from domain.spec import Stall as Limits
 from engine import pulse
 from engine.launcher import stacks
-from engine.launcher.stacks import Frame, Testimony, Thread
+from engine.launcher.stacks import Answer, Frame, Thread
 from engine.pulse import Beat
 
 _LONG_PHASES: Final = frozenset({"setup", "eval", "checkpoint"})
@@ -48,7 +48,7 @@ class View:
     beat: Beat | None
     quiet_seconds: float
     """Since it entered its phase."""
-    testimony: Testimony
+    answer: Answer
 
     @property
     def phase(self) -> str:
@@ -57,7 +57,7 @@ class View:
     @property
     def waits(self) -> bool:
         """Whether it waits for other ranks, as far as can be seen."""
-        if self.testimony.state in "TDX":  # stopped, or in the hands of a device: it could not go on if they came
+        if self.answer.state in "TDX":  # stopped, or in the hands of a device: it could not go on if they came
             return False
         if self.phase == "communication":
             return True
@@ -67,7 +67,7 @@ class View:
     def where(self) -> Frame | None:
         """The innermost frame of the job's own code, in the main thread if it is there; else the innermost of any."""
         main = self._main()
-        threads = ([main] if main else []) + [thread for thread in self.testimony.threads if thread is not main]
+        threads = ([main] if main else []) + [thread for thread in self.answer.threads if thread is not main]
         for thread in threads:
             found = next((frame for frame in thread.frames if frame.users), None)
             if found is not None:
@@ -79,17 +79,17 @@ class View:
         where = self.where()
         place = "" if where is None else f", at {where}"
         stopped = {"T": " (its process was stopped)", "D": " (its process waits for a disk or device)"}
-        state = stopped.get(self.testimony.state, "")
+        state = stopped.get(self.answer.state, "")
         return f"rank {self.rank} has been in {self.phase} for {self.quiet_seconds:.0f} s{place}{state}"
 
     def excerpt(self, *, frames_max: int | None = None) -> str:
         """Its stacks as text; threads of the engine's own that only wait to be asked are left out."""
         lines = [f"rank {self.rank}, {self.phase} for {self.quiet_seconds:.0f} s:"]
-        for thread in self.testimony.threads:
-            if any(frame.function == "_answer" for frame in thread.frames):
+        for thread in self.answer.threads:
+            if any(frame.file.endswith("engine/pulse.py") for frame in thread.frames):
                 continue
             name = "main thread" if self.beat is not None and thread.identity == self.beat.thread else "thread"
-            name += "" if thread.pid == self.testimony.pid else f" of its process {thread.pid}"
+            name += "" if thread.pid == self.answer.pid else f" of its process {thread.pid}"
             lines.append(f"  {name}, innermost frame first:")
             lines += [f'    File "{file}", line {line}, in {name}' for file, line, name in thread.frames[:frames_max]]
         if len(lines) == 1:
@@ -99,7 +99,7 @@ class View:
     def _main(self) -> Thread | None:
         if self.beat is None:
             return None
-        own = (thread for thread in self.testimony.threads if thread.pid == self.testimony.pid)
+        own = (thread for thread in self.answer.threads if thread.pid == self.answer.pid)
         return next((thread for thread in own if thread.identity == self.beat.thread), None)
 
 
@@ -117,10 +117,10 @@ class Stalled:
         busy = tuple(view for view in self.views if not view.waits)
         if busy:
             return busy
-        entered = [view.testimony.collectives for view in self.views]
+        entered = [view.answer.collectives for view in self.views]
         known = [count for count in entered if count is not None]
         if len(known) == len(entered) and known and min(known) < max(known):
-            return tuple(view for view in self.views if view.testimony.collectives == min(known))
+            return tuple(view for view in self.views if view.answer.collectives == min(known))
         return ()
 
     def sentence(self) -> str:
@@ -160,12 +160,11 @@ class Stalls:
         self._beats: dict[int, Beat | None] = {}
         self._looked_at: float | None = None
         self._quiet_seconds = 0.0
-        self._first_step: int | None = None
-        self._stepped_at = 0.0
         self._step = 0
+        self._stepped_at = 0.0
         self._step_seconds: deque[float] = deque(maxlen=_STEPS_KEPT)
         self._asking: threading.Thread | None = None
-        self._answers: dict[int, Testimony] = {}
+        self._answers: dict[int, Answer] = {}
 
     def look(self, pids: Mapping[int, int], now: float) -> Stalled | None:
         """The stall, once there is one and every rank was asked for its stacks, which is done in the background.
@@ -203,26 +202,22 @@ class Stalls:
         allowed = self._allowed
         median = statistics.median(self._step_seconds) if self._step_seconds else 0.0
         limit_seconds = max(allowed.min_seconds, allowed.factor * median)
-        starting = self._first_step is None or self._step == self._first_step
-        long = any(beat is None or beat.phase in _LONG_PHASES for beat in self._beats.values())
-        return max(limit_seconds, allowed.first_step_seconds) if starting or long else limit_seconds
+        long = any(
+            beat is None or beat.phase in _LONG_PHASES or beat.step == beat.first_step for beat in self._beats.values()
+        )
+        return max(limit_seconds, allowed.first_step_seconds) if long else limit_seconds
 
     def _note_step(self, now: float) -> None:
-        step = max((beat.step for beat in self._beats.values() if beat is not None), default=None)
-        if step is None:
-            return
-        if self._first_step is None:
-            # Only a rank that trains knows how many steps are behind it: in set-up it has not yet read its checkpoint.
-            if all(beat is not None and beat.phase != "setup" for beat in self._beats.values()):
-                self._first_step, self._step, self._stepped_at = step, step, now
-        elif step > self._step:
-            # The first step has its compilations in it, and its start was not seen.
-            if self._step > self._first_step:
+        # The slowest rank's, so that the first step, which has compilations in it, is over on every rank.
+        steps = [beat.step for beat in self._beats.values() if beat is not None and beat.step > beat.first_step]
+        step = min(steps) if len(steps) == len(self._beats) else 0
+        if step > self._step:
+            if self._step:
                 self._step_seconds.append((now - self._stepped_at) / (step - self._step))
             self._step, self._stepped_at = step, now
 
     def _ask(self, pids: Mapping[int, int]) -> None:
-        def ask(answers: dict[int, Testimony]) -> None:
+        def ask(answers: dict[int, Answer]) -> None:
             answers.update(stacks.gather(self._folder, dict(pids)))
 
         self._answers = {}

@@ -50,7 +50,7 @@ def slowest(begin: Mapping[int, Beat | None], end: Mapping[int, Beat | None], *,
         waited = last.waited_seconds - first.waited_seconds
         work[rank] = (last.since - first.since - waited) / (last.step - first.step)
     rank = max(work, key=work.__getitem__)
-    others = statistics.median(seconds for other, seconds in work.items() if other != rank)
+    others = statistics.median_high(seconds for other, seconds in work.items() if other != rank)
     if work[rank] <= bounds.straggler_factor * others:
         return None
     return (

@@ -151,7 +151,7 @@ def _failed(first: _Failure, assignment: AssignmentFile, memory_kills: int, comm
     rank, code, found = first.exit.rank, first.exit.code, first.found
     details = {"rank": rank, **_told(found), **common}
     if common["last_step"] is None:
-        details["last_step"] = found.step
+        details["last_step"] = found.step or None
     # A rank that raised and was still on its way out when torch elastic ended it: that signal is ours, and no news.
     on_its_way_out = first.exit.torn_down and found.tells
     if code >= 0:

@@ -1,0 +1,83 @@
+"""C31, C32: whatever ends a rank, at whatever moment: the gang is gone, the outcome names it, and a restart succeeds.
+
+The whole matrix takes minutes and runs with ``pytest -m drill``; a part that has every moment and every cause runs
+always.
+
+Not here: ranks that hang (``test_c33_stall``), stops (``test_c35_stop``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+
+import pytest
+
+from domain.outcomes import Reason
+from tests.engine.drills import STEPS, Fault, everybody, nobody_left, prepare, struck, why
+from tests.engine.launcher.attempts import Attempt, is_alive, until
+
+GONE_SECONDS = 5.0
+
+MOMENTS = {
+    "init": (Fault("init"), {None}),
+    "first forward": (Fault("forward", at=1), {None}),
+    "mid-accumulation": (Fault("forward", at=8), {2}),
+    "all-reduce": (Fault("all-reduce", at=8), {2, 3}),
+    "checkpoint": (Fault("checkpoint", rank=0), {2}),
+    "shutdown": (Fault("shutdown"), {STEPS}),
+}
+"""Each with the last step that may be complete then: a rank may still finish what the other has begun to send."""
+CAUSES = ("raise", "exit 0", "exit 7", "kill")
+ALWAYS = {
+    ("init", "exit 0"),
+    ("first forward", "raise"),
+    ("mid-accumulation", "kill"),
+    ("mid-accumulation", "exit 7"),
+    ("all-reduce", "exit 0"),
+    ("all-reduce", "raise"),
+    ("checkpoint", "kill"),
+    ("shutdown", "exit 7"),
+}
+MATRIX = [
+    pytest.param(moment, cause, marks=() if (moment, cause) in ALWAYS else pytest.mark.drill)
+    for moment, cause in itertools.product(MOMENTS, CAUSES)
+    if (moment, cause) != ("shutdown", "exit 0")  # which is how a rank ends that has done its work
+]
+
+
+def fault_of(moment: str, cause: str) -> Fault:
+    fault, _ = MOMENTS[moment]
+    return Fault(fault.moment, cause, fault.rank, fault.at)
+
+
+@pytest.fixture
+def attempt(tmp_path: Path):  # type: ignore[no-untyped-def] # a fixture
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+    made = Attempt(folder)
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize(("moment", "cause"), MATRIX)
+def test_c31_a_rank_that_ends_takes_its_gang_down_and_is_named(attempt: Attempt, moment: str, cause: str) -> None:
+    fault = fault_of(moment, cause)
+    prepare(attempt, fault).start()
+    happened_at = struck(attempt)
+    until(lambda: nobody_left(attempt), seconds=GONE_SECONDS, what="everybody is gone")
+    seconds = time.time() - happened_at
+    outcome = attempt.outcome()
+    assert outcome.rank == fault.rank, (outcome, why(attempt))
+    assert outcome.last_step in MOMENTS[moment][1], outcome
+    match cause:
+        case "raise":
+            assert outcome.reason is Reason.USER_ERROR
+            assert outcome.exception == "RuntimeError: this is a drill"
+        case "kill":
+            assert (outcome.reason, outcome.signal) == (Reason.KILLED, "SIGKILL")
+        case _:
+            assert (outcome.reason, outcome.exit_code) == (Reason.USER_ERROR, int(cause.removeprefix("exit ")))
+    assert not [pid for pid in everybody(attempt) if is_alive(pid)]
+    assert seconds <= GONE_SECONDS

@@ -1,0 +1,305 @@
+"""C33: a gang that does not move is ended, and the rank that the others wait for is named with every rank's stack.
+
+Most rules are shown on small processes that have a pulse and nothing else of a rank; one on a whole run.
+
+Not here: ranks that end (``test_c31_c32_failures``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from domain.outcomes import Reason
+from domain.spec import Stall
+from engine import pulse
+from engine.launcher.bounds import Bounds
+from engine.launcher.stacks import Answer
+from engine.launcher.stalls import Stalled, Stalls, View
+from engine.launcher.stragglers import Stragglers, slowest
+from engine.pulse import Beat, Pulse
+from tests.engine.drills import Fault, nobody_left, prepare, why
+from tests.engine.launcher.attempts import Attempt, until
+
+LIMITS = Stall(first_step_seconds=100.0, min_seconds=10.0, factor=5.0)
+BEGIN = """
+import pathlib, sys, time
+from engine.pulse import Pulse
+pulse = Pulse.begin(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
+"""
+JOB = """import ctypes, time
+
+def fetch():
+    time.sleep(600)
+
+def compute():
+    ctypes.PyDLL(None).sleep(600)  # which keeps the interpreter's lock
+"""
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Iterator[Attempt]:
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+    made = Attempt(folder)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[int, str], int]]:
+    """Starts a process that is a rank to those who watch it; it ends with the test."""
+    running = []
+
+    def begin(rank: int, source: str) -> int:
+        code = tmp_path / "code"
+        code.mkdir(exist_ok=True)
+        (code / "job.py").write_text(JOB)
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[2]), str(code)))}
+        command = [sys.executable, "-c", BEGIN + textwrap.dedent(source), str(tmp_path), str(rank)]
+        running.append(subprocess.Popen(command, env=environment, start_new_session=True))
+        return running[-1].pid
+
+    yield begin
+    for process in running:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+class Rank:
+    """A rank whose beats a test writes by itself."""
+
+    def __init__(self, folder: Path, rank: int, phase: str = "data"):
+        self._memory = bytearray(4096)
+        self._pulse = Pulse(self._memory)
+        self.train_from = self._pulse.train_from
+        self._file = pulse.file_of(folder, rank)
+        self._file.parent.mkdir(exist_ok=True)
+        self.mark(phase)
+
+    def mark(self, phase: str, step: int = 0) -> None:
+        self._pulse.step(step)
+        self._pulse.mark(phase)
+        self._file.write_bytes(self._memory)
+
+
+def stalled_after(stalls: Stalls, pids: dict[int, int], *, begin: float) -> Stalled:
+    """Look on, a second of the watch's clock apart, until there is a stall; stacks take their own time."""
+    now = begin
+
+    def look() -> Stalled | None:
+        nonlocal now
+        now += 1.0
+        return stalls.look(pids, now)
+
+    found = until(look, seconds=30, what="a stall")
+    assert found is not None
+    return found
+
+
+def test_c33_the_limit_is_long_for_the_first_step_and_a_multiple_of_the_median_afterwards(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, 0, "setup")
+    stalls = Stalls(tmp_path, LIMITS, look_seconds=1.0)
+    stalls.look({0: 1}, 0.0)
+    assert stalls.limit_seconds() == 100.0
+    rank.train_from(5)
+    rank.mark("forward", step=5)
+    stalls.look({0: 1}, 1.0)
+    assert stalls.limit_seconds() == 100.0
+    for step, at in ((6, 60.0), (7, 61.0), (8, 62.0), (9, 90.0), (10, 91.0)):
+        rank.mark("forward", step=step)
+        stalls.look({0: 1}, at)
+    assert stalls.limit_seconds() == 10.0
+    for step in range(11, 30):
+        rank.mark("forward", step=step)
+        stalls.look({0: 1}, 91.0 + 4.0 * (step - 10))
+    assert stalls.limit_seconds() == 20.0
+
+
+@pytest.mark.parametrize(("phase", "limit"), [("eval", 100.0), ("checkpoint", 100.0), ("backward", 10.0)])
+def test_c33_evaluation_and_checkpoints_may_take_longer_than_a_step(tmp_path: Path, phase: str, limit: float) -> None:
+    ranks = [Rank(tmp_path, 0), Rank(tmp_path, 1)]
+    stalls = Stalls(tmp_path, LIMITS, look_seconds=1.0)
+    for step in (0, 1, 2):
+        for rank in ranks:
+            rank.mark("communication", step=step)
+        stalls.look({0: 1, 1: 1}, float(step))
+    ranks[0].mark(phase, step=2)
+    stalls.look({0: 1, 1: 1}, 3.0)
+    assert stalls.limit_seconds() == limit
+
+
+def test_c33_a_machine_that_slept_has_not_stalled(tmp_path: Path) -> None:
+    Rank(tmp_path, 0)
+    stalls = Stalls(tmp_path, LIMITS, look_seconds=1.0)
+    looks = [stalls.look({0: 1}, at) for at in (0.0, 1.0, 90_000.0, 90_001.0)]
+    assert looks == [None] * 4
+
+
+def test_c33_a_rank_that_moves_while_it_is_asked_has_not_stalled(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, 0)
+    limits = Stall(first_step_seconds=2.0, min_seconds=2.0, factor=1.0)
+    stalls = Stalls(tmp_path, limits, look_seconds=1.0)
+    looks = [stalls.look({0: 1}, float(at)) for at in range(4)]
+    rank.mark("forward")
+    looks += [stalls.look({0: 1}, 4.0), stalls.look({0: 1}, 5.0)]
+    assert looks == [None] * 6
+
+
+def test_c33_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
+    tmp_path: Path, start: Callable[[int, str], int]
+) -> None:
+    waiting = """
+        pulse.mark("communication")
+        time.sleep(600)
+        """
+    # As in the engine: the main thread waits for a thread that fetches samples.
+    fetching = """
+        import job, threading
+        thread = threading.Thread(target=job.fetch)
+        thread.start()
+        pulse.mark("data")
+        thread.join()
+        """
+    pids = {rank: start(rank, fetching if rank == 1 else waiting) for rank in range(3)}
+    until(lambda: all((b := pulse.read(tmp_path, r)) and b.beats > 1 for r in pids), seconds=20, what="beats")
+    found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
+    assert [view.rank for view in found.culprits] == [1]
+    assert "rank 1 has been in data for " in found.sentence()
+    assert "at job.py line 4 in fetch; 2 ranks wait" in found.sentence()
+    assert found.excerpt().startswith("rank 1, data for ")
+    assert all(f"rank {rank}, communication" in found.excerpt() for rank in (0, 2))
+    assert found.quiet_seconds >= found.limit_seconds == 100.0
+
+
+def test_c33_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
+    tmp_path: Path, start: Callable[[int, str], int]
+) -> None:
+    source = """
+        import job
+        pulse.mark("forward")
+        job.compute()
+        """
+    pid = start(0, source)
+    until(lambda: (b := pulse.read(tmp_path, 0)) and b.phase == "forward", seconds=20, what="the phase")
+    found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
+    assert "at job.py line 7 in compute" in found.sentence()
+
+
+def test_c33_loader_workers_are_asked_too(tmp_path: Path, start: Callable[[int, str], int]) -> None:
+    source = """
+        import job, os
+        child = os.fork()
+        if not child:
+            job.fetch()
+        pulse.mark("data")
+        os.waitpid(child, 0)
+        """
+    pid = start(0, source)
+    until(lambda: (b := pulse.read(tmp_path, 0)) and b.phase == "data", seconds=20, what="the phase")
+    found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
+    assert "at job.py line 4 in fetch" in found.sentence()
+    assert "of its process" in found.excerpt()
+
+
+def test_c33_a_stopped_process_is_the_one_that_the_others_wait_for(
+    tmp_path: Path, start: Callable[[int, str], int]
+) -> None:
+    pids = {rank: start(rank, "pulse.mark('communication')\ntime.sleep(600)") for rank in range(2)}
+    for rank in pids:
+        until(lambda r=rank: (b := pulse.read(tmp_path, r)) and b.beats > 1, seconds=20, what="beats")
+    os.kill(pids[1], signal.SIGSTOP)
+    found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
+    assert [view.rank for view in found.culprits] == [1]
+    assert "(its process was stopped)" in found.sentence()
+
+
+def test_a_process_without_a_handler_is_never_signalled() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert not pulse.catches(process.pid)
+        process.kill()
+
+
+@pytest.mark.parametrize(("entered", "culprits"), [((7, 9, 9), [0]), ((9, 9, 9), []), ((7, None, 9), [])])
+def test_c33_where_all_wait_the_one_with_fewer_collectives_is_named(
+    entered: tuple[int | None, ...], culprits: list[int]
+) -> None:
+    beat = Beat(0.0, 0.0, 3, "communication", 9, 1, 0)
+    views = tuple(View(rank, beat, 9.0, Answer(1, "S", (), count)) for rank, count in enumerate(entered))
+    stalled = Stalled(9.0, 8.0, views)
+    assert [view.rank for view in stalled.culprits] == culprits
+    assert culprits or "all of them wait in a collective" in stalled.sentence()
+
+
+def test_c33_a_whole_run_that_hangs_ends_with_the_culprits_name_and_all_stacks(attempt: Attempt) -> None:
+    stall = {"first_step_seconds": 60, "min_seconds": 4, "factor": 5}
+    prepare(attempt, Fault("data", "hang", rank=1, at=16), stall=stall).start(pulse_seconds=0.2)
+    outcome = attempt.outcome(seconds=90)
+    assert (outcome.reason, outcome.rank) == (Reason.STALL, 1), (outcome, why(attempt))
+    assert "rank 1 has been in data for " in outcome.message
+    assert "in strike; rank 0 waits" in outcome.message
+    assert outcome.last_step == 2
+    assert outcome.traceback is not None
+    assert "drill.py" in outcome.traceback
+    assert "rank 0, communication for " in outcome.traceback
+    told = {record.rank for record in attempt.records() if record.stream == "launcher" and "File " in record.text}
+    assert told == {0, 1}
+    traces = [json.loads((attempt.folder / f"stacks/rank{rank}.json").read_text()) for rank in (0, 1)]
+    assert all("missing" in trace or trace["entries"] for trace in traces)
+    assert nobody_left(attempt)
+
+
+# --- a rank that is slow
+
+
+def _beats(*work: float, steps: int = 100, step_seconds: float = 1.0) -> tuple[dict[int, Beat], dict[int, Beat]]:
+    begin = {rank: Beat(0.0, 0.0, 50, "data", 1, 1, 0) for rank in range(len(work))}
+    end = {
+        rank: Beat(steps * step_seconds, steps * (step_seconds - seconds), 50 + steps, "data", 2, 1, 0)
+        for rank, seconds in enumerate(work)
+    }
+    return begin, end
+
+
+def test_the_rank_that_waits_least_is_the_slow_one() -> None:
+    slow = slowest(*_beats(0.5, 0.5, 0.9, 0.52), bounds=Bounds())
+    assert slow is not None
+    assert slow.startswith("rank 2 is slower than the others: it works 0.9 s in each step, they 0.5 s")
+
+
+@pytest.mark.parametrize("work", [(0.5, 0.5, 0.59), (0.9, 0.9, 0.5), (0.5, 0.5)])
+def test_ranks_that_work_equally_long_are_no_stragglers(work: tuple[float, ...]) -> None:
+    assert slowest(*_beats(*work), bounds=Bounds()) is None
+
+
+def test_a_few_steps_say_nothing_about_a_rank() -> None:
+    assert slowest(*_beats(0.5, 0.9, steps=5), bounds=Bounds()) is None
+
+
+def test_a_slow_rank_is_named_once_in_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(pulse, "monotonic", lambda: now)
+    ranks = {0: Rank(tmp_path, 0), 1: Rank(tmp_path, 1)}
+    bounds = Bounds(straggler_window_seconds=10, straggler_silence_seconds=35, straggler_steps_min=1)
+    stragglers = Stragglers(tmp_path, bounds)
+
+    def window(step: int) -> None:
+        nonlocal now
+        ranks[0].mark("communication", step)  # in which it waits for rank 1
+        now += 10.0
+        ranks[0].mark("data", step)
+        ranks[1].mark("data", step)
+
+    told = []
+    for look in range(8):
+        window(look)
+        told.append(stragglers.look({0: 1, 1: 1}, 100.0 + 10.0 * look))
+    assert [look for look, message in enumerate(told) if message] == [1, 5]
