@@ -54,6 +54,16 @@ format: $(INSTALLED)  ## Format the code and mend what can be mended
 docs: $(INSTALLED)  ## Write the generated pages of docs/ anew
 	$(BIN)/python docs/generate.py
 
+.PHONY: contract
+contract: $(INSTALLED)  ## Run the engine's tests, note what they measure, and write docs/contract.md
+	@folder=$$(mktemp -d) && LOCKSTEP_RECORD_CONTRACT=$$folder $(BIN)/pytest tests/engine && \
+	  $(BIN)/python -c 'import sys; from pathlib import Path; from tests.engine import contract; contract.gather(Path(sys.argv[1]))' $$folder && \
+	  $(BIN)/python docs/generate.py
+
+.PHONY: test-gpu
+test-gpu: $(INSTALLED)  ## Run the tests that need a CUDA device
+	@$(BIN)/pytest -m gpu -rs tests
+
 .PHONY: clean
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,10 +1,11 @@
-"""Write the pages that are drawn from code: the state machine, the reasons, and the reference of the job spec.
+"""Write the pages that are drawn from code: the state machine, the reasons, the job spec, and the engine's contract.
 
     python docs/generate.py            # write them
     python docs/generate.py --check    # exit 1 and name what is stale
 
 A fact that is in the code is not typed again here: states from ``domain.lifecycle``, reasons from ``domain.outcomes``,
-fields from the JSON schema of ``domain.spec``, what is not there yet from ``domain.support``.
+fields from the JSON schema of ``domain.spec``, what is not there yet from ``domain.support``, items and tests of the
+contract from ``tests.engine.contract``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ sys.path.insert(0, str(HERE.parent))  # from a checkout that is not installed
 
 from domain import lifecycle, outcomes, support, tasks  # noqa: E402  # after the path above
 from domain.spec import JobSpec  # noqa: E402
+from tests.engine import contract  # noqa: E402
 
 NOTICE = "<!-- Written by docs/generate.py. Change the code it is drawn from, then run `make docs`. -->\n"
 
@@ -49,7 +51,12 @@ def main() -> int:
 
 def pages() -> dict[str, str]:
     """Text of each page, by file name."""
-    return {"state_machine.md": state_machine(), "reasons.md": reasons(), "spec.md": spec()}
+    return {
+        "state_machine.md": state_machine(),
+        "reasons.md": reasons(),
+        "spec.md": spec(),
+        "contract.md": f"{NOTICE}\n{contract.page()}",
+    }
 
 
 def state_machine() -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from tests.engine.contract import Distance
 from tests.engine.toy import Toy, initial, item
 
 
@@ -86,12 +87,12 @@ def reference(toy: Toy, settings: dict[str, Any], batches: list[list[int]]) -> E
     return expected
 
 
-def distance(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
+def distance(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> Distance:
     """‖a − b‖ / ‖b‖ over all tensors together."""
     assert found.keys() == expected.keys()
     difference = math.sqrt(sum(float(((found[n].double() - expected[n].double()) ** 2).sum()) for n in expected))
     size = math.sqrt(sum(float((expected[n].double() ** 2).sum()) for n in expected))
-    return difference / size if size else difference
+    return Distance(difference / size if size else difference)
 
 
 def batches_of(per_rank: list[list[list[int]]], sizes: list[int], micro_size: int) -> list[list[int]]:
