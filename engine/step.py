@@ -74,7 +74,7 @@ class GradientStep:
         """Whether the host's generators belong to the model (see ``engine.randomness``)."""
 
     def warm_up(self, masked: Batch) -> None:
-        """Two masked passes, which fix DDP's buckets. All ranks must call this, at the start and after a reset.
+        """A few masked passes, which fix DDP's buckets. All ranks must call this, at the start and after a reset.
 
         DDP reduces its first backward in one bucket and then builds the buckets anew in the order in which gradients
         arrived. A run that resumes would add up in another order than the one it continues, and differ in the last
@@ -85,7 +85,7 @@ class GradientStep:
         batch = to_device(masked, self._ranks.device)
         with unchanged_buffers(self._model):
             arrived: list[nn.Parameter] = []
-            for _ in range(2):
+            for _ in range(self._strategy.warm_up_passes):
                 with _arrivals(self._model, arrived):
                     self._strategy.begin_reduction()
                     self._masks.begin_slot(0, 0, 1)
@@ -199,8 +199,7 @@ class GradientStep:
 
     def discard(self) -> None:
         """Drop the gradient, so that the next slot starts a new one."""
-        for parameter in self._model.parameters():
-            parameter.grad = None
+        self._strategy.discard()
 
     def close(self) -> None:
         """Drop the strategy's wrapper."""

@@ -53,6 +53,11 @@ class Strategy:
         self.objective, self.ranks, self.options = objective, ranks, options
 
     @property
+    def warm_up_passes(self) -> int:
+        """Masked passes after which what is reduced together does not change any more."""
+        return 2
+
+    @property
     def model(self) -> nn.Module:
         """The person's model. Its parameters are those that the optimizer moves."""
         return self.objective.model
@@ -91,6 +96,11 @@ class Strategy:
             Whether every gradient was reduced. False leaves no other rank waiting for this one.
         """
         return True
+
+    def discard(self) -> None:
+        """Drop the gradient, so that the next slot starts a new one."""
+        for parameter in self.model.parameters():
+            parameter.grad = None
 
     # --- a step that is abandoned
 
