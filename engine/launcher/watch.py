@@ -251,9 +251,9 @@ class Watch(threading.Thread):
                 self._end_by("exit_stall", now)
 
     def _look_at_pulses(self, now: float) -> None:
-        if self._stalls is None or self._stragglers is None or self.facts.cause is not None:
-            return
         pids = {rank: self._processes[rank].pid for rank in self.facts.running()}
+        if self._stalls is None or self._stragglers is None or self.facts.cause is not None or not pids:
+            return
         slow = self._stragglers.look(pids, now)
         if slow is not None:
             self._warn(slow)
