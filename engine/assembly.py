@@ -25,9 +25,10 @@ from engine import randomness
 from engine.control import Control
 from engine.dropout import name_layers
 from engine.errors import EngineError
+from engine.fetching import seeded_sample
 from engine.fingerprint import samples_of
 from engine.initial import load_initial
-from engine.loader import Batches, Length, SeededItems
+from engine.loader import Batches, Length
 from engine.objective import Objective
 from engine.optimizer import Optimizer
 from engine.precision import Precision
@@ -95,7 +96,7 @@ def assemble(
     samples = _length(dataset, "train")
     eval_dataset = task.dataset("eval") if train.eval.every_steps else None
     length = Length.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
-    masked = task.collate([SeededItems(dataset, train.seed)[0, 0]])
+    masked = task.collate([seeded_sample(dataset, 0, seed=train.seed)])
     look = partial(samples_of, dataset, samples, task.collate, seed=train.seed)
     saved = TrainingState(
         folder,

@@ -22,7 +22,7 @@ from domain.outcomes import Reason
 from domain.plan import ceil_div, part
 from engine import randomness
 from engine.errors import EngineError
-from engine.loader import Item, SeededItems, micro_batches
+from engine.fetching import Fetcher, Item, micro_batches
 from engine.pulse import Pulse
 from engine.ranks import Ranks
 from engine.step import to_device
@@ -66,9 +66,8 @@ def evaluate(
     size = len(dataset)  # type: ignore[arg-type] # a map-style dataset has a length, which torch's type does not say
     share = _Share(size, ranks, micro_batch_size, equally=strategy.collective_forward)
     loader = micro_batches(
-        SeededItems(dataset, seed, randomness.EVAL_ITEM),
+        Fetcher(dataset, task.collate, seed=seed, purpose=randomness.EVAL_ITEM),
         share,
-        task.collate,
         workers=workers,
         ahead=2,
         pin=ranks.device.type == "cuda",

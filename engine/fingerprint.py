@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from engine.loader import SeededItems
+from engine.fetching import seeded_sample
 from engine.task import Batch
 
 NAMED_MAX: Final = 8
@@ -90,9 +90,9 @@ def samples_of(
     known : mapping of int to Batch, optional
         Samples that were fetched and collated for another purpose; they are not fetched again.
     """
-    seeded, known = SeededItems(dataset, seed), known or {}
+    known = known or {}
     return {
-        str(index): look(known[index] if index in known else collate([seeded[0, index]]))
+        str(index): look(known[index] if index in known else collate([seeded_sample(dataset, index, seed=seed)]))
         for index in sorted({0, size // 2, size - 1})
     }
 

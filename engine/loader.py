@@ -3,41 +3,41 @@
 What batch t holds is decided by ``domain.order`` and ``domain.plan``; a rank computes its own slots, so ranks share no
 sampler state and a run that starts at step 10,000 starts at once. Samples are fetched
 
-* by a thread of the rank while the step before computes (the default),
-* in line, where the model draws from the generators that the thread would seed (``engine.randomness``),
+* in line, as long as that takes no time worth mentioning, and where the model draws from the generators that the
+  samples are made with (``engine.randomness``);
+* otherwise by a thread of the rank, while the step before computes. A thread costs a hand-over, and competes for the
+  interpreter's lock, so tiny samples are slower with one than without;
 * or by ``loader.workers`` processes. They die with their rank, however it dies.
 
-Not here: evaluation's batches (``engine.evaluation``), which use the same parts.
+Not here: how items become micro-batches (``engine.fetching``), evaluation's batches (``engine.evaluation``).
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
-import os
 import queue
-import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from domain import order
 from domain.outcomes import Reason
 from domain.plan import BatchPlan, ceil_div
-from engine import randomness
 from engine.errors import EngineError
+from engine.fetching import Fetcher, Item, micro_batches, pinned
 from engine.task import Batch, Task
 
-_PR_SET_PDEATHSIG: Final = 1
 _THREAD_END_SECONDS: Final = 1.0
 """How long a closing loader waits for the item it is fetching; the thread is a daemon and ends with the process."""
+_IN_LINE_SECONDS: Final = 2e-3
+"""A batch that takes longer than this to fetch is fetched by a thread from then on."""
 
-Item = tuple[int, int]
-"""(epoch, index in the dataset)."""
+Made = tuple[Batch, int, tuple[float, ...]]
+"""A micro-batch, its samples, and its units of each loss term."""
 
 
 @dataclass(frozen=True)
@@ -104,25 +104,13 @@ def weights_of(weight: float | Mapping[str, float], terms: tuple[str, ...]) -> t
     return weights
 
 
-class SeededItems(Dataset[Any]):
-    """A dataset whose random draws are a function of (seed, epoch, item)."""
-
-    def __init__(self, dataset: Dataset[Any], seed: int, purpose: int = randomness.ITEM):
-        self._dataset, self._seed, self._purpose = dataset, seed, purpose
-
-    def __getitem__(self, item: Item) -> Any:
-        epoch, index = item
-        randomness.seed_host(randomness.seed_of(self._purpose, self._seed, epoch, index))
-        return self._dataset[index]
-
-
 class _Collated:
     """Collates and weighs where the samples were fetched, so that a worker process does both."""
 
     def __init__(self, task: Task, terms: tuple[str, ...]):
         self._task, self._terms = task, terms
 
-    def __call__(self, samples: list[Any]) -> tuple[Batch, int, tuple[float, ...]]:
+    def __call__(self, samples: list[Any]) -> Made:
         batch = self._task.collate(samples)
         return batch, len(samples), weights_of(self._task.weight(batch), self._terms)
 
@@ -136,64 +124,19 @@ class _Planned:
 
     def __iter__(self) -> Iterator[list[Item]]:
         for step in range(self._first_step, self._length.steps):
-            origin = step * self._plan.batch_size
-            for start, stop in self.bounds(step):
-                if start < stop:
-                    yield list(order.samples(origin + start, origin + stop, size=self._size, seed=self._seed))
+            yield from self.slots(step)
+
+    def slots(self, step: int) -> list[list[Item]]:
+        """The items of each non-empty slot of one step."""
+        origin = step * self._plan.batch_size
+        return [
+            list(order.samples(origin + start, origin + stop, size=self._size, seed=self._seed))
+            for start, stop in self.bounds(step)
+            if start < stop
+        ]
 
     def bounds(self, step: int) -> list[tuple[int, int]]:
         return self._plan.slots(self._rank, self._length.batch_size(self._plan, step))
-
-
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent dies; if that has happened already, leave."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-class _WorkerStart:
-    """Runs first in each worker process."""
-
-    def __init__(self) -> None:
-        self._parent = os.getpid()
-
-    def __call__(self, _worker: int) -> None:
-        die_with_parent(self._parent)
-        # Ctrl-C reaches the whole process group; the rank ends its workers in order.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def micro_batches(
-    dataset: Dataset[Any], slots: Any, collate: Callable[[list[Any]], Any], *, workers: int, ahead: int, pin: bool
-) -> DataLoader[Any]:
-    """A torch loader over lists of items. Its own generator keeps it from drawing from the rank's.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        Indexed by what ``slots`` yields.
-    slots : iterable of lists
-        The items of each micro-batch.
-    collate : callable
-    workers : int
-        Processes; 0 fetches in the calling thread.
-    ahead : int
-        Micro-batches that the workers together keep ready.
-    pin : bool
-        Whether batches are put into page-locked memory.
-    """
-    return DataLoader(
-        dataset,
-        batch_sampler=slots,
-        collate_fn=collate,
-        num_workers=workers,
-        pin_memory=pin,
-        worker_init_fn=_WorkerStart() if workers else None,
-        generator=torch.Generator(),
-        prefetch_factor=max(2, ceil_div(ahead, workers)) if workers else None,
-        multiprocessing_context="fork" if workers else None,
-    )
 
 
 class Batches:
@@ -220,12 +163,12 @@ class Batches:
         in_line: bool,
         pin: bool,
     ):
-        self._task, self._dataset, self._length = task, dataset, length
-        self._rank, self._dataset_size, self._seed = rank, dataset_size, seed
-        self._workers, self._terms, self._in_line, self._pin = workers, terms, in_line, pin
-        self._masked = masked
+        self._fetcher = Fetcher(dataset, _Collated(task, terms), seed=seed)
+        self._length, self._rank, self._dataset_size, self._seed = length, rank, dataset_size, seed
+        self._workers, self._in_line, self._pin = workers, in_line, pin
+        self._empty: Made = (masked, 0, (0.0,) * len(terms))
         self._thread: _Ahead | None = None
-        self._iterator: Iterator[Any] | None = None
+        self._from_workers: Iterator[Made] | None = None
         self.replan(plan, first_step)
 
     def replan(self, plan: BatchPlan, step: int) -> None:
@@ -235,16 +178,11 @@ class Batches:
         self._planned = _Planned(
             plan, self._length, rank=self._rank, dataset_size=self._dataset_size, seed=self._seed, first_step=step
         )
-        loader = micro_batches(
-            SeededItems(self._dataset, self._seed),
-            self._planned,
-            _Collated(self._task, self._terms),
-            workers=self._workers,
-            ahead=plan.accumulation_steps or 1,
-            pin=self._pin,
-        )
-        self._iterator = iter(loader)
-        self._thread = None if self._in_line or self._workers else _Ahead(self._fetch)
+        if self._workers:
+            ahead = plan.accumulation_steps or 1
+            self._from_workers = micro_batches(
+                self._fetcher, self._planned, workers=self._workers, ahead=ahead, pin=self._pin
+            )
 
     def request(self) -> None:
         """Begin to fetch the next batch, if there is one."""
@@ -255,7 +193,13 @@ class Batches:
         """The next batch, waiting for it; None after the last."""
         if self._next_step >= self._length.steps:
             return None
-        batch = self._thread.take() if self._thread is not None else self._fetch()
+        if self._thread is not None:
+            batch = self._thread.take()
+        else:
+            began = time.perf_counter()
+            batch = self._fetch()
+            if not self._in_line and not self._workers and time.perf_counter() - began > _IN_LINE_SECONDS:
+                self._thread = _Ahead(self._fetch)
         self._next_step += 1
         return batch
 
@@ -263,17 +207,23 @@ class Batches:
         """End the thread or the worker processes."""
         if self._thread is not None:
             self._thread.close()
-        self._thread = self._iterator = None
+        self._thread = self._from_workers = None
 
     def _fetch(self) -> RankBatch:
-        iterator = self._iterator
-        assert iterator is not None, "the loader is closed"
         step = self._next_step
+        made = iter(self._made(step))
         slots = []
         for start, stop in self._planned.bounds(step):
-            batch, samples, weights = next(iterator) if start < stop else (self._masked, 0, (0.0,) * len(self._terms))
+            batch, samples, weights = next(made) if start < stop else self._empty
             slots.append(Slot(batch, samples, weights, position=start))
         return RankBatch(step, self._length.batch_size(self._plan, step), slots)
+
+    def _made(self, step: int) -> list[Made]:
+        slots = self._planned.slots(step)
+        if self._from_workers is not None:
+            return [next(self._from_workers) for _ in slots]
+        made = self._fetcher.many(slots)
+        return [(pinned(batch), samples, weights) for batch, samples, weights in made] if self._pin else made
 
 
 class _Ahead:
