@@ -9,6 +9,7 @@ from unittest import mock
 
 import torch
 
+from engine.dropout import Masks
 from engine.objective import Objective, as_terms
 from engine.optimizer import Optimizer
 from engine.step import GradientStep
@@ -137,4 +138,16 @@ def buckets_not_fixed() -> Iterator[None]:
             warm_up(self, masked)
 
     with mock.patch.object(GradientStep, "warm_up", local):
+        yield
+
+
+@contextlib.contextmanager
+def masks_of_the_slot() -> Iterator[None]:
+    """Drop by the place in the micro-batch, as a generator seeded once per slot does."""
+    begin_slot = Masks.begin_slot
+
+    def slot_only(self: Masks, step: int, position: int, samples: int) -> None:
+        begin_slot(self, step, 0, samples)
+
+    with mock.patch.object(Masks, "begin_slot", slot_only):
         yield

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from engine.dropout import Dropout
 from engine.task import Task
 
 POSITIONS = 5
@@ -35,6 +36,9 @@ class Toy:
     noise: bool = False
     """Whether an item has random noise drawn from the generator that the loader seeds."""
     dropout: float = 0.0
+    """Of torch's dropout."""
+    own_dropout: float = 0.0
+    """Of the engine's dropout, in its place."""
     width: int = 4
     stop_after: int | None = None
     """Ask for a stop after this many fetched items."""
@@ -86,7 +90,7 @@ class Net(nn.Module):
         self.hidden = nn.Linear(FEATURES, toy.width)
         self.out = nn.Linear(toy.width, 1)
         self.scale = nn.Parameter(torch.ones(1))
-        self.dropout = nn.Dropout(toy.dropout)
+        self.dropout = Dropout(toy.own_dropout) if toy.own_dropout else nn.Dropout(toy.dropout)
         if toy.buffer:
             self.register_buffer("calls", torch.zeros(1))
         self.to(toy.dtype)
