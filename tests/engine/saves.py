@@ -1,0 +1,89 @@
+"""When a checkpoint is written in the background, as tests decide: after the next update, or after a failure.
+
+Not here: what must hold then (``tests.engine.test_c28_c29_checkpoints``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from domain.outcomes import Reason
+from engine import checkpoint, saving
+from engine.errors import EngineError
+from engine.loop import Trainer
+from engine.saving import HostCopy, Saver
+
+DEADLINE_SECONDS = 30.0
+
+
+@contextlib.contextmanager
+def held_until(ready: threading.Event) -> Iterator[list[int]]:
+    """Each write in the background waits for ``ready``; which steps are being written at once."""
+    real, writing, most = checkpoint.save, [0], [0]
+
+    def save(*arguments: Any, **options: Any) -> Any:
+        writing[0] += 1
+        most[0] = max(most[0], writing[0])
+        assert ready.wait(DEADLINE_SECONDS), "nothing let the write go on"
+        try:
+            return real(*arguments, **options)
+        finally:
+            writing[0] -= 1
+
+    with mock.patch.object(saving.checkpoint, "save", save):
+        yield most
+
+
+@contextlib.contextmanager
+def written_after_the_next_update() -> Iterator[None]:
+    """Whatever is written in the background is written only when the parameters have moved on."""
+    moved, wait = threading.Event(), Saver._wait_for_the_last
+
+    def clear(self: Saver, step: int) -> None:
+        wait(self, step)
+        moved.clear()
+
+    hook = register_optimizer_step_post_hook(lambda *_: moved.set())
+    with held_until(moved), mock.patch.object(Saver, "_wait_for_the_last", clear):
+        yield
+    hook.remove()
+
+
+@contextlib.contextmanager
+def no_copy_is_made() -> Iterator[None]:
+    """A wrong rule: the thread writes the live state."""
+    with written_after_the_next_update(), mock.patch.object(HostCopy, "take", lambda self, state: state):
+        yield
+
+
+@contextlib.contextmanager
+def written_only_after_a_failure() -> Iterator[None]:
+    failed = threading.Event()
+    abandon = Saver.abandon
+
+    def and_then(self: Saver) -> None:
+        failed.set()
+        abandon(self)
+
+    with held_until(failed), mock.patch.object(Saver, "abandon", and_then), fails_at_step(4):
+        yield
+
+
+@contextlib.contextmanager
+def fails_at_step(step: int) -> Iterator[None]:
+    require = Trainer._require_finite
+
+    def fail(self: Trainer, report: Any) -> None:
+        if report.step == step:
+            raise EngineError(Reason.NON_FINITE, f"the loss of step {step} is {math.nan}")
+        require(self, report)
+
+    with mock.patch.object(Trainer, "_require_finite", fail):
+        yield
