@@ -384,11 +384,23 @@ class JobSpec(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _strategy_fits(self) -> Self:
+        if self.train is not None:
+            self.train.strategy.check_run(precision=self.train.precision, steps=self.train.steps)
+            self.train.strategy.check_devices(gpu_type=self.resources.gpu_type, nodes=self.resources.nodes)
+        return self
+
+    def ranks_per_node(self) -> int | None:
+        """Ranks on each node; None where it is one per device."""
+        if self.script is not None:
+            return self.script.nproc_per_node
+        return 1 if self.train is not None and self.train.strategy.one_process else None
+
     def world_size(self) -> int:
         """Ranks of one attempt; an elastic job starts at its largest."""
-        if self.script is not None and self.script.nproc_per_node is not None:
-            return self.script.nproc_per_node * (self.resources.nodes or 1)
-        return self.device_count()
+        per_node = self.ranks_per_node()
+        return self.device_count() if per_node is None else per_node * (self.resources.nodes or 1)
 
     def device_count(self) -> int:
         """Devices of one attempt; an elastic job starts at its largest."""

@@ -13,7 +13,15 @@ from domain import limits
 from domain.errors import at_field
 from domain.fields import NO_BOOL, Section
 
+POWERSGD_START_STEP: Final = 100
+"""What a null ``powersgd_start_step`` means."""
+
+_DDP: Final = ("ddp", "zero1")
 _FOR: Final = {
+    "bucket_cap_mb": _DDP,
+    "gradient_as_bucket_view": _DDP,
+    "static_graph": _DDP,
+    "compression": ("ddp",),
     "sync_every_steps": ("local_sgd", "diloco"),
     "outer_lr": ("diloco",),
     "outer_momentum": ("diloco",),
@@ -25,13 +33,27 @@ class Strategy(Section):
     """How the ranks share one model's training."""
 
     name: Literal["ddp", "manual", "data_parallel", "zero1", "fsdp", "local_sgd", "diloco"] = "ddp"
-    """``ddp`` is torch's DistributedDataParallel: every rank holds the whole model. ``fsdp`` shards parameters, gradients
+    """``ddp`` is torch's DistributedDataParallel: every rank holds the whole model. ``manual`` is the same by hand, to be
+    read. ``data_parallel`` is torch's older DataParallel: one process drives all devices of one node. ``zero1`` is ``ddp``
+    with the optimizer's state shared out over the ranks. ``fsdp`` shards parameters, gradients
     and optimizer state over the ranks. ``local_sgd`` and ``diloco`` let each rank step on its own share of the batch and
     bring the ranks together only now and then: the promise about the batch does not hold under them."""
     bucket_cap_mb: Annotated[float, Field(gt=0, le=4_096), NO_BOOL] | None = None
-    """MiB per gradient bucket of DDP; null keeps torch's own sizes (a small first bucket, then 25)."""
+    """``ddp`` and ``zero1``: MiB per gradient bucket; null keeps torch's own sizes (a small first bucket, then 25)."""
+    gradient_as_bucket_view: bool = False
+    """``ddp`` and ``zero1``: keep gradients in the buckets that are sent, which saves a copy the size of the gradient."""
+    static_graph: bool = False
+    """``ddp`` and ``zero1``: promise that every micro-batch uses the same parameters in the same way. DDP then also takes
+    models that its usual mode refuses, such as those with reentrant activation checkpointing."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
-    """What gradients are squeezed into on their way between ranks."""
+    """``ddp``: what gradients are squeezed into on their way between ranks. ``fp16`` and ``bf16`` round them, at half the
+    bytes. ``powersgd`` sends matrices of low rank (arXiv 1905.13727) and adds what was left out to the next step's
+    gradient: the promise about the batch does not hold under it."""
+    powersgd_rank: Annotated[int, Field(ge=1, le=1_024), NO_BOOL] | None = None
+    """``compression: powersgd``: rank of what is sent for each matrix; null takes 1."""
+    powersgd_start_step: Annotated[int, Field(ge=0, le=limits.STEPS_MAX), NO_BOOL] | None = None
+    """``compression: powersgd``: steps whose gradients are still sent whole, because early ones are hardest to do
+    without; null takes 100."""
     sync_every_steps: Annotated[int, Field(ge=1, le=limits.STEPS_MAX), NO_BOOL] | None = None
     """``local_sgd`` and ``diloco``, which need it: steps that ranks take on their own until their parameters are averaged
     (DiLoCo's paper takes 500)."""
@@ -43,11 +65,18 @@ class Strategy(Section):
     @model_validator(mode="after")
     def _fields_fit_the_name(self) -> Self:
         for field, names in _FOR.items():
-            if getattr(self, field) is not None and self.name not in names:
+            if getattr(self, field) != type(self).model_fields[field].default and self.name not in names:
                 raise at_field(
                     (field,),
                     f"is a setting of {' and '.join(names)}, and name is {self.name}",
                     f"leave it out, or write name: {names[0]}",
+                )
+        for field in ("powersgd_rank", "powersgd_start_step"):
+            if getattr(self, field) is not None and self.compression != "powersgd":
+                raise at_field(
+                    (field,),
+                    f"is a setting of compression: powersgd, and compression is {self.compression}",
+                    "leave it out, or write compression: powersgd",
                 )
         if self.sync_every_steps is None and self.name in _FOR["sync_every_steps"]:
             raise at_field(
@@ -57,3 +86,43 @@ class Strategy(Section):
                 show=False,
             )
         return self
+
+    def check_run(self, *, precision: str, steps: int | None) -> None:
+        """Raise where the run leaves this section no meaning."""
+        if self.compression != "powersgd":
+            return
+        if precision == "fp16":
+            raise at_field(
+                ("train", "strategy", "compression"),
+                "remembers errors of gradients, and with precision fp16 their scale changes from step to step",
+                "use precision bf16 or fp32, or compression bf16",
+            )
+        if steps is not None and steps <= self.powersgd_starts:
+            raise at_field(
+                ("train", "strategy", "powersgd_start_step"),
+                f"{self.powersgd_starts} of {steps} steps are sent whole: nothing would be compressed",
+                "write a smaller powersgd_start_step, such as a tenth of the steps",
+                show=False,
+            )
+
+    def check_devices(self, *, gpu_type: str | None, nodes: int | None) -> None:
+        """Raise where the job's devices are none for this strategy."""
+        if not self.one_process:
+            return
+        found = ""
+        if (nodes or 1) > 1:
+            found = f"is one process that drives the devices of one node, and nodes is {nodes}"
+        elif gpu_type == "cpu":
+            found = "is one process that drives several GPUs, and gpu_type is cpu"
+        if found:
+            raise at_field(("train", "strategy", "name"), found, "write name: ddp, which does both")
+
+    @property
+    def one_process(self) -> bool:
+        """Whether one process drives all devices of its node; otherwise there is one rank per device."""
+        return self.name == "data_parallel"
+
+    @property
+    def powersgd_starts(self) -> int:
+        """Steps whose gradients PowerSGD leaves whole."""
+        return POWERSGD_START_STEP if self.powersgd_start_step is None else self.powersgd_start_step

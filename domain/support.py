@@ -27,6 +27,7 @@ def _train(ask: Callable[[Train], object]) -> Callable[[JobSpec], object]:
     return lambda spec: ask(spec.train) if spec.train is not None else None
 
 
+_STRATEGIES_TO_COME: Final = ("fsdp", "local_sgd", "diloco")
 LATER: Final = (
     _Later(
         "/resources/gpus",
@@ -54,15 +55,9 @@ LATER: Final = (
     ),
     _Later(
         "/train/strategy/name",
-        _train(lambda train: train.strategy.name if train.strategy.name != "ddp" else None),
-        "strategies other than ddp",
+        _train(lambda train: train.strategy.name if train.strategy.name in _STRATEGIES_TO_COME else None),
+        f"the strategies {' and '.join((', '.join(_STRATEGIES_TO_COME[:-1]), _STRATEGIES_TO_COME[-1]))}",
         "write strategy: {name: ddp}",
-    ),
-    _Later(
-        "/train/strategy/compression",
-        _train(lambda train: train.strategy.compression if train.strategy.compression != "none" else None),
-        "gradient compression",
-        "write compression: none",
     ),
     _Later("/train/compile", _train(lambda train: train.compile or None), "compile", "write compile: false"),
     _Later(

@@ -108,7 +108,7 @@ def _ready(session: Session, names: list[str], lease_seconds: float) -> bool:
 
 def _write_attempt(session: Session, job: JobRow, devices: Devices, *, lease_seconds: float) -> AttemptRow:
     spec = JobSpec.model_validate(job.spec)
-    per_node = None if spec.script is None else spec.script.nproc_per_node
+    per_node = spec.ranks_per_node()
     ranks = [per_node or len(indices) for _name, indices in devices]
     first_name, first_indices = devices[0]
     kind = session.execute(

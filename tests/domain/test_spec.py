@@ -35,14 +35,27 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     ("/train/precision", ["fp32", "bf16", "fp16"], ["float32", "fp64", None]),
     ("/train/strategy/name", ["ddp", "manual", "data_parallel", "zero1", "fsdp"], ["DDP", None, "local_sgd", "diloco"]),
     ("/train/strategy/bucket_cap_mb", [None, 0.5, 4096], [0, 4097, True]),
-    ("/train/strategy/compression", ["none", "fp16", "bf16", "powersgd"], [None, "gzip"]),
+    ("/train/strategy/gradient_as_bucket_view", [True, False], [None, 2]),
+    ("/train/strategy/static_graph", [True, False], [None, 2]),
+    ("/train/strategy/compression", ["none", "fp16", "bf16"], [None, "gzip", "powersgd"]),
     (
         "/train/strategy",
         [
+            {"name": "zero1", "bucket_cap_mb": 10, "gradient_as_bucket_view": True, "static_graph": True},
+            {"name": "manual", "gradient_as_bucket_view": False, "static_graph": False, "compression": "none"},
+            {"compression": "powersgd", "powersgd_rank": 1024, "powersgd_start_step": 0},
             {"name": "local_sgd", "sync_every_steps": 1},
             {"name": "diloco", "sync_every_steps": 500, "outer_lr": 0.7, "outer_momentum": 0},
         ],
         [
+            {"name": "manual", "bucket_cap_mb": 10},
+            {"name": "data_parallel", "gradient_as_bucket_view": True},
+            {"name": "fsdp", "static_graph": True},
+            {"name": "zero1", "compression": "fp16"},
+            {"powersgd_rank": 2},
+            {"compression": "bf16", "powersgd_start_step": 2},
+            {"compression": "powersgd", "powersgd_rank": 0},
+            {"compression": "powersgd", "powersgd_start_step": -1},
             {"sync_every_steps": 4},
             {"name": "local_sgd", "sync_every_steps": 0},
             {"name": "local_sgd", "sync_every_steps": 4, "outer_lr": 0.7},
@@ -209,6 +222,33 @@ def test_one_rank_runs_per_device_unless_a_script_says_otherwise(
     document = {**script_document(), "resources": resources}
     spec = JobSpec.model_validate(changed(document, "/script/nproc_per_node", nproc))
     assert (spec.world_size(), spec.device_count()) == (ranks, devices)
+
+
+def _strategy(document: dict[str, Any], **strategy: Any) -> dict[str, Any]:
+    return changed(document, "/train/strategy", strategy)
+
+
+def test_data_parallel_is_one_rank_that_drives_all_devices_of_a_node() -> None:
+    document = _strategy(changed(train_document(), "/resources", {"gpus": 4}), name="data_parallel")
+    spec = JobSpec.model_validate(document)
+    assert (spec.world_size(), spec.device_count()) == (1, 4)
+    for resources, said in (({"gpus": 4, "nodes": 2}, "nodes is 2"), ({"gpus": 4, "gpu_type": "cpu"}, "is cpu")):
+        with pytest.raises(ValidationError, match=said):
+            JobSpec.model_validate(changed(document, "/resources", resources))
+
+
+@pytest.mark.parametrize(
+    ("steps", "start", "precision", "said"),
+    [
+        (100, None, "fp32", "nothing would be compressed"),
+        (20, 20, "bf16", "nothing"),
+        (200, 10, "fp16", "scale changes"),
+    ],
+)
+def test_powersgd_that_could_not_work_is_refused(steps: int, start: int | None, precision: str, said: str) -> None:
+    document = changed(changed(train_document(), "/train/steps", steps), "/train/precision", precision)
+    with pytest.raises(ValidationError, match=said):
+        JobSpec.model_validate(_strategy(document, compression="powersgd", powersgd_start_step=start))
 
 
 INTERFACE_EXAMPLE = """

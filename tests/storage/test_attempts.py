@@ -163,6 +163,17 @@ def test_a_script_starts_as_many_ranks_as_it_asks_for(database: Database) -> Non
     assert (claimed.ranks_here, claimed.world_size, claimed.plan) == (3, 3, None)
 
 
+def test_data_parallel_starts_one_rank_on_all_its_devices(database: Database) -> None:
+    scenes.add_node(database)
+    train = {**scenes.document()["train"], "strategy": {"name": "data_parallel"}}
+    job_id = scenes.submit(database, train=train, resources={"gpus": 2})
+    placed = scenes.place(database, job_id, ("n1", (0, 1)))
+    assert placed is not None
+    claimed = scenes.claim(database, placed.assignments[0].assignment_id)
+    assert claimed is not None
+    assert (claimed.ranks_here, claimed.world_size, claimed.devices) == (1, 1, [0, 1])
+
+
 def test_a_running_job_says_so_once(database: Database) -> None:
     claimed = scenes.run(database)
     with database.jobs() as session:
