@@ -18,7 +18,6 @@ from typing import NoReturn
 
 import torch
 
-from domain import attempt
 from domain.outcomes import Reason
 from domain.plan import BatchPlan
 from domain.spec import JobSpec, Train
@@ -32,6 +31,7 @@ from engine.pulse import Pulse
 from engine.ranks import Ranks
 from engine.report import StepReport
 from engine.step import Accumulated, listed
+from engine.stopping import Stopping
 from engine.task import Task
 from engine.telemetry import Telemetry
 from engine.timeline import timeline_for
@@ -89,12 +89,15 @@ class Trainer:
         self._goes_on, self._spec = goes_on, spec
         self._pulse = pulse or Pulse.unseen()
         self._telemetry = Telemetry(folder, writes=ranks.first)
+        self._stopping = Stopping(folder, looks=ranks.first, device=ranks.device)
         self._pending: StepReport | None = None
+        self._updated: StepReport | None = None
         self._loss: float | None = None
         self._saved_step = -1
 
     def run(self) -> Ending:
         """Train from the start, or from a checkpoint, to the end. All ranks must call this."""
+        self._stopping.watch()
         try:
             self._telemetry.event("running")
             self._parts = assemble(
@@ -109,15 +112,20 @@ class Trainer:
             )
             self.steps_done = self._parts.steps_done
             announce(self._parts, self.plan, self._telemetry)
+            if self._parts.strategy.saves_together or not self._parts.strategy.replicated:
+                self._stopping.over()  # Rank 0 has nothing whole to save by itself.
+            self._stopping.begin(self._save_alone)
             try:
                 stopped = self._train()
             except BaseException:
+                self._stopping.rescue()
                 self._parts.state.abandon()
                 raise
             self._report_pending()
             # No rank leaves before the last checkpoint is durable: one that is gone looks like a rank that failed.
             self.ranks.meet()
         finally:
+            self._stopping.over()
             self._telemetry.close()
         self._parts.gradient.close()
         saved = self._parts.state.newest
@@ -178,14 +186,15 @@ class Trainer:
         due = last or report.step % self.train.log_every_steps == 0
         parts.state.poll()
         share = sum(batch.weights()) / sum(divisors) if report.counted else 0.0
-        if report.counted:
-            report.norm = parts.optimizer.norm(share) if due or self.train.clip_grad_norm is not None else None
-            if parts.strategy.moves(share):
-                parts.optimizer.update(batch.step, report.norm)
-        parts.strategy.after_update(batch.step, share)
-        report.leave_device()
+        with self._stopping.update():
+            if report.counted:
+                report.norm = parts.optimizer.norm(share) if due or self.train.clip_grad_norm is not None else None
+                if parts.strategy.moves(share):
+                    parts.optimizer.update(batch.step, report.norm)
+            parts.strategy.after_update(batch.step, share)
+            report.leave_device()
+            self.steps_done, self._updated = report.step, report if due else None
         parts.gradient.discard()
-        self.steps_done = report.step
         self._pulse.step(report.step)
         timeline.mark("optimizer")
         self._finish_step(report, due=due, last=last, stop=verdict.flags.stop)
@@ -197,7 +206,7 @@ class Trainer:
         verdict = self._parts.control.exchange(
             Flags(
                 # Rank 0 looks; the others hear of it here.
-                stop=self.ranks.first and (self.folder / attempt.STOP).exists(),
+                stop=self._stopping.asked(),
                 out_of_memory=accumulated.out_of_memory,
                 unreduced=not accumulated.reduced,
             ),
@@ -268,6 +277,7 @@ class Trainer:
             results = report.results()
             if due:
                 self._telemetry.record(report.step, results)
+            self._updated = None
             self._save(results, ends=last or stop)
             self._timeline.mark("checkpoint")
         report.line = self._timeline.end()
@@ -286,16 +296,18 @@ class Trainer:
         if report is not None:
             self._require_finite(report)
             self._telemetry.record(report.step, report.results() | report.times())
+            self._updated = None if self._updated is report else self._updated
             self._say(report)
 
     def _say(self, report: StepReport) -> None:
         self._loss = report.loss()
+        ends = report.step in {1, self._parts.length.steps}
+        if not self._telemetry.says_now(always=ends or bool(report.evaluated)):
+            return
         loss = "none (no weight)" if self._loss is None else f"{self._loss:.4f}"
         speed = report.times().get("throughput/samples_per_second", 0.0)
         text = f"step {report.step}/{self._parts.length.steps}  loss {loss}  lr {report.lr:.3g}  {speed:,.1f} samples/s"
-        text += "".join(f"  eval/{name} {value:.4f}" for name, value in report.evaluated.items())
-        ends = report.step in {1, self._parts.length.steps}
-        self._telemetry.say_step(text, always=ends or bool(report.evaluated))
+        self._telemetry.say(text + "".join(f"  eval/{name} {value:.4f}" for name, value in report.evaluated.items()))
 
     def _require_finite(self, report: StepReport) -> None:
         """Stop on a loss that is no number. All ranks know the same loss, so all of them stop here."""
@@ -322,5 +334,22 @@ class Trainer:
         parts = self._parts
         self._pulse.mark("checkpoint")
         final = self.steps_done == parts.length.steps
-        self._saved_step = self.steps_done
-        parts.state.save(self.steps_done, parts.strategy, parts.optimizer.inner, ends=ends, final=final, values=values)
+        with self._stopping.save():
+            self._saved_step = self.steps_done
+            parts.state.save(
+                self.steps_done, parts.strategy, parts.optimizer.inner, ends=ends, final=final, values=values
+            )
+
+    def _save_alone(self) -> None:
+        """Make the last completed step durable without the other ranks, while this one is stuck in the next.
+
+        Called on rank 0 by another thread, or on the way out.
+        """
+        parts = self._parts
+        if self.steps_done > max(self._saved_step, parts.steps_done):
+            unwritten = {report.step: report for report in (self._pending, self._updated) if report is not None}
+            for step, report in unwritten.items():
+                self._telemetry.record(step, report.results())
+            parts.state.save(self.steps_done, parts.strategy, parts.optimizer.inner, ends=True, final=False, values={})
+        parts.state.finish()
+        self._telemetry.say(f"stopped after step {self.steps_done}: the one after it did not end in time")

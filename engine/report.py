@@ -40,6 +40,8 @@ class StepReport:
     line: Line | None = None
     evaluated: dict[str, float] = field(default_factory=dict)
     _copied: torch.cuda.Event | None = None
+    _losses: dict[str, float] | None = None
+    _times: dict[str, float] | None = None
 
     def leave_device(self) -> None:
         """Queue the copy of the values to the host. Once per step, when the norm is there too."""
@@ -57,13 +59,15 @@ class StepReport:
 
     def losses(self) -> dict[str, float]:
         """Weighted mean of each term over the whole batch; terms without weight are left out."""
-        self._wait()
-        sums: list[float] = self.sums.tolist()
-        return {
-            term: total / divisor
-            for term, total, divisor in zip(self.terms, sums, self.divisors, strict=True)
-            if divisor > 0
-        }
+        if self._losses is None:
+            self._wait()
+            sums: list[float] = self.sums.tolist()
+            self._losses = {
+                term: total / divisor
+                for term, total, divisor in zip(self.terms, sums, self.divisors, strict=True)
+                if divisor > 0
+            }
+        return self._losses
 
     def loss(self) -> float | None:
         """The batch's loss, over all its terms; None for a batch of weight zero."""
@@ -88,9 +92,12 @@ class StepReport:
 
     def times(self) -> dict[str, float]:
         """Where the step's time went, and the throughput that follows from it."""
-        if self.line is None:
-            return {}
-        parts = self.line.parts()
+        if self._times is None and self.line is not None:
+            self._times = self._timed(self.line)
+        return self._times or {}
+
+    def _timed(self, line: Line) -> dict[str, float]:
+        parts = line.parts()
         whole = math.fsum(parts.values())
         values = {f"time/{part}_seconds": seconds for part, seconds in parts.items()} | {"time/step_seconds": whole}
         training = whole - sum(parts.get(part, 0.0) for part in _NOT_TRAINING)

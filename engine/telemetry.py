@@ -61,12 +61,13 @@ class Telemetry:
         self.event("warning", message=message)
         self.say(f"warning: {message}")
 
-    def say_step(self, text: str, *, always: bool) -> None:
-        """A line about a step, unless the last one was a moment ago."""
+    def says_now(self, *, always: bool) -> bool:
+        """Whether a line about this step is due; if so, the next one is due a moment later."""
         now = time.monotonic()
-        if always or now - self._said_at >= _LINES_SECONDS:
-            self._said_at = now
-            self.say(text)
+        if self._metrics is None or not (always or now - self._said_at >= _LINES_SECONDS):
+            return False
+        self._said_at = now
+        return True
 
     def close(self) -> None:
         for file in (self._metrics, self._events):
