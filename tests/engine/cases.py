@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from domain.plan import BatchPlan, accumulation_steps, ceil_div
@@ -38,6 +39,8 @@ class Seen:
     """Parameters that still had a gradient at the end."""
     all_reduces: int = 0
     """Counted by torch's profiler, if asked for."""
+    collectives: dict[str, int] = field(default_factory=dict)
+    """Likewise, of each kind."""
 
 
 def train(
@@ -60,7 +63,7 @@ def train(
         seen.rates.append(optimizer.param_groups[0]["lr"])
         seen.gradients.append(
             {
-                names[id(p)]: p.grad.clone()
+                names[id(p)]: whole(p.grad)
                 for group in optimizer.param_groups
                 for p in group["params"]
                 if p.grad is not None
@@ -74,16 +77,23 @@ def train(
             if profiler is not None:
                 with profiler:
                     ending = trainer.run()
-                seen.all_reduces = sum(e.count for e in profiler.key_averages() if e.key == "gloo:all_reduce")
+                counts = {e.key: e.count for e in profiler.key_averages() if e.key.startswith("gloo:")}
+                seen.all_reduces, seen.collectives = counts.get("gloo:all_reduce", 0), counts
             else:
                 ending = trainer.run()
     finally:
         hook.remove()
     seen.steps_done, seen.stopped = ending.steps_done, ending.stopped
-    seen.weights = {name: value.detach().clone() for name, value in task.built.state_dict().items()}
+    seen.weights = {name: whole(value) for name, value in task.built.state_dict().items()}
     seen.slots = task.slots[2:]
     seen.left_over = [name for name, parameter in task.built.named_parameters() if parameter.grad is not None]
     return seen
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of a tensor, put together where it is sharded: then all ranks must call this."""
+    found = tensor.detach()
+    return found.full_tensor() if isinstance(found, DTensor) else found.clone()
 
 
 def planned(settings: dict[str, Any], world_size: int) -> tuple[BatchPlan, Train]:

@@ -40,6 +40,8 @@ class Toy:
     own_dropout: float = 0.0
     """Of the engine's dropout, in its place."""
     width: int = 4
+    blocks: int = 0
+    """Residual blocks between the two layers, in an ``nn.ModuleList``."""
     stop_after: int | None = None
     """Ask for a stop after this many fetched items."""
     log_items: str | None = None
@@ -82,6 +84,15 @@ class Items(Dataset[Any]):
         return found
 
 
+class Block(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden + torch.tanh(self.mix(hidden))
+
+
 class Net(nn.Module):
     """Two layers and a scale that is used twice, so that gradients add up inside one backward too."""
 
@@ -91,6 +102,7 @@ class Net(nn.Module):
         self.out = nn.Linear(toy.width, 1)
         self.scale = nn.Parameter(torch.ones(1))
         self.dropout = Dropout(toy.own_dropout) if toy.own_dropout else nn.Dropout(toy.dropout)
+        self.blocks = nn.ModuleList(Block(toy.width) for _ in range(toy.blocks))
         if toy.buffer:
             self.register_buffer("calls", torch.zeros(1))
         self.to(toy.dtype)
@@ -99,6 +111,8 @@ class Net(nn.Module):
         if self.training and hasattr(self, "calls"):
             self.calls += 1
         hidden = torch.tanh(self.scale * self.hidden(x))
+        for block in self.blocks:
+            hidden = block(hidden)
         return self.scale * self.out(self.dropout(hidden)).squeeze(-1)
 
     def size(self) -> Tensor:
