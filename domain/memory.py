@@ -1,0 +1,74 @@
+"""How much memory one rank needs, by what holds it: the forecast of a plan, and how it is put into words.
+
+Not here: how it is found out (``engine.memory``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+Bytes = Annotated[int, Field(ge=0)]
+_SHOWN_SHARE_MIN: Final = 0.005
+"""Parts below half a percent of the peak are not worth a word."""
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class MemoryForecast(BaseModel):
+    """Bytes that one rank's tensors hold at the fullest moment of a step. The parts add up to the peak.
+
+    A part can be zero because it is not there *at that moment*: where a step is fullest in the middle of its first
+    backward, hardly a gradient exists yet, and where it is fullest in the optimizer, no activation exists any more.
+    """
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    weights: Bytes
+    """The model's parameters."""
+    buffers: Bytes
+    """The model's buffers, such as running statistics."""
+    gradients: Bytes
+    """What backward has left for the optimizer."""
+    optimizer: Bytes
+    """The optimizer's state."""
+    activations: Bytes
+    """The micro-batch, and what forward keeps for backward."""
+    temporary: Bytes
+    """Gradients of activations, and what the optimizer needs while it computes."""
+    buckets: Bytes
+    """Copies of the gradients that are on their way between ranks."""
+
+    @computed_field  # type: ignore[prop-decorator] # mypy knows no decorator above a property; pydantic's is meant there
+    @property
+    def peak(self) -> int:
+        """All parts together."""
+        return sum(self._parts().values())
+
+    def sentence(self) -> str:
+        """The forecast in words: "about 1.9 GiB per rank (optimizer 1.0, weights 0.5, activations 0.4)"."""
+        power = _power(self.peak)
+        shown = [
+            f"{name} {bytes_ / 1024**power:.1f}"
+            for name, bytes_ in sorted(self._parts().items(), key=lambda item: -item[1])
+            if bytes_ > _SHOWN_SHARE_MIN * self.peak
+        ]
+        return f"about {self.peak / 1024**power:.1f} {_UNITS[power]} per rank ({', '.join(shown)})"
+
+    def _parts(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+
+def in_words(bytes_: float) -> str:
+    """A number of bytes: "1.9 GiB"."""
+    power = _power(bytes_)
+    return f"{bytes_ / 1024**power:.1f} {_UNITS[power]}"
+
+
+def _power(bytes_: float) -> int:
+    """Which of the units a number of bytes is told in."""
+    power = 0
+    while bytes_ >= 1024 and power < len(_UNITS) - 1:
+        bytes_ /= 1024
+        power += 1
+    return power

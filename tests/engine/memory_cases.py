@@ -1,0 +1,98 @@
+"""What the tests of memory train: three shapes of model, and real steps of the engine whose tensors are counted.
+
+Not here: what is expected of them (``tests.engine.test_memory_forecast``, ``tests.engine.test_auto_micro_batch``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
+
+from domain.memory import MemoryForecast
+from domain.plan import accumulation_steps
+from domain.spec import Train
+from engine.loader import RankBatch, Slot, weights_of
+from engine.memory.forecast import forecast
+from engine.memory.measured import peak_of
+from engine.objective import Objective
+from engine.optimizer import Optimizer
+from engine.precision import Precision
+from engine.pulse import Pulse
+from engine.ranks import Ranks
+from engine.step import GradientStep
+from engine.strategies.ddp import DDP
+from engine.task import Task
+from engine.tasks.causal_lm import CausalLM
+from engine.tasks.image_classification import ImageClassification
+from engine.timeline import HostTimeline
+
+CPU = torch.device("cpu")
+
+
+class Wide(Task):
+    """A wide MLP: its memory is in its weights, and its fullest moment in the optimizer."""
+
+    def __init__(self, width: int = 512):
+        self.width = width
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU(), nn.Linear(self.width, 10))
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        return TensorDataset(torch.zeros(4, self.width), torch.zeros(4, dtype=torch.long))
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return F.cross_entropy(model(batch[0]), batch[1], reduction="sum")
+
+
+TASKS: dict[str, Callable[[], Task]] = {
+    "gpt": lambda: CausalLM(context=64, layers=2, heads=2, width=64, max_bytes=4096),
+    "conv": lambda: ImageClassification(width=16),
+    "wide": Wide,
+}
+
+
+def train_of(batch_size: int, **settings: Any) -> Train:
+    return Train.model_validate({"task": "causal_lm", "batch": {"size": batch_size}, "steps": 2, **settings})
+
+
+def foretold(task: Task, train: Train, micro: int, world_size: int = 1) -> MemoryForecast:
+    sample = task.dataset("train")[0]
+    return forecast(task, train, micro_batch_size=micro, world_size=world_size, sample=sample)
+
+
+def really(task: Task, train: Train, micro: int, ranks: Ranks | None = None) -> int:
+    """Peak of two real steps of the engine, everything built inside: so all of it is counted."""
+    ranks = ranks if ranks is not None else Ranks()
+    sample = task.dataset("train")[0]
+    built: list[Any] = []
+
+    def run() -> None:
+        model = task.model()
+        strategy = DDP(Objective(task, model), ranks, train.strategy)
+        gradient = GradientStep(task, strategy, Precision(), ranks, seed=1)
+        gradient.warm_up(task.collate([sample]))
+        optimizer = Optimizer(train, task, strategy, steps=2)
+        built.extend([gradient, optimizer])
+        batch = task.collate([sample] * micro)
+        weights = weights_of(task.weight(batch), gradient.terms)
+        count = accumulation_steps(train.batch.size, micro, ranks.world_size)
+        slots = [Slot(batch, micro, weights, position=0)] * count
+        for step in range(2):
+            gradient.accumulate(RankBatch(step, micro * count, slots), weights, HostTimeline(Pulse.unseen()))
+            optimizer.update(step, optimizer.norm(1.0))
+            gradient.discard()
+
+    try:
+        return peak_of(run, CPU)
+    finally:
+        built[0].close()
+
+
+def measured_on_rank(ranks: Ranks, name: str, train: Train, micro: int) -> int:
+    return really(TASKS[name](), train, micro, ranks)
