@@ -1,0 +1,83 @@
+"""Measures engines against the contract and prints one table.
+
+    python -m engine.conformance [--engine raw --engine lockstep …] [--items C1,C4] [--world-size 1,2] [--json FILE]
+
+Without ``--engine``, every installed one. ``--engine package.module:Class`` measures another, or your own (see
+``engine.conformance.engines.base``). Of a single engine the exit code is the verdict: 1 if an item that it can be asked
+for does not hold. A comparison ends with 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from engine.conformance import table
+from engine.conformance.checks import ITEMS
+from engine.conformance.engines import ENGINES, engine_named
+from engine.conformance.gang import RUN_SECONDS, Gang
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the kit; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    engines = [engine_named(name) for name in options.engine or ENGINES]
+    for engine in engines:
+        if engine.missing():
+            sys.stderr.write(f"{engine.name}: left out, {engine.missing()}\n")
+    there = [engine for engine in engines if not engine.missing()]
+    gang = Gang(options.seconds, modules=[engine.needs for engine in there if engine.needs])
+    items = [item for item in ITEMS if item.number in options.items] if options.items else ITEMS
+    columns = {}
+    for engine in there:
+        started = time.monotonic()
+        columns[engine.name] = table.findings(engine, gang, options.world_size, items)
+        sys.stderr.write(f"{engine.name}: {time.monotonic() - started:.0f} s\n")
+    sys.stdout.write(table.text(columns, items) + "\n")
+    if options.json is not None:
+        content = {"about": about(options.world_size), "engines": table.document(columns, items)}
+        options.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    wrong = any(found.verdict in {"fail", "hang"} for column in columns.values() for found in column)
+    return int(wrong and len(columns) == 1)
+
+
+def about(world_sizes: tuple[int, ...]) -> dict[str, object]:
+    """Where the numbers are from."""
+    versions = {}
+    for name in ("torch", "accelerate", "lightning"):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {"python": platform.python_version(), "world_sizes": list(world_sizes), **versions, "threads": 1,
+            "machine": platform.machine(), "gloo": torch.distributed.is_gloo_available()}  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="engine.conformance", description="Measure engines against the contract.")
+    parser.add_argument("--engine", action="append", metavar="NAME", help=f"{', '.join(ENGINES)}, or module:Class")
+    parser.add_argument(
+        "--items",
+        type=lambda words: words.split(","),
+        help=f"numbers of the items to check, of {', '.join(dict.fromkeys(item.number for item in ITEMS))} (default: all)",
+    )
+    parser.add_argument(
+        "--world-size",
+        type=lambda words: tuple(int(word) for word in words.split(",")),
+        default=(1, 2),
+        help="numbers of ranks to use (default: 1,2)",
+    )
+    parser.add_argument("--seconds", type=float, default=RUN_SECONDS, help="deadline of each run")
+    parser.add_argument("--json", type=Path, help="also write the findings to this file")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

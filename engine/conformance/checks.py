@@ -1,0 +1,309 @@
+"""The items of the contract that do not depend on which engine keeps them: one function each, one row of the table.
+
+A check asks for runs, looks at what was seen, and answers with a number and whether the contract holds. The numbers of
+the items are those of ``docs/contract.md``.
+
+Not here: starting ranks (``engine.conformance.gang``), the table (``engine.conformance.table``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import torch
+
+from engine.conformance.case import Case, initial
+from engine.conformance.observer import Observed
+from engine.conformance.reference import distance, share
+from engine.conformance.runs import CannotAskError, Run, Runs, largest
+
+EXACT: Final = 1e-12
+"""Relative error that float64 leaves to the order of additions."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found."""
+
+    verdict: Literal["pass", "fail", "n/a", "hang"]
+    measured: str
+    """Short: a number, or a word."""
+    note: str = ""
+    """What it means, where the number does not say it."""
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One row of the table."""
+
+    number: str
+    title: str
+    check: Callable[[Runs], Finding]
+
+
+ITEMS: Final[list[Item]] = []
+
+
+def item(number: str, title: str) -> Callable[[Callable[[Runs], Finding]], Callable[[Runs], Finding]]:
+    """Put a check into the table."""
+
+    def add(check: Callable[[Runs], Finding]) -> Callable[[Runs], Finding]:
+        ITEMS.append(Item(number, title, check))
+        return check
+
+    return add
+
+
+def within(error: float, limit: float = EXACT, note: str = "") -> Finding:
+    """Pass if an error is at most ``limit``."""
+    holds = error <= limit  # False for what is not a number.
+    return Finding("pass" if holds else "fail", "NaN" if math.isnan(error) else f"{error:.1e}", note, error)
+
+
+def asked(runs: Runs, cases: Iterable[Case]) -> Iterator[Run]:
+    """The runs of the cases that this engine can be asked for, on the numbers of ranks that may be used.
+
+    Raises
+    ------
+    CannotAskError
+        If it can be asked for none.
+    """
+    any_of_them, why = False, f"needs other numbers of ranks than {runs.world_sizes}"
+    for case in cases:
+        if case.world_size not in runs.world_sizes:
+            continue
+        if (refusal := runs.engine.refusal(case)) is not None:
+            why = refusal
+            continue
+        any_of_them = True
+        yield runs.whole(case)
+    if not any_of_them:
+        raise CannotAskError(why)
+
+
+def on_each(runs: Runs, case: Case) -> Iterator[Run]:
+    """The same case, its rows per rank kept, on each number of ranks that may be used."""
+    per_rank = case.items // case.world_size
+    return asked(runs, (replace(case, world_size=size, items=per_rank * size) for size in runs.world_sizes))
+
+
+# --- A. Gradient
+
+SPLITS: Final = (
+    Case(1, 8, 1, items=16),
+    Case(1, 3, 4, items=24),
+    Case(2, 2, 3, items=24),
+    Case(2, 1, 5, items=20),
+    Case(1, 4, 4, items=26, batch=13),
+    Case(2, 2, 2, items=14, batch=7),
+    Case(2, 1, 3, items=10, batch=5),
+)
+"""The last three are not W·m·K: slots of different sizes, shares of different sizes, and a slot with nothing in it."""
+
+
+@item("C1", "gradient of the whole batch, any split")
+def full_batch(runs: Runs) -> Finding:
+    found = list(asked(runs, SPLITS))
+    wanted = sum(case.world_size in runs.world_sizes for case in SPLITS)
+    note = "" if len(found) == wanted else f"of {wanted} splits, {len(found)} can be asked for"
+    return within(largest(run.gradient_error() for run in found), note=note)
+
+
+def trajectories() -> list[Case]:
+    """Twelve updates with clipping and a schedule."""
+    return [
+        Case(size, 2, 4 // size, items=96, optimizer=optimizer, clip=0.5, warmup=4)
+        for optimizer in ("momentum", "adamw")
+        for size in (1, 2)
+    ]
+
+
+@item("C2", "weights after 12 updates, clipped, scheduled")
+def trajectory(runs: Runs) -> Finding:
+    errors = {run.case: run.weights_error() for run in asked(runs, trajectories())}
+    bad = [
+        f"{case.optimizer} on {case.world_size}: {error:.0e}" for case, error in errors.items() if not error <= EXACT
+    ]
+    return within(largest(errors.values()), note="; ".join(bad))
+
+
+@item("C3", "loss weighted by tokens, unequal everywhere")
+def tokens(runs: Runs) -> Finding:
+    return within(
+        largest(run.gradient_error() for run in on_each(runs, Case(1, 2, 3, 18, weigh="tokens", masked="some")))
+    )
+
+
+@item("C4", "ragged last window: its gradient ÷ the right one")
+def ragged_window(runs: Runs) -> Finding:
+    """Three micro-batches per rank, K = 2: the last window has one."""
+    found = list(on_each(runs, Case(1, 2, 2, items=6)))
+    shares = [share(one.updates[-1].gradient, run.expected.gradients[-1]) for run in found for one in run.ranks]
+    worst = max(shares, key=lambda value: abs(value - 1))
+    error = largest(run.gradient_error(-1) for run in found)
+    note = "" if error <= EXACT else f"3 micro-batches, K=2: {', '.join(f'{value:.3f}' for value in shares)}"
+    return Finding("pass" if error <= EXACT else "fail", f"{worst:.3f}", note, worst)
+
+
+@item("C4", "last micro-batch smaller: error of its update")
+def ragged_micro_batch(runs: Runs) -> Finding:
+    return within(largest(run.gradient_error(-1) for run in asked(runs, [Case(1, 2, 2, items=7)])))
+
+
+@item("C5", "a micro-batch without weight: error of the gradient")
+def empty_slot(runs: Runs) -> Finding:
+    """Micro-batches of one row, of which every other one is masked."""
+    return within(
+        largest(run.gradient_error() for run in on_each(runs, Case(1, 1, 8, items=16, weigh="tokens", masked="odd")))
+    )
+
+
+@item("C5", "a whole batch without weight: change of the weights")
+def empty_batch(runs: Runs) -> Finding:
+    case = Case(1, 2, 2, items=8, weigh="tokens", masked="all", optimizer="adamw")
+    before = initial(case).state_dict()
+    return within(largest(distance(one.weights, before) for run in on_each(runs, case) for one in run.ranks), 0.0)
+
+
+# --- the order of data
+
+
+@item("C7", "every row exactly once per epoch (7 rows)")
+def exactly_once(runs: Runs) -> Finding:
+    """Two epochs of seven rows, which no number of ranks or micro-batches divides."""
+    repeated = missed = 0
+    for run in asked(runs, (Case(size, 2, 2, items=7, epochs=2) for size in runs.world_sizes)):
+        seen = Counter(index for one in run.ranks for index in one.rows())
+        repeated += sum(max(0, seen[index] - 2) for index in range(7))
+        missed += sum(max(0, 2 - seen[index]) for index in range(7))
+        missed += sum(len(micro_batch) for one in run.ranks for micro_batch in one.left_over)
+    wrong = repeated + missed
+    note = f"{repeated} seen too often, {missed} not trained on" if wrong else ""
+    return Finding("fail" if wrong else "pass", f"{wrong} wrong", note, wrong)
+
+
+@item("C8", "updates with the same rows for every (W, m)")
+def same_rows(runs: Runs) -> Finding:
+    layouts = [Case(1, 8, 1, items=24), Case(1, 2, 4, items=24), Case(2, 2, 2, items=24), Case(2, 1, 4, items=24)]
+    first, *others = [[sorted(batch) for batch in run.batches] for run in asked(runs, layouts)]
+    same = sum(all(other[step] == batch for other in others) for step, batch in enumerate(first))
+    note = "" if same == len(first) else "the order depends on the number of ranks or on the micro-batch"
+    return Finding("pass" if same == len(first) else "fail", f"{same} of {len(first)}", note, same / len(first))
+
+
+# --- communication
+
+
+@item("C9", "collectives per update, K = 1 and K = 4")
+def collectives(runs: Runs) -> Finding:
+    per_update = []
+    for slots in (1, 4):
+        few, many = (
+            next(asked(runs, [Case(2, 2, slots, items=4 * slots * updates, counted=True)])) for updates in (2, 6)
+        )
+        per_update.append((many.ranks[0].collectives - few.ranks[0].collectives) / 4)
+    low, high = per_update
+    return Finding("pass" if low == high else "fail", f"{low:g}, {high:g}", value=high)
+
+
+@item("C11", "updates with gradients that were not reduced")
+def unreduced(runs: Runs) -> Finding:
+    """A part of the model that only row 0 uses: in most windows, the last micro-batch gives it no gradient."""
+    case = Case(2, 1, 4, items=24, sparse=True)
+    if case.world_size not in runs.world_sizes:
+        raise CannotAskError("needs two ranks")
+    run = runs.of(case)
+    errors = [run.gradient_error(step) for step in range(len(run.batches))]
+    silent = sum(not error <= EXACT for error in errors)
+    note = f"{silent} silently, then: {run.error}" if silent and run.error else run.error
+    return Finding("fail" if silent else "pass", str(silent), first_sentence(note), silent)
+
+
+# --- B. Control
+
+
+@item("C16", "reported gradient norm: error, and equal on all ranks")
+def norms(runs: Runs) -> Finding:
+    errors = []
+    for run in asked(runs, trajectories()):
+        # An engine whose rates or sums are wrong leaves the path; its first norm is still comparable.
+        steps = 1 if not run.weights_error() <= EXACT else len(run.batches)
+        reported = [one.norms[:steps] for one in run.ranks if one.norms]
+        if not reported:
+            raise CannotAskError("it reports no norm")
+        errors += [abs(a / b - 1) for one in reported for a, b in zip(one, run.expected.norms[:steps], strict=True)]
+        errors += [float(one != reported[0]) for one in reported]
+    return within(largest(errors))
+
+
+@item("C17", "loss not finite: values in the weights not finite")
+def non_finite(runs: Runs) -> Finding:
+    """The loss of one row is not a number. Clipping is on."""
+    bad, whole, error = 0, 0, ""
+    for size in runs.world_sizes:
+        run = runs.of(Case(size, 2, 2, items=16 * size, poisoned=5, clip=1.0))
+        bad += sum(int((~torch.isfinite(value)).sum()) for one in run.ranks for value in one.weights.values())
+        whole += sum(value.numel() for one in run.ranks for value in one.weights.values())
+        error = error or run.error
+    return Finding("fail" if bad else "pass", f"{bad} of {whole}", first_sentence(error), bad / whole)
+
+
+@item("C18", "rates count updates: largest error ÷ peak")
+def rates(runs: Runs) -> Finding:
+    errors, note = [], ""
+    for run in asked(runs, trajectories()):
+        peak = max(run.expected.rates)
+        for one in run.ranks:
+            wrong = [
+                (step, update.rate, right)
+                for step, (update, right) in enumerate(zip(one.updates, run.expected.rates, strict=True))
+                if not abs(update.rate - right) <= EXACT * peak
+            ]
+            errors += [abs(rate - right) / peak for _, rate, right in wrong] or [0.0]
+            if wrong and not note:
+                step, rate, right = wrong[0]
+                note = f"on {run.case.world_size} ranks, update {step + 1} has rate {rate:.4g}, not {right:.4g}"
+    return within(largest(errors), note=note)
+
+
+@item("C19", "reported loss is the whole batch's: error")
+def losses(runs: Runs) -> Finding:
+    if not runs.engine.reports_loss:
+        raise CannotAskError("it reports what its user computes")
+    errors = []
+    for run in on_each(runs, Case(1, 2, 3, items=18, weigh="tokens", masked="some")):
+        # From where the updates are wrong, losses are of another model: the first is comparable for every engine.
+        steps = 1 if not run.weights_error() <= EXACT else len(run.batches)
+        reported = run.ranks[0].losses[:steps]
+        errors += [abs(a / b - 1) for a, b in zip(reported, run.expected.losses[:steps], strict=True)]
+    return within(largest(errors))
+
+
+# --- D. Resume
+
+
+@item("C26", "resumed run: weights that differ in a bit")
+def resume(runs: Runs) -> Finding:
+    """Stopped in the middle of an epoch, and gone on in new processes."""
+    different = 0
+    for size in runs.world_sizes:
+        case = Case(size, 2, 2, items=20 * size, epochs=2, optimizer="adamw", clip=0.5, warmup=2, checkpoint_at=3)
+        straight, resumed = runs.whole(case), runs.whole(replace(case, resumed=True))
+        different += sum(unequal(a, b) for a, b in zip(straight.ranks, resumed.ranks, strict=True))
+    return Finding("fail" if different else "pass", str(different), value=different)
+
+
+def unequal(one: Observed, other: Observed) -> int:
+    """Numbers in the weights that are not the same bits."""
+    return sum(int((one.weights[name] != other.weights[name]).sum()) for name in one.weights)
+
+
+def first_sentence(text: str) -> str:
+    """The beginning of a long message."""
+    line = " ".join(text.split())
+    return line if len(line) <= 120 else f"{line[:119]}…"

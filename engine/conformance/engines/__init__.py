@@ -1,0 +1,38 @@
+"""The engines that the kit knows, by the names of its command line.
+
+Another one is named as ``package.module:Class``: a subclass of ``engine.conformance.engines.base.Engine``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final
+
+from engine.conformance.engines.accelerate import Accelerate, AccelerateTokens
+from engine.conformance.engines.base import Engine
+from engine.conformance.engines.fabric import Fabric
+from engine.conformance.engines.lockstep import Lockstep
+from engine.conformance.engines.raw import Raw, RawSum
+
+ENGINES: Final[dict[str, type[Engine]]] = {
+    engine.name: engine for engine in (Raw, RawSum, Accelerate, AccelerateTokens, Fabric, Lockstep)
+}
+
+
+def engine_named(name: str) -> Engine:
+    """The engine of a name, or of ``package.module:Class``.
+
+    Raises
+    ------
+    ValueError
+        There is none.
+    """
+    if name in ENGINES:
+        return ENGINES[name]()
+    module, colon, class_name = name.partition(":")
+    if not colon:
+        raise ValueError(f"no engine is named {name!r}: expected {', '.join(ENGINES)}, or package.module:Class")
+    found = getattr(importlib.import_module(module), class_name, None)
+    if not (isinstance(found, type) and issubclass(found, Engine)):
+        raise ValueError(f"{name} is no subclass of engine.conformance.engines.base.Engine")
+    return found()

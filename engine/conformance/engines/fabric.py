@@ -1,0 +1,53 @@
+"""Lightning Fabric, as in https://lightning.ai/docs/fabric/stable/advanced/gradient_accumulation.html.
+
+``no_backward_sync`` around forward and backward, ``fabric.backward``, and clipping by ``fabric.clip_gradients``, which by
+default refuses a gradient that is not finite. Fabric leaves the rest to its user ("works the same way as in PyTorch"),
+so the mean is divided by K, and the optimizer steps after every K-th micro-batch and after the last of an epoch. (The
+page's own lines leave the division out and step after iteration 0; that is not held against it.)
+``setup_dataloaders`` puts in the distributed sampler and sets its epoch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from engine.conformance.case import SEED, Case, Rows, optimizer, schedule
+from engine.conformance.engines.base import Engine
+from engine.conformance.gang import Place
+from engine.conformance.observer import Observer
+
+
+class Fabric(Engine):
+    """``with fabric.no_backward_sync(model, enabled=is_accumulating)``."""
+
+    name = "fabric"
+    page = "https://lightning.ai/docs/fabric/stable/advanced/gradient_accumulation.html"
+    needs = "lightning.fabric"
+
+    def train(self, case: Case, place: Place, observer: Observer) -> None:
+        library = importlib.import_module("lightning.fabric")  # Optional, so its types are not asked for.
+        several = place.world_size > 1
+        fabric: Any = library.Fabric(accelerator="cpu", devices=place.world_size, strategy="ddp" if several else "auto")
+        fabric.launch()
+        fabric.seed_everything(SEED, verbose=False)
+        built = observer.model()
+        plain = optimizer(case, built)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(plain, schedule(case, case.updates))
+        model, moving = fabric.setup(built, plain)
+        loader = fabric.setup_dataloaders(DataLoader(Rows(case), case.micro_size, shuffle=True))
+        for _ in range(case.epochs):
+            for index, batch in enumerate(loader):
+                accumulating = (index + 1) % case.slots != 0 and index + 1 < len(loader)
+                with fabric.no_backward_sync(model, enabled=accumulating):
+                    fabric.backward(observer.mean(model, batch) / case.slots)
+                if accumulating:
+                    continue
+                if case.clip is not None:
+                    observer.seen.norms.append(float(fabric.clip_gradients(model, moving, max_norm=case.clip)))
+                moving.step()
+                scheduler.step()
+                moving.zero_grad()
