@@ -1,0 +1,151 @@
+"""Contract C25: what an item draws is a function of (seed, epoch, item), although items that draw nothing are not seeded."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from engine import randomness
+from engine.fetching import Fetcher, micro_batches
+from engine.randomness import ItemSeeds
+
+DRAWS: dict[str, Callable[[], float]] = {
+    "random": random.random,
+    "random.gauss": lambda: random.gauss(0, 1),
+    "random.shuffle": lambda: float(random.sample(range(1000), 1)[0]),
+    "numpy": np.random.rand,
+    "numpy normal": np.random.randn,
+    "torch": lambda: float(torch.rand(())),
+    "torch normal": lambda: float(torch.randn(())),
+    "torch permutation": lambda: float(torch.randperm(100)[0]),
+}
+
+
+class Augmented(Dataset[float]):
+    """Only some items draw."""
+
+    def __init__(self, draw: Callable[[], float], drawing: set[int]):
+        self.draw, self.drawing = draw, drawing
+        self.fetched: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> float:
+        self.fetched[index] += 1
+        return index + self.draw() if index in self.drawing else float(index)
+
+
+def expected(draw: Callable[[], float], drawing: set[int], epoch: int = 0) -> list[float]:
+    """Each item with its own seed."""
+    found = []
+    for index in range(24):
+        randomness.seed_host(randomness.seed_of(randomness.ITEM, 3, epoch, index))
+        found.append(index + draw() if index in drawing else float(index))
+    return found
+
+
+def fetched(dataset: Augmented, size: int, workers: int = 0, epoch: int = 0) -> list[float]:
+    slots = [[(epoch, index) for index in range(start, min(start + size, 24))] for start in range(0, 24, size)]
+    fetcher: Fetcher[list[float]] = Fetcher(dataset, list, seed=3)
+    return [value for batch in micro_batches(fetcher, slots, workers=workers, ahead=2, pin=False) for value in batch]
+
+
+@pytest.mark.parametrize(("name", "draw"), DRAWS.items(), ids=DRAWS.keys())
+@pytest.mark.parametrize("drawing", [{0}, {17}, {5, 6, 23}, set(range(24))], ids=len)
+def test_c25_items_draw_the_same_in_whichever_micro_batch_the_first_draw_is(
+    name: str, draw: Callable[[], float], drawing: set[int]
+) -> None:
+    wanted = expected(draw, drawing)
+    for size in (1, 4, 7, 24):
+        random.seed(size)  # What others left in the generators must not matter.
+        assert fetched(Augmented(draw, drawing), size) == wanted
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_c25_items_draw_the_same_in_worker_processes(workers: int) -> None:
+    for drawing in ({17}, {2, 20}):
+        assert fetched(Augmented(np.random.rand, drawing), 3, workers) == expected(np.random.rand, drawing)
+
+
+def test_c25_the_epoch_is_part_of_the_seed() -> None:
+    one, two = (fetched(Augmented(random.random, {3}), 4, epoch=epoch) for epoch in (0, 1))
+    assert one == expected(random.random, {3}, 0)
+    assert two == expected(random.random, {3}, 1)
+    assert one[3] != two[3]
+
+
+def test_c25_only_the_micro_batch_of_the_first_draw_is_fetched_twice() -> None:
+    dataset = Augmented(random.random, {9, 13})
+    fetched(dataset, 4)
+    assert dataset.fetched == {index: 2 if 8 <= index < 12 else 1 for index in range(24)}
+
+
+def test_c25_items_that_draw_nothing_are_never_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeded: list[int] = []
+    monkeypatch.setattr(ItemSeeds, "seed", lambda _, epoch, index: seeded.append(index))
+    dataset = Augmented(random.random, set())
+    fetched(dataset, 4)
+    assert set(dataset.fetched.values()) == {1}
+    assert seeded == []
+
+
+def test_c25_draws_of_others_in_between_are_not_taken_for_an_items() -> None:
+    seeds = ItemSeeds(3)
+    for draw in DRAWS.values():
+        draw()
+        seeds.fetch(lambda _: None)
+    assert not seeds.draws
+
+
+def test_c25_draws_while_collating_are_repeatable_too() -> None:
+    def make(samples: list[float]) -> list[float]:
+        return [sample + random.random() for sample in samples]
+
+    found = []
+    for noise in (1, 2):
+        random.seed(noise)
+        fetcher = Fetcher(Augmented(random.random, set()), make, seed=3)
+        found.append([fetcher[[(0, 0), (0, 1)]], fetcher[[(0, 2)]]])
+    assert found[0] == found[1]
+
+
+def test_c25_an_item_that_fails_by_an_unseeded_draw_is_tried_with_its_own() -> None:
+    def fragile(seeded: bool) -> float:
+        drawn = random.random()
+        if not seeded:
+            raise ValueError(drawn)
+        return drawn
+
+    assert 0 <= ItemSeeds(3).fetch(fragile) < 1
+
+
+def test_c25_an_items_own_error_comes_through() -> None:
+    def failing(_: bool) -> Any:
+        raise KeyError("no such file")
+
+    with pytest.raises(KeyError, match="no such file"):
+        ItemSeeds(3).fetch(failing)
+
+
+def test_c25_a_generator_is_put_back_where_it_was() -> None:
+    before = randomness.host_state()
+    with randomness.unchanged_generators(torch.device("cpu")):
+        for draw in DRAWS.values():
+            draw()
+        assert randomness.host_state() != before
+    assert randomness.host_state() == before
+
+
+@pytest.mark.parametrize(("name", "draw"), DRAWS.items(), ids=DRAWS.keys())
+def test_c25_every_kind_of_draw_shows_in_the_state(name: str, draw: Callable[[], float]) -> None:
+    before = randomness.host_state()
+    draw()
+    assert randomness.host_state() != before
