@@ -31,6 +31,8 @@ from engine.launcher.bounds import Bounds
 from engine.launcher.gang import Gang, PeersUnreachableError, RankProcess
 
 _STORE_PORT_KEY = "lockstep/ranks_store_port"
+_STOP_SECONDS_MAX = 24 * 3600
+"""Longer than any stop's grace, which the watch keeps."""
 
 
 class ElasticLauncher:
@@ -105,8 +107,14 @@ class _Agent(LocalElasticAgent):
         """End the ranks within our own grace.
 
         Torch 2.11 has no setting for it and waits 30 s; 2.13 has one, but does not use it when it stops a failed gang.
+        During a stop the ranks have the stop's grace, at whose end the watch kills them: the death of one must not keep
+        rank 0 from saving. SIGCONT ends nobody.
         """
-        if self._pcontext is not None:
+        if self._pcontext is None:
+            return
+        if self._gang.stopping():
+            self._pcontext.close(signal.SIGCONT, _STOP_SECONDS_MAX)
+        else:
             self._pcontext.close(death_sig, self._grace_seconds)
 
 

@@ -45,6 +45,8 @@ class Gang:
     is laid over torch elastic's own."""
     error_file: Callable[[int], Path]
     """Where torch's ``record`` decorator in a rank leaves its exception."""
+    stopping: Callable[[], bool]
+    """Whether the ranks were asked to stop, so that one which ends is no failure, and the others may end in order."""
 
 
 class Launcher(Protocol):

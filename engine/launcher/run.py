@@ -144,6 +144,7 @@ class _Attempt:
                 argv=(sys.executable, "-I", "-S", str(STUB), str(self._launch_folder)),
                 prepare=self._prepare_rank,
                 error_file=lambda rank: evidence.elastic_error_file(folder, rank),
+                stopping=lambda: self._watch.facts.cause == "stop",
             ),
             self._on_started,
         )
