@@ -34,7 +34,8 @@ from engine.task import Batch, Task
 _THREAD_END_SECONDS: Final = 1.0
 """How long a closing loader waits for the item it is fetching; the thread is a daemon and ends with the process."""
 _IN_LINE_SECONDS: Final = 2e-3
-"""A batch that takes longer than this to fetch is fetched by a thread from then on."""
+_IN_LINE_TRIES: Final = 3
+"""Once so many batches in a row took longer than this to fetch, a thread fetches: one alone may be the machine's fault."""
 
 Made = tuple[Batch, int, tuple[float, ...]]
 """A micro-batch, its samples, and its units of each loss term."""
@@ -167,6 +168,7 @@ class Batches:
         self._length, self._rank, self._dataset_size, self._seed = length, rank, dataset_size, seed
         self._workers, self._in_line, self._pin = workers, in_line, pin
         self._empty: Made = (masked, 0, (0.0,) * len(terms))
+        self._slow = 0
         self._thread: _Ahead | None = None
         self._from_workers: Iterator[Made] | None = None
         self.replan(plan, first_step)
@@ -198,7 +200,8 @@ class Batches:
         else:
             began = time.perf_counter()
             batch = self._fetch()
-            if not self._in_line and not self._workers and time.perf_counter() - began > _IN_LINE_SECONDS:
+            self._slow = self._slow + 1 if time.perf_counter() - began > _IN_LINE_SECONDS else 0
+            if self._slow >= _IN_LINE_TRIES and not self._in_line and not self._workers:
                 self._thread = _Ahead(self._fetch)
         self._next_step += 1
         return batch
