@@ -34,7 +34,7 @@ from engine.task import Batch, Task
 _THREAD_END_SECONDS: Final = 1.0
 """How long a closing loader waits for the item it is fetching; the thread is a daemon and ends with the process."""
 _IN_LINE_SECONDS: Final = 2e-3
-_IN_LINE_TRIES: Final = 3
+_IN_LINE_TRIES: Final = 8
 """Once so many batches in a row took longer than this to fetch, a thread fetches: one alone may be the machine's fault."""
 
 Made = tuple[Batch, int, tuple[float, ...]]
