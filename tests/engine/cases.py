@@ -59,6 +59,8 @@ def train(
     trainer = Trainer(spec, plan, task, ranks, folder)
 
     def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if optimizer is not trainer._parts.optimizer.inner:
+            return  # One that a sharded optimizer drives inside.
         names = {id(parameter): name for name, parameter in task.built.named_parameters()}
         seen.rates.append(optimizer.param_groups[0]["lr"])
         seen.gradients.append(
@@ -85,8 +87,13 @@ def train(
         hook.remove()
     seen.steps_done, seen.stopped = ending.steps_done, ending.stopped
     seen.weights = {name: whole(value) for name, value in task.built.state_dict().items()}
-    seen.slots = task.slots[2:]
-    seen.left_over = [name for name, parameter in task.built.named_parameters() if parameter.grad is not None]
+    seen.slots = task.slots[3 if spec.strategy.static_graph else 2 :]
+    seen.left_over = [
+        name
+        for name, parameter in task.built.named_parameters()
+        # Views of buckets are zeroed, not dropped.
+        if parameter.grad is not None and (not spec.strategy.gradient_as_bucket_view or parameter.grad.any())
+    ]
     return seen
 
 
