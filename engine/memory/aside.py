@@ -44,7 +44,6 @@ class Request:
     """Folder of the job's code."""
     micro_batch_size: int
     world_size: int
-    device_type: str
     sample: bytes
     """One item of the training dataset, pickled. Only after the task was loaded can it be read: it may be of a type of
     the task's own file."""
@@ -70,15 +69,11 @@ class Aside:
     code : Path
         Folder of the job's code.
     micro_batch_size, world_size : int
-    device_type : str
-        ``cpu`` or ``cuda``.
     sample : Any
         One item of the training dataset.
     """
 
-    def __init__(
-        self, train: Train, code: Path, *, micro_batch_size: int, world_size: int, device_type: str, sample: Any
-    ):
+    def __init__(self, train: Train, code: Path, *, micro_batch_size: int, world_size: int, sample: Any):
         self._foretold: Foretold | None = None
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -87,7 +82,7 @@ class Aside:
         except Exception as error:  # noqa: BLE001 - whatever a person's type raises
             self._foretold = Foretold(why=f"a sample of the dataset cannot be pickled: {describe(error)}")
             return
-        request = Request(train.model_dump_json(), code, micro_batch_size, world_size, device_type, pickled)
+        request = Request(train.model_dump_json(), code, micro_batch_size, world_size, pickled)
         try:
             self._process, self._answer = _start(request)
         except OSError as error:
@@ -172,7 +167,6 @@ def _foretell(request: Request) -> Foretold:
             micro_batch_size=request.micro_batch_size,
             world_size=request.world_size,
             sample=sample,
-            device_type=request.device_type,
         )
     except NoForecastError as error:
         why = str(error)[:_WHY_CHARS_MAX]

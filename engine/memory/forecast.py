@@ -1,10 +1,9 @@
 """How much memory a rank will need, worked out without allocating it.
 
-The model, one micro-batch and two whole steps run under torch's fake tensors, which have shapes and no values, while
+The model, one micro-batch and a whole step run under torch's fake tensors, which have shapes and no values, while
 torch's ``MemTracker`` counts what would be alive. It is the engine's own step that runs (``engine.step``), with the
-spec's own optimizer, so whatever they keep or copy is in the numbers. Two steps, because the first one begins without
-optimizer state; two slots in each where the run accumulates, because from the second on a whole gradient is there
-during forward.
+spec's own optimizer, so whatever they keep or copy is in the numbers. Two slots where the run accumulates, because from
+the second on a whole gradient is there during forward.
 
 What cannot be seen this way: memory that a kernel takes for itself and gives back (most take none; a convolution that
 copies a gradient into another layout took 16 % in the worst case found), the allocator's rounding and fragmentation,
@@ -33,6 +32,7 @@ from torch.utils._pytree import tree_map_only
 from domain.memory import MemoryForecast
 from domain.plan import accumulation_steps
 from domain.spec import Train
+from engine.dropout import name_layers
 from engine.errors import describe
 from engine.flops import count
 from engine.loader import RankBatch, Slot, weights_of
@@ -45,7 +45,6 @@ from engine.strategies.ddp import DDP
 from engine.task import Task
 from engine.timeline import Line, Parts
 
-_STEPS: Final = 2
 _SLOTS_MAX: Final = 2
 """Slots from the third on are like the second."""
 _REPLICATED: Final = frozenset({"ddp", "manual"})
@@ -56,9 +55,7 @@ class NoForecastError(Exception):
     """Why a task's memory cannot be foretold; completes the words "no forecast:"."""
 
 
-def forecast(
-    task: Task, train: Train, *, micro_batch_size: int, world_size: int, sample: Any, device_type: str = "cpu"
-) -> MemoryForecast:
+def forecast(task: Task, train: Train, *, micro_batch_size: int, world_size: int, sample: Any) -> MemoryForecast:
     """Foretell the fullest moment of a step, on each rank.
 
     The task's ``model``, ``collate``, ``loss`` and ``param_groups`` are called, so this belongs into a process in which
@@ -76,8 +73,6 @@ def forecast(
         Ranks that share the batch.
     sample : Any
         One item of the training dataset.
-    device_type : str
-        Where the run will be: ``cpu`` or ``cuda``. On CUDA, torch's optimizers work on all parameters at once.
 
     Raises
     ------
@@ -88,9 +83,7 @@ def forecast(
         raise NoForecastError(f"strategy {train.strategy.name} spreads memory over the ranks")
     slots = min(_SLOTS_MAX, accumulation_steps(train.batch.size, micro_batch_size, world_size))
     with _explained():
-        return _forecast(
-            task, train, [sample] * micro_batch_size, slots, shared=world_size > 1, device_type=device_type
-        )
+        return _forecast(task, train, [sample] * micro_batch_size, slots, shared=world_size > 1)
 
 
 def flops_per_sample(task: Task, sample: Any) -> float:
@@ -122,9 +115,7 @@ def _explained() -> Iterator[None]:
         raise NoForecastError(describe(error)) from error
 
 
-def _forecast(
-    task: Task, train: Train, samples: list[Any], slots: int, *, shared: bool, device_type: str
-) -> MemoryForecast:
+def _forecast(task: Task, train: Train, samples: list[Any], slots: int, *, shared: bool) -> MemoryForecast:
     batch = task.collate(samples)
     weight = task.weight(batch)
     # Not only fake tensors go in: a task may hold real ones, such as the weights of its classes.
@@ -133,23 +124,22 @@ def _forecast(
     with fake:
         batch = tree_map_only(torch.Tensor, fake.from_tensor, batch)
         model = task.model()
+        name_layers(model)
         model.train()
         strategy = DDP(Objective(task, model), Ranks(), train.strategy)
         gradient = GradientStep(task, strategy, Precision(), Ranks(), seed=train.seed)
-        optimizer = Optimizer(train, task, strategy, steps=_STEPS)
-        if device_type == "cuda":
-            _work_on_all_at_once(optimizer.inner)
+        optimizer = Optimizer(train, task, strategy, steps=1)
         _, sums = strategy.forward(batch, None, penalize=True)
         gradient.terms = tuple(sums)
         weights = weights_of(weight, gradient.terms)
         slot = Slot(batch, len(samples), weights, position=0)
         rank_batch = RankBatch(step=0, size=len(samples) * slots, slots=[slot] * slots)
-        tracker.track_external(model, *_tensors(batch))
+        tracker.track_external(model, optimizer.inner, *_tensors(batch))
         with tracker:
-            for step in range(_STEPS):
-                gradient.accumulate(rank_batch, weights, _NewPass(tracker))
-                optimizer.update(step, optimizer.norm(1.0))
-                gradient.discard()
+            gradient.accumulate(rank_batch, weights, _NewPass(tracker))
+            optimizer.norm(1.0)
+            # Not the engine's own update: on the CPU it reads whether the norm is finite. Clipping takes no memory.
+            optimizer.inner.step()
         state = sum(_bytes(tensor) for tensor in _tensors(dict(optimizer.inner.state)))
         trainable = sum(_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad)
     return _by_part(tracker, state=state, buckets=trainable if shared else 0)
@@ -196,13 +186,6 @@ class _NewPass:
 
     def parts(self) -> Parts:
         return {}
-
-
-def _work_on_all_at_once(optimizer: torch.optim.Optimizer) -> None:
-    """What torch does by itself for CUDA's parameters, and not for fake ones of the CPU."""
-    for group in optimizer.param_groups:
-        if group.get("foreach") is None and not group.get("fused"):
-            group["foreach"] = True
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

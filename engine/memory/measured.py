@@ -13,6 +13,8 @@ from collections.abc import Callable
 from itertools import accumulate
 
 import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
 
 _EVENT = "[memory]"
@@ -33,3 +35,20 @@ def peak_of(run: Callable[[], object], device: torch.device) -> int:
     found = profiler.profiler.kineto_results.events() if profiler.profiler is not None else []
     events = sorted((event for event in found if event.name() == _EVENT), key=lambda event: event.start_ns())
     return max(accumulate((int(event.nbytes()) for event in events), initial=0))
+
+
+def kept_for_backward(run: Callable[[], object]) -> int:
+    """Bytes that autograd keeps from the forwards of ``run``, parameters included. Costs next to nothing.
+
+    Less than the peak: what backward makes meanwhile is not counted.
+    """
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        run()
+    return sum(kept.values())

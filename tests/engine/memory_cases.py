@@ -84,8 +84,8 @@ def really(task: Task, train: Train, micro: int, ranks: Ranks | None = None) -> 
         count = accumulation_steps(train.batch.size, micro, ranks.world_size)
         slots = [Slot(batch, micro, weights, position=0)] * count
         for step in range(2):
-            gradient.accumulate(RankBatch(step, micro * count, slots), weights, HostTimeline(Pulse.unseen()))
-            optimizer.update(step, optimizer.norm(1.0))
+            found = gradient.accumulate(RankBatch(step, micro * count, slots), weights, HostTimeline(Pulse.unseen()))
+            optimizer.update(step, found.sums, optimizer.norm(1.0))
             gradient.discard()
 
     try:

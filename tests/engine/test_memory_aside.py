@@ -61,7 +61,7 @@ def train_of(**args: Any) -> Train:
 
 
 def begun(code: Path, train: Train, sample: Any) -> Aside:
-    return Aside(train, code, micro_batch_size=4, world_size=1, device_type="cpu", sample=sample)
+    return Aside(train, code, micro_batch_size=4, world_size=1, sample=sample)
 
 
 def awaited(aside: Aside) -> Foretold:

@@ -1,0 +1,296 @@
+"""``micro_size: auto``: the largest micro-batch that fits, or on the CPU the smallest that is as fast as any.
+
+Candidates are the rank's share of the batch halved again and again, rounded up: the share itself, ⌈share/2⌉, … 1. So
+slots come out equal, there are at most log2(B) + 2 of them, and a size is what halving after an out-of-memory would
+have led to (``BatchPlan.halved``).
+
+On CUDA memory decides. Two small sizes are tried first; memory grows linearly with the micro-batch, so they say which
+sizes are hopeless, and from the largest that is not, one size after another is tried until one leaves the headroom.
+
+On the CPU throughput decides, because memory is plenty and caches are not. Sizes are tried upwards while they fit the
+rank's part of what is available, until two in a row have gained nothing. Of all within 5 % of the best the *smallest* is
+taken: larger ones gain nothing that can be told from noise, and a choice at the foot of a plateau seldom flips from one
+run to the next, while the best of a plateau is a draw of lots. A resumed run does not search, it takes its checkpoint's.
+
+A trial is a masked pass over real samples. It changes nothing of a run: parameters, buffers, gradients, optimizer state,
+random generators and DDP's buckets are afterwards what they were before.
+
+Not here: what the ranks do when memory runs out later (``engine.loop``).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from domain.outcomes import Reason
+from domain.plan import ceil_div
+from engine.errors import EngineError, reason_of
+from engine.memory.measured import kept_for_backward
+from engine.ranks import Ranks
+from engine.step import GradientStep, release, unchanged_buffers
+from engine.task import Batch
+
+AS_FAST: Final = 0.95
+"""Sizes with at least this part of the best throughput are equally fast: less cannot be told from noise."""
+_GAINLESS_MAX: Final = 2
+"""Sizes in a row without a gain after which larger ones are not tried."""
+_BACKWARD_FACTOR: Final = 2.0
+"""Peak of a pass on the host, as a multiple of what forward keeps: more than was found in any model tried."""
+_PASSES: Final = 3
+"""Timed passes of a trial, of which the fastest counts: whatever else runs on a machine only ever makes one slower."""
+_TRIAL_SECONDS_MAX: Final = 5.0
+"""A trial whose passes take longer is not repeated."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a micro-batch of one size took, at most over the ranks."""
+
+    peak_bytes: float
+    """Of the device, at the fullest moment of a pass."""
+    seconds_per_sample: float
+
+
+class OutOfMemory:
+    """What a trial is worth that did not fit on some rank."""
+
+
+OUT_OF_MEMORY: Final = OutOfMemory()
+
+Try = Callable[[int], Trial | OutOfMemory]
+
+
+def candidates(share: int) -> list[int]:
+    """Sizes worth trying for a rank with ``share`` samples of each batch, smallest first."""
+    found = [share]
+    while found[-1] > 1:
+        found.append(ceil_div(found[-1], 2))
+    return found[::-1]
+
+
+def largest(try_size: Try, sizes: Sequence[int], *, limit_bytes: float) -> int | None:
+    """The largest of ``sizes`` whose peak is within the limit; None if not even the smallest is.
+
+    Parameters
+    ----------
+    try_size : callable
+    sizes : sequence of int
+        Smallest first.
+    limit_bytes : float
+    """
+    trials: dict[int, Trial | OutOfMemory] = {}
+
+    def fits(size: int) -> bool:
+        if size not in trials:
+            trials[size] = try_size(size)
+        found = trials[size]
+        return isinstance(found, Trial) and found.peak_bytes <= limit_bytes
+
+    small = [size for size in sizes[:2] if fits(size)]
+    if len(small) < 2:
+        return small[0] if small else None
+    line = _line(*((size, trials[size]) for size in small))
+    hopeful = [size for size in sizes if line(size) <= limit_bytes]
+    return next(size for size in reversed([*small, *hopeful[2:]]) if fits(size))
+
+
+def fastest(try_size: Try, sizes: Sequence[int], *, fits: Callable[[int], bool]) -> int | None:
+    """The smallest of ``sizes`` that is as fast as the fastest; None if none can be run.
+
+    Parameters
+    ----------
+    try_size : callable
+    sizes : sequence of int
+        Smallest first.
+    fits : callable
+        Whether a size may be tried.
+    """
+    speed: dict[int, float] = {}
+    gainless = 0
+    for size in sizes:
+        trial = try_size(size) if fits(size) else OUT_OF_MEMORY
+        if isinstance(trial, OutOfMemory):
+            break
+        best = max(speed.values(), default=0.0)
+        speed[size] = 1 / trial.seconds_per_sample
+        gainless = gainless + 1 if AS_FAST * speed[size] <= best else 0
+        if gainless == _GAINLESS_MAX:
+            break
+    best = max(speed.values(), default=0.0)
+    return next((size for size in sizes if speed.get(size, 0.0) >= AS_FAST * best > 0), None)
+
+
+def choose(
+    gradient: GradientStep,
+    make_batch: Callable[[int], Batch],
+    ranks: Ranks,
+    *,
+    share: int,
+    headroom: float,
+) -> int:
+    """Settle the micro-batch of a run. All ranks must call this, once everything that takes memory is there.
+
+    Parameters
+    ----------
+    gradient : GradientStep
+        Warmed up.
+    make_batch : callable
+        A micro-batch of so many real samples, on the host.
+    ranks : Ranks
+    share : int
+        Samples of a batch on the rank that has most.
+    headroom : float
+        Part of the memory to leave free.
+
+    Returns
+    -------
+    int
+        Samples; equal on all ranks.
+
+    Raises
+    ------
+    EngineError
+        ``out_of_memory``, if a single sample does not fit.
+    """
+    trials = _Trials(gradient, make_batch, ranks)
+    sizes = candidates(share)
+    with _unchanged(gradient, ranks.device):
+        if ranks.device.type == "cuda":
+            found = largest(trials, sizes, limit_bytes=trials.limit_bytes(headroom))
+        else:
+            found = fastest(trials, sizes, fits=trials.fits_host(sizes, headroom))
+    if found is None:
+        raise EngineError(
+            Reason.OUT_OF_MEMORY,
+            "not even one sample at a time fits into memory: use a smaller model or shorter samples, "
+            "activation_checkpointing: true, precision: bf16, a smaller memory_headroom, or devices with more memory",
+        )
+    return found
+
+
+class _Trials:
+    """Masked passes of one size on all ranks, and what they took. Between its passes, no rank waits for another."""
+
+    def __init__(self, gradient: GradientStep, make_batch: Callable[[int], Batch], ranks: Ranks):
+        self._gradient, self._make_batch, self._ranks = gradient, make_batch, ranks
+
+    def __call__(self, size: int) -> Trial | OutOfMemory:
+        """Try a size. All ranks must call this, with the same one."""
+        found = self._ranks.gather(self._alone(partial(self._measure, size)))
+        trials = [trial for trial in found if trial is not None]
+        if len(trials) < len(found):
+            return OUT_OF_MEMORY
+        peak_bytes, seconds = (max(values) for values in zip(*trials, strict=True))
+        return Trial(peak_bytes, seconds / size)
+
+    def limit_bytes(self, headroom: float) -> float:
+        """What the allocator of a CUDA device may hold, on the rank that has least. All ranks must call this."""
+        device = self._ranks.device
+        free, total = torch.cuda.mem_get_info(device)
+        others = total - free - torch.cuda.memory_reserved(device)  # CUDA's own context, NCCL, other processes.
+        return min(self._ranks.gather(total * (1 - headroom) - others))
+
+    def fits_host(self, sizes: Sequence[int], headroom: float) -> Callable[[int], bool]:
+        """Which sizes fit into this host's memory, foretold by the two smallest. All ranks must call this.
+
+        What forward keeps for backward is counted, and as much again is granted to what backward makes meanwhile: this
+        is to keep a trial from exhausting the host, where there is no second try. Throughput decides long before.
+        """
+        names = self._ranks.gather(socket.gethostname())
+        limit = available_bytes() / names.count(names[self._ranks.rank]) * (1 - headroom)
+        kept = [self._alone(partial(self._kept, size)) for size in sizes[:2]]
+        first = math.inf if kept[0] is None else kept[0]
+        growth = math.inf if None in kept else (kept[-1] - first) / max(1, sizes[len(kept) - 1] - sizes[0])
+        # Each rank has its own line and its own limit, but there must be one answer.
+        here = [first * _BACKWARD_FACTOR <= limit for size in sizes[:1]]
+        here += [_BACKWARD_FACTOR * (first + growth * (size - sizes[0])) <= limit for size in sizes[1:]]
+        everywhere = [all(answers) for answers in zip(*self._ranks.gather(here), strict=True)]
+        return dict(zip(sizes, everywhere, strict=True)).__getitem__
+
+    def _measure(self, size: int) -> tuple[float, float]:
+        """Peak of the device in bytes, and seconds of the fastest pass."""
+        device = self._ranks.device
+        cuda = device.type == "cuda"
+        batch = self._make_batch(size)
+        if cuda:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(device)
+        # The first pass is not timed: it leaves the gradient that later slots of a step find, and warms up kernels.
+        self._run(batch, size)
+        seconds = math.inf
+        until = time.perf_counter() + _TRIAL_SECONDS_MAX
+        for _ in range(_PASSES):
+            begin = time.perf_counter()
+            self._run(batch, size)
+            end = time.perf_counter()
+            seconds = min(seconds, end - begin)
+            if end > until:
+                break
+        return float(torch.cuda.max_memory_allocated(device)) if cuda else 0.0, seconds
+
+    def _kept(self, size: int) -> int:
+        batch = self._make_batch(size)
+        return kept_for_backward(lambda: self._run(batch, size))
+
+    def _run(self, batch: Batch, size: int) -> None:
+        self._gradient.rehearse(batch, size)
+        if self._ranks.device.type == "cuda":
+            torch.cuda.synchronize(self._ranks.device)
+
+    def _alone(self, run: Callable[[], Any]) -> Any:
+        """What ``run`` returns, or None if memory ran out. Whatever it left is dropped."""
+        try:
+            return run()
+        except Exception as error:
+            if reason_of(error) is not Reason.OUT_OF_MEMORY:
+                raise
+            release(error)
+            return None
+        finally:
+            self._gradient.discard()
+
+
+def _line(first: tuple[int, Any], second: tuple[int, Any]) -> Callable[[int], float]:
+    """The peak of any size, by those of two."""
+    (small, at_small), (large, at_large) = first, second
+    slope = (at_large.peak_bytes - at_small.peak_bytes) / (large - small)
+    return lambda size: float(at_small.peak_bytes + slope * (size - small))
+
+
+@contextmanager
+def _unchanged(gradient: GradientStep, device: torch.device) -> Iterator[None]:
+    """Put back what masked passes may change: buffers and random generators. Gradients are dropped by the trials."""
+    host = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=True)
+    on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    with unchanged_buffers(gradient.model):
+        yield
+    torch.set_rng_state(host[0])
+    random.setstate(host[1])
+    np.random.set_state(host[2])
+    if on_device is not None:
+        torch.cuda.set_rng_state(on_device, device)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def available_bytes(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> float:
+    """Memory of this host that can still be used: what the kernel says, and what a container's limit leaves."""
+    found = {name: value for name, _, value in (line.partition(":") for line in meminfo.read_text().splitlines())}
+    available = float(found["MemAvailable"].split()[0]) * 1024
+    try:
+        limit, used = ((cgroup / name).read_text().strip() for name in ("memory.max", "memory.current"))
+    except OSError:
+        return available
+    return available if limit == "max" else min(available, max(0.0, float(limit) - float(used)))
