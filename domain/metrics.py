@@ -34,6 +34,7 @@ METRICS: Final = (
     Metric("train/loss", "loss", "weighted mean over the whole batch, all ranks"),
     Metric("train/lr", "per step", "same on all ranks"),
     Metric("train/grad_norm", "2-norm", "of the whole batch's gradient, before clipping"),
+    Metric("train/loss_scale", "factor", "same on all ranks; precision fp16 only"),
     Metric("train/weight", "samples or tokens", "sum over the whole batch"),
     Metric("eval/loss", "loss", "weighted mean over the eval split"),
     Metric("throughput/samples_per_second", "samples/s", "all ranks together"),

@@ -221,6 +221,11 @@ class Train(Section):
     what ``torch.save`` wrote of a state dict."""
     deterministic: bool = False
     """On CUDA, use deterministic kernels only, so that a resumed run is bitwise the same; slower."""
+    non_finite: Literal["stop", "skip"] = "stop"
+    """What a step does whose loss or gradient is not finite: end the run, or be left out and the next one made. Neither
+    changes the weights."""
+    tf32: bool = False
+    """On CUDA, let matrix products and convolutions in float32 use TF32: faster, with three digits instead of seven."""
     compile: bool = False
     """Compile the model with ``torch.compile``."""
     activation_checkpointing: bool = False
@@ -247,6 +252,17 @@ class Train(Section):
                 ("schedule", "min_lr"),
                 f"expected at most optimizer.lr ({self.optimizer.lr})",
                 "lower min_lr, or raise optimizer.lr",
+            )
+        if self.compile and self.strategy.name == "data_parallel":
+            raise at_field(
+                ("compile",), "cannot be true with strategy data_parallel, which copies the model", "use strategy ddp"
+            )
+        cap = self.strategy.bucket_cap_mb
+        if self.compile and cap is not None and cap < 1:
+            raise at_field(
+                ("strategy", "bucket_cap_mb"),
+                "expected at least 1 with compile: torch cuts the graph where buckets end, and the first has 1 MiB",
+                "raise it, or leave it out",
             )
         best = self.checkpoint.keep_best
         if best is not None and best.startswith("eval/") and self.eval.every_steps is None:

@@ -48,23 +48,10 @@ LATER: Final = (
         "name how many samples one device takes at a time, such as micro_size: 8",
     ),
     _Later(
-        "/train/precision",
-        _train(lambda train: train.precision if train.precision != "fp32" else None),
-        "reduced precision",
-        "write precision: fp32",
-    ),
-    _Later(
         "/train/strategy/name",
         _train(lambda train: train.strategy.name if train.strategy.name in _STRATEGIES_TO_COME else None),
         f"the strategies {' and '.join((', '.join(_STRATEGIES_TO_COME[:-1]), _STRATEGIES_TO_COME[-1]))}",
         "write strategy: {name: ddp}",
-    ),
-    _Later("/train/compile", _train(lambda train: train.compile or None), "compile", "write compile: false"),
-    _Later(
-        "/train/activation_checkpointing",
-        _train(lambda train: train.activation_checkpointing or None),
-        "activation checkpointing",
-        "write activation_checkpointing: false, and a smaller batch.micro_size",
     ),
     _Later(
         "/train/memory_headroom",

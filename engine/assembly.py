@@ -21,7 +21,8 @@ from torch.utils.data import Dataset
 from domain.outcomes import Reason
 from domain.plan import BatchPlan
 from domain.spec import JobSpec, Train
-from engine import randomness
+from engine import compiling, randomness
+from engine.activation_checkpointing import checkpoint_blocks
 from engine.control import Control
 from engine.dropout import name_layers
 from engine.errors import EngineError
@@ -31,7 +32,7 @@ from engine.initial import load_initial
 from engine.loader import Batches, Length
 from engine.objective import Objective
 from engine.optimizer import Optimizer
-from engine.precision import Precision
+from engine.precision import Precision, require_wide_parameters, use_tf32
 from engine.ranks import Ranks
 from engine.state import TrainingState, restore_model, restore_optimizer
 from engine.step import GradientStep
@@ -92,6 +93,8 @@ def assemble(
     model = task.model().to(ranks.device)
     name_layers(model)
     model.train()
+    if train.activation_checkpointing:
+        checkpoint_blocks(model)
     dataset = task.dataset("train")
     samples = _length(dataset, "train")
     eval_dataset = task.dataset("eval") if train.eval.every_steps else None
@@ -118,8 +121,12 @@ def assemble(
         load_initial(model, train.init_from, folder, ranks)
         telemetry.event("initialized", **{"from": train.init_from})
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    precision = Precision()
-    strategy = STRATEGIES[train.strategy.name](Objective(task, model), ranks, train.strategy)
+    precision = Precision(train.precision, ranks.device)
+    use_tf32(ranks.device, on=train.tf32)
+    sharing = STRATEGIES[train.strategy.name]
+    require_wide_parameters(model, accumulates_in_float32=sharing.accumulates_in_float32)
+    objective = Objective(task, model, precision, compiling.compiled(model) if train.compile else None)
+    strategy = sharing(objective, ranks, train.strategy)
     gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed)
     gradient.warm_up(masked)
     optimizer = Optimizer(train, task, strategy, steps=length.steps)

@@ -29,7 +29,7 @@ class Flags(NamedTuple):
     unreduced: bool = False
     """Some parameter's gradient did not reach the other ranks."""
     overflow: bool = False
-    """The scaled gradient has infinities; its step is to be repeated at a smaller scale."""
+    """The scaled gradient is not finite; its step may be repeated at a smaller scale."""
 
 
 @dataclass(frozen=True)

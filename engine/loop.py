@@ -11,7 +11,6 @@ Not here: how a rank starts and fails (``engine.__main__``).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -27,6 +26,7 @@ from engine.control import Flags, Verdict
 from engine.errors import EngineError
 from engine.evaluation import evaluate
 from engine.loader import RankBatch
+from engine.non_finite import NonFinite
 from engine.pulse import Pulse
 from engine.ranks import Ranks
 from engine.report import StepReport
@@ -90,7 +90,9 @@ class Trainer:
         self._pulse = pulse or Pulse.unseen()
         self._telemetry = Telemetry(folder, writes=ranks.first)
         self._stopping = Stopping(folder, looks=ranks.first, device=ranks.device)
+        self._non_finite = NonFinite(train.non_finite, self._telemetry)
         self._pending: StepReport | None = None
+        self._pending_due = False
         self._updated: StepReport | None = None
         self._loss: float | None = None
         self._saved_step = -1
@@ -164,8 +166,11 @@ class Trainer:
         following = parts.batches.take()
         timeline.mark("data", then="communication")
         verdict = self._agree(accumulated, following)
-        while verdict.flags.out_of_memory:
-            batch, following = self._halve(batch.step)
+        while verdict.flags.out_of_memory or parts.precision.repeats(verdict):
+            if verdict.flags.out_of_memory:
+                batch, following = self._halve(batch.step)
+            else:
+                parts.gradient.discard()
             accumulated = parts.gradient.accumulate(batch, divisors, timeline)
             verdict = self._agree(accumulated, following)
         if verdict.flags.unreduced:
@@ -179,18 +184,19 @@ class Trainer:
             lr=parts.optimizer.rate(batch.step),
             peak_bytes=max(verdict.peak_bytes),
             unit=self.task.unit,
+            loss_scale=parts.precision.loss_scale,
         )
-        if self.ranks.device.type == "cpu":
-            self._require_finite(report)
         last = following is None
         due = last or report.step % self.train.log_every_steps == 0
         parts.state.poll()
         share = sum(batch.weights()) / sum(divisors) if report.counted else 0.0
+        if report.counted:
+            report.norm = parts.optimizer.norm(share)
+        if self.ranks.device.type == "cpu":
+            self._non_finite.judge(report)  # Before the update: here the values are there already.
         with self._stopping.update():
-            if report.counted:
-                report.norm = parts.optimizer.norm(share) if due or self.train.clip_grad_norm is not None else None
-                if parts.strategy.moves(share):
-                    parts.optimizer.update(batch.step, report.norm)
+            if report.norm is not None and parts.strategy.moves(share):
+                parts.optimizer.update(batch.step, verdict.sums, report.norm)
             parts.strategy.after_update(batch.step, share)
             report.leave_device()
             self.steps_done, self._updated = report.step, report if due else None
@@ -209,6 +215,7 @@ class Trainer:
                 stop=self._stopping.asked(),
                 out_of_memory=accumulated.out_of_memory,
                 unreduced=not accumulated.reduced,
+                overflow=accumulated.overflow,
             ),
             sums=accumulated.sums,
             next_weights=weights,
@@ -273,7 +280,7 @@ class Trainer:
         if saves:
             # What the step achieved is written before its checkpoint is: a run that dies right after the checkpoint is
             # resumed behind this step, and would otherwise never report it. Only its times wait for the checkpoint.
-            self._require_finite(report)
+            self._non_finite.judge(report)
             results = report.results()
             if due:
                 self._telemetry.record(report.step, results)
@@ -282,19 +289,21 @@ class Trainer:
             self._timeline.mark("checkpoint")
         report.line = self._timeline.end()
         self._timeline.begin()
-        if due and saves:
+        if not saves:
+            self._pending, self._pending_due = report, due
+        elif due:
             self._telemetry.record(report.step, report.times())
             self._say(report)
-        elif due:
-            self._pending = report
         if self.ranks.device.type == "cpu":
             self._report_pending()
 
     def _report_pending(self) -> None:
-        """Report the step whose values are, or by now must be, on the host."""
+        """Judge the step whose values are, or by now must be, on the host, and report it if it is due."""
         report, self._pending = self._pending, None
-        if report is not None:
-            self._require_finite(report)
+        if report is None:
+            return
+        self._non_finite.judge(report)
+        if self._pending_due:
             self._telemetry.record(report.step, report.results() | report.times())
             self._updated = None if self._updated is report else self._updated
             self._say(report)
@@ -308,13 +317,6 @@ class Trainer:
         speed = report.times().get("throughput/samples_per_second", 0.0)
         text = f"step {report.step}/{self._parts.length.steps}  loss {loss}  lr {report.lr:.3g}  {speed:,.1f} samples/s"
         self._telemetry.say(text + "".join(f"  eval/{name} {value:.4f}" for name, value in report.evaluated.items()))
-
-    def _require_finite(self, report: StepReport) -> None:
-        """Stop on a loss that is no number. All ranks know the same loss, so all of them stop here."""
-        loss = report.loss()
-        if loss is not None and not math.isfinite(loss):
-            self._telemetry.record(report.step, {"train/loss": loss, "train/lr": report.lr})
-            raise EngineError(Reason.NON_FINITE, f"the loss of step {report.step} is {loss}")
 
     def _evaluate(self) -> dict[str, float]:
         assert self._parts.eval_dataset is not None

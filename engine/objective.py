@@ -2,6 +2,7 @@
 
 The model *and* the task's loss are one module, so that a micro-batch has one forward and one sync mode, whatever the
 task calls inside (contract C10): strategies wrap this module, and DDP reads its flag in forward, not in backward.
+Autocast holds for one thread, and ``nn.DataParallel`` runs this module in threads, so it is entered in here too.
 
 Not here: how slots are weighted and when they synchronise (``engine.step``), what ranks share (``engine.strategies``).
 """
@@ -16,7 +17,9 @@ from torch import Tensor, nn
 
 from domain import metrics
 from domain.outcomes import Reason
+from engine import compiling
 from engine.errors import EngineError
+from engine.precision import NARROW, Precision
 from engine.task import Batch, Task
 
 WHOLE: Final = "loss"
@@ -26,10 +29,15 @@ WHOLE: Final = "loss"
 class Objective(nn.Module):
     """One micro-batch's part of the objective: the task's sums, each times its scale, and the penalty once per step."""
 
-    def __init__(self, task: Task, model: nn.Module):
+    def __init__(
+        self, task: Task, model: nn.Module, precision: Precision | None = None, compiled: nn.Module | None = None
+    ):
         super().__init__()
         self.task, self.model = task, model
+        self.precision = precision if precision is not None else Precision()
         self.has_penalty = type(task).penalty is not Task.penalty
+        # In a tuple, where torch does not see a second module with the same parameters.
+        self._compiled = (compiled,) if compiled is not None else ()
 
     def forward(
         self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool
@@ -45,7 +53,8 @@ class Objective(nn.Module):
         penalize : bool
             Whether the penalty is added here.
         """
-        sums = as_terms(self.task.loss(self.model, batch))
+        with self.precision.autocast():
+            sums = as_terms(self._loss(batch, masked=not scales))
         objective = torch.stack([term * (scales[name] if scales else 0.0) for name, term in sums.items()]).sum()
         if penalize and self.has_penalty:
             penalty = self.task.penalty(self.model)
@@ -54,7 +63,14 @@ class Objective(nn.Module):
 
     def evaluate(self, batch: Batch) -> dict[str, tuple[Tensor, float]]:
         """The task's sums and weights over one micro-batch of the eval split."""
-        return self.task.evaluate(self.model, batch)
+        with self.precision.autocast():
+            return self.task.evaluate(self.model, batch)
+
+    def _loss(self, batch: Batch, *, masked: bool) -> object:
+        if masked or not self._compiled:
+            return self.task.loss(self.model, batch)
+        with compiling.explained():
+            return self.task.loss(self._compiled[0], batch)
 
 
 def as_terms(loss: object) -> dict[str, Tensor]:
@@ -66,6 +82,12 @@ def as_terms(loss: object) -> dict[str, Tensor]:
             raise EngineError(
                 Reason.BAD_SPEC,
                 f"loss() must return the sum as a scalar tensor, or a dict of them; {name!r} is {found}",
+            )
+        if term.dtype in NARROW:
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"loss() returned {name!r} in {term.dtype}, in which a sum is good to three digits: let the last reduction "
+                'run in float32, with functional.cross_entropy(..., reduction="sum") or with .float() before .sum()',
             )
         if not metrics.NAME.fullmatch(f"train/weight/{name}"):
             raise EngineError(Reason.BAD_SPEC, f"loss() names a term {name!r}, which cannot be part of a metric's name")

@@ -37,6 +37,8 @@ class StepReport:
     peak_bytes: float
     unit: str
     norm: Tensor | None = None
+    """2-norm of the whole batch's gradient; None for a batch of weight zero."""
+    loss_scale: float | None = None
     line: Line | None = None
     evaluated: dict[str, float] = field(default_factory=dict)
     _copied: torch.cuda.Event | None = None
@@ -74,6 +76,11 @@ class StepReport:
         losses = self.losses()
         return sum(losses.values()) if losses else None
 
+    def grad_norm(self) -> float | None:
+        """2-norm of the whole batch's gradient, before clipping; None for a batch of weight zero."""
+        self._wait()
+        return None if self.norm is None else float(self.norm)
+
     def results(self) -> dict[str, float]:
         """Everything but times."""
         values = {"train/lr": self.lr, "memory/peak_bytes": self.peak_bytes}
@@ -83,6 +90,8 @@ class StepReport:
         self._wait()
         if self.norm is not None:
             values["train/grad_norm"] = float(self.norm)
+        if self.loss_scale is not None:
+            values["train/loss_scale"] = self.loss_scale
         if self.terms == (WHOLE,):
             values["train/weight"] = self.divisors[0]
         else:

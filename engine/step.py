@@ -47,6 +47,8 @@ class Accumulated:
     """Some slot did not fit: there is no gradient, on any rank."""
     reduced: bool = True
     """Whether every gradient of this rank reached the others."""
+    overflow: bool = False
+    """Whether this rank's gradient is not finite, under a precision that scales it."""
 
 
 class GradientStep:
@@ -130,13 +132,39 @@ class GradientStep:
         except Exception as error:
             if not strategy.repeats or reason_of(error) is not Reason.OUT_OF_MEMORY:
                 raise
-            _release(error)
+            release(error)
             strategy.drain()
             return Accumulated(nothing, out_of_memory=True)
         finally:
             self._on_last_gradient = None
             self._masks.end()
-        return Accumulated(total, reduced=reduced)
+        return Accumulated(total, reduced=reduced, overflow=self._precision.unscale(self._model.parameters()))
+
+    def rehearse(self, batch: Batch, samples: int) -> None:
+        """Forward and backward of a micro-batch that counts for nothing, on this rank alone: no other takes part.
+
+        What it leaves are gradients of zero, and whatever the model changes by itself.
+
+        Parameters
+        ----------
+        batch : Batch
+            On the host.
+        samples : int
+            How many it holds.
+        """
+        try:
+            with self._strategy.local():
+                self._masks.begin_slot(0, 0, samples)
+                objective, _ = self._strategy.forward(to_device(batch, self._ranks.device), None, penalize=True)
+                self._masks.begin_backward()
+                self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
+        finally:
+            self._masks.end()
+
+    @property
+    def model(self) -> nn.Module:
+        """The person's model."""
+        return self._model
 
     def missing_gradients(self, batch: RankBatch) -> list[str]:
         """Names of the parameters that get no gradient from this rank's last slot, for the error that ends the run."""
@@ -246,7 +274,7 @@ def listed(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _release(error: BaseException) -> None:
+def release(error: BaseException) -> None:
     """Let go of the tensors that a failed pass left in the frames of its traceback."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)

@@ -49,6 +49,9 @@ class Strategy:
     collective_forward: ClassVar[bool] = False
     """Whether ranks wait for each other in every forward, so that all of them must run equally many."""
 
+    accumulates_in_float32: ClassVar[bool] = False
+    """Whether gradients of parameters in a narrower format are added up in float32."""
+
     def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
         self.objective, self.ranks, self.options = objective, ranks, options
 
@@ -130,11 +133,16 @@ class Strategy:
         share : float
             This rank's part of the whole batch's weight, 0..1.
         """
-        return torch.nn.utils.get_total_norm(gradients)
+        # What torch.nn.utils.get_total_norm computes, which on the CPU makes as many calls as there are parameters.
+        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))) if gradients else torch.zeros(())
 
     def clip(self, parameters: list[nn.Parameter], limit: float, norm: Tensor) -> None:
-        """Scale the gradient down to a 2-norm of ``limit``; ``norm`` is what :meth:`norm` gave."""
-        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+        """Scale the gradient down to a 2-norm of ``limit``; ``norm`` is what :meth:`norm` gave, and finite."""
+        factor = limit / (norm + 1e-6)  # As torch.nn.utils.clip_grads_with_norm_ has it.
+        if norm.device.type == "cpu" and factor >= 1:
+            return  # On the CPU it is known that there is nothing to do; a device would have to be asked.
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        torch._foreach_mul_(gradients, factor.clamp(max=1.0))
 
     def moves(self, share: float) -> bool:  # noqa: ARG002 - for strategies with local steps
         """Whether this rank's optimizer makes a step for its ``share`` of a batch that has weight."""

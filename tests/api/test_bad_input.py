@@ -122,9 +122,9 @@ def test_several_wrong_values_are_all_named(api: Api) -> None:
 
 
 def test_what_this_version_does_not_have_is_refused_by_name_and_never_ignored(api: Api) -> None:
-    found = problem(api.submit(changed("train.precision", "bf16")), 422, "not_yet")
-    assert found["errors"][0]["pointer"] == "/train/precision"
-    assert found["errors"][0]["value"] == "bf16"
+    found = problem(api.submit(changed("secrets", ["TOKEN"])), 422, "not_yet")
+    assert found["errors"][0]["pointer"] == "/secrets"
+    assert found["errors"][0]["value"] == ["TOKEN"]
 
 
 def test_a_body_that_is_not_json_is_refused_with_its_place(api: Api) -> None:
