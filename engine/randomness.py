@@ -64,6 +64,30 @@ def host_state() -> Generators:
     return _torch_state(), random.getstate(), generator["key"].tobytes(), (generator["pos"], *state.values())
 
 
+class Watch:
+    """Whether something drew from the host's generators, or the device's, inside of it.
+
+    Parameters
+    ----------
+    device : torch.device
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self.drawn = False
+
+    def __enter__(self) -> Watch:
+        self._before = self._state()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drawn = self._state() != self._before
+
+    def _state(self) -> tuple[Generators, bytes]:
+        on_device = _cuda_generator(self._device).get_state().numpy().tobytes() if self._device.type == "cuda" else b""
+        return host_state(), on_device
+
+
 @contextmanager
 def unchanged_generators(device: torch.device) -> Iterator[None]:
     """Put the host's generators, and the device's, back at the end."""

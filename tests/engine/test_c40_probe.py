@@ -1,0 +1,523 @@
+"""Contract C40: a loss that is no sum over samples is refused before the first step, with its cause by name."""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+from collections import namedtuple
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import Dataset, TensorDataset
+
+from engine import probe as probing
+from engine import randomness
+from engine.dropout import Dropout
+from engine.errors import EngineError
+from engine.probe import Probed, probe
+from engine.task import Task
+from engine.tasks import BUILT_IN
+
+CLASSES = 3
+
+
+class Classify(Task):
+    """Correct: the sum of cross-entropies. Subclasses change one thing each."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, CLASSES))
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        generator = torch.Generator().manual_seed(0)
+        return TensorDataset(torch.randn(30, 4, generator=generator), torch.arange(30) * 7 % CLASSES)
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        x, y = batch
+        return F.cross_entropy(model(x), y, reduction="sum")
+
+
+def probed(task: Task, *, model: nn.Module | None = None, seed: int = 3) -> Probed:
+    torch.manual_seed(1)
+    dataset = task.dataset("train")
+    model = task.model().train() if model is None else model
+    return probe(task, model, dataset, size=len(dataset), seed=seed, name="train.py:Mine")  # type: ignore[arg-type]
+
+
+def refusal(task: Task, **more: Any) -> str:
+    with pytest.raises(EngineError) as caught:
+        probed(task, **more)
+    assert caught.value.reason == "bad_spec"
+    return str(caught.value)
+
+
+# --- what passes
+
+
+class Tokens(Classify):
+    """Five predictions per sample, of which between none and five count."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Embedding(9, 6), nn.Linear(6, CLASSES))
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        tokens = torch.arange(150).view(30, 5) * 5 % 9
+        targets = torch.where(torch.arange(5) < torch.arange(30)[:, None] % 6, tokens % CLASSES, -100)
+        return TensorDataset(tokens, targets)
+
+    def weight(self, batch: Any) -> Any:
+        return float((batch[1] != -100).sum())
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return F.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten(), reduction="sum")
+
+
+class Terms(Classify):
+    def weight(self, batch: Any) -> Any:
+        return {"fit": float(len(batch[0])), "small": 2.0 * len(batch[0])}
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return {"fit": super().loss(model, batch), "small": model(batch[0]).square().sum()}
+
+
+class Penalized(Classify):
+    def penalty(self, model: nn.Module) -> Tensor:
+        return sum((p.square().sum() for p in model.parameters()), torch.zeros(()))
+
+
+class WeightedSum(Classify):
+    rates = torch.tensor([1.0, 5.0, 0.5])
+
+    def __init__(self) -> None:
+        self.criterion = nn.CrossEntropyLoss(weight=self.rates.clone(), reduction="sum")
+
+    def weight(self, batch: Any) -> Any:
+        return float(self.rates[batch[1]].sum())
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return self.criterion(model(batch[0]), batch[1])
+
+
+class Dropping(Classify):
+    def model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(4, 8), nn.Dropout(0.5), Dropout(0.5), nn.AlphaDropout(0.1), nn.Linear(8, CLASSES)
+        )
+
+
+class DroppingByHand(Classify):
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, CLASSES)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.dropout(self.linear(x), 0.5, training=self.training)
+
+    def model(self) -> nn.Module:
+        return self.Net()
+
+
+class Images(Classify):
+    """GroupNorm looks at one sample at a time."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(1, 4, 2), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(4, CLASSES))
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return F.cross_entropy(model(batch[0].view(-1, 1, 2, 2)), batch[1], reduction="sum")
+
+
+class Recomputing(Classify):
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(4, 5), nn.Linear(5, CLASSES)
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden: Tensor = checkpoint(self.one, x.requires_grad_(), use_reentrant=True)
+            out: Tensor = self.two(hidden)
+            return out
+
+    def model(self) -> nn.Module:
+        return self.Net()
+
+
+class Named(Classify):
+    Pair = namedtuple("Pair", "x y")
+
+    def collate(self, samples: list[Any]) -> Any:
+        return self.Pair(torch.stack([s[0] for s in samples]), torch.stack([s[1] for s in samples]))
+
+
+CORRECT = [Classify, Tokens, Terms, Penalized, WeightedSum, Dropping, DroppingByHand, Images, Recomputing, Named]
+
+
+@pytest.mark.parametrize("task", CORRECT)
+def test_c40_a_sum_passes_to_the_last_bits_of_float64(task: type[Task]) -> None:
+    for seed in range(5):
+        found = probed(task(), seed=seed)
+        assert found.note == ""
+        assert found.difference is not None
+        assert found.difference <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("causal_lm", {"max_bytes": 20_000, "context": 16, "layers": 2, "width": 16, "heads": 2, "dropout": 0.1}),
+        ("image_classification", {}),
+    ],
+)
+def test_c40_the_built_in_tasks_pass(name: str, args: dict[str, Any]) -> None:
+    found = probed(BUILT_IN[name](**args))
+    assert found.note == ""
+    assert found.difference is not None
+    assert found.difference <= 1e-12
+
+
+# --- what is refused
+
+
+class Mean(Classify):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return F.cross_entropy(model(batch[0]), batch[1])
+
+
+class MeanOfTokens(Tokens):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return F.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
+
+
+class MeanOfTokensBySamples(MeanOfTokens):
+    """Some samples have no token that counts: their mean is 0 / 0."""
+
+    def weight(self, batch: Any) -> Any:
+        return float(len(batch[0]))
+
+
+class MeanTerm(Terms):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return {"fit": Classify.loss(self, model, batch), "small": model(batch[0]).square().mean()}
+
+
+class ClassWeightedMean(Classify):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return F.cross_entropy(model(batch[0]), batch[1], weight=WeightedSum.rates.to(batch[0].dtype))
+
+
+class ClassWeightedMeanByWeight(WeightedSum):
+    """Its weight() counts what it divides by: only the division is too much."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch) / self.weight(batch)
+
+
+class L2InTheLoss(Classify):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch) + 1e-3 * sum(p.square().sum() for p in model.parameters())
+
+
+class L2OfSomeLayers(Classify):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch) + 1e-4 * next(model.parameters()).square().sum()
+
+
+class L1InTheLoss(Classify):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch) + 1e-3 * sum(p.abs().sum() for p in model.parameters())
+
+
+class ConstantInTheLoss(Classify):
+    """Changes no gradient, but the loss that is shown."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch) + sum(p.detach().square().sum() for p in model.parameters())
+
+
+class InBatchNegatives(Classify):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        rows = F.normalize(model(batch[0]), dim=1)
+        return F.cross_entropy(rows @ rows.T, torch.arange(len(rows)), reduction="sum")
+
+
+class CentredByTheBatch(Classify):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return F.cross_entropy(model(batch[0] - batch[0].mean(0)), batch[1], reduction="sum")
+
+
+class BatchNormed(Images):
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, CLASSES))
+
+
+class BatchNormOfVectors(Classify):
+    """One sample has no variance: torch raises in train mode."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, CLASSES))
+
+
+class BatchNormedMean(BatchNormed):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch) / len(batch[0])
+
+
+class CountsNothing(Classify):
+    def weight(self, batch: Any) -> Any:
+        return 1.0
+
+
+class CountsPadding(Classify):
+    def weight(self, batch: Any) -> Any:
+        return float(len(batch[0]) * (2 if len(batch[0]) > 1 else 1))
+
+
+WRONG: list[tuple[type[Task], str]] = [
+    (Mean, r"loss\(\) .*is a mean over the micro-batch: return the sum \(reduction='sum'\), and let weight\(\) count"),
+    (MeanOfTokens, r"is a mean over the micro-batch"),
+    (MeanOfTokensBySamples, r"divides by a count that can be zero: return the sum|is a mean"),
+    (MeanTerm, r"loss\(\)"),
+    (
+        ClassWeightedMean,
+        r"is a mean with weights.*class-weighted cross-entropy.*weight\(\) return the sum of the weights",
+    ),
+    (
+        L2InTheLoss,
+        r"does not depend on the samples, an L2 penalty on the parameters.*move it to penalty\(self, model\)",
+    ),
+    (L2OfSomeLayers, r"an L2 penalty on the parameters"),
+    (L1InTheLoss, r"does not depend on the samples, a penalty on the parameters.*move it to penalty"),
+    (ConstantInTheLoss, r"does not depend on the samples"),
+    (InBatchNegatives, r"on the others in its micro-batch \(in-batch negatives.*batch_dependent = True"),
+    (CentredByTheBatch, r"on the others in its micro-batch"),
+    (BatchNormed, r"through BatchNorm \(1\): use GroupNorm, or declare batch_dependent = True"),
+    (BatchNormOfVectors, r"through BatchNorm \(1\): use GroupNorm"),
+    (BatchNormedMean, r"through BatchNorm \(1\).*besides, it is a mean over the micro-batch"),
+    (CountsNothing, r"weight\(\) .*counts 1 for 4 samples together, but 3 for the same samples in three parts"),
+    (CountsPadding, r"weight\(\) .*counts 8 for 4 samples together, but 6 for the same.*tokens without padding"),
+]
+
+
+@pytest.mark.parametrize(("task", "message"), WRONG, ids=[task.__name__ for task, _ in WRONG])
+def test_c40_what_is_no_sum_is_refused_by_its_cause(task: type[Task], message: str) -> None:
+    for seed in range(5):
+        said = refusal(task(), seed=seed)
+        assert re.search(message, said), said
+        assert said.startswith("train.py:Mine: ")
+
+
+def test_c40_the_error_names_the_line_in_the_persons_file() -> None:
+    line = Mean.loss.__code__.co_firstlineno
+    assert f"loss() (test_c40_probe.py, line {line}) is a mean" in refusal(Mean())
+
+
+@pytest.mark.parametrize("wrong", [Mean, InBatchNegatives, BatchNormed, BatchNormOfVectors])
+def test_c40_a_task_that_declares_its_dependence_is_let_through_unprobed(wrong: type[Task]) -> None:
+    class Declared(wrong):  # type: ignore[misc, valid-type]
+        batch_dependent: ClassVar[bool] = True
+
+    assert probed(Declared()) == Probed(None)
+
+
+# --- what it must not disturb, and what it cannot tell
+
+
+class Counting(Dropping):
+    """Keeps state of every kind."""
+
+    def __init__(self) -> None:
+        self.calls, self.seen = 0, []  # type: ignore[var-annotated]
+        self.scale = torch.ones(())
+        self.head = nn.BatchNorm1d(CLASSES, affine=False).eval()
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        self.calls += 1
+        self.seen.append(len(batch[0]))
+        self.scale.mul_(1.5)
+        return super().loss(model, batch)
+
+
+def test_c40_the_probe_leaves_model_task_and_generators_as_they_were() -> None:
+    task = Counting()
+    model = task.model().train()
+    model.register_buffer("steps", torch.zeros(1))
+    before = copy.deepcopy(model.state_dict())
+    dataset = task.dataset("train")
+    randomness.seed_host(5)
+    state = randomness.host_state()
+    found = probe(task, model, dataset, size=30, seed=3, name="mine")
+    assert found.difference is not None
+    assert randomness.host_state() == state
+    assert (task.calls, task.seen, float(task.scale)) == (0, [], 1.0)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert value.dtype == before[name].dtype
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(module.training for module in model.modules())
+
+
+def test_c40_a_task_that_holds_its_model_is_probed_on_the_copy() -> None:
+    class Holding(Classify):
+        def model(self) -> nn.Module:
+            self.built = super().model()
+            return self.built
+
+        def loss(self, model: nn.Module, batch: Any) -> Any:
+            return F.cross_entropy(self.built(batch[0]), batch[1], reduction="sum")
+
+    task = Holding()
+    assert probed(task).difference is not None
+    assert all(parameter.grad is None for parameter in task.built.parameters())
+
+
+class FewWithWeight(Tokens):
+    """The first samples of the run are masked out."""
+
+    weighty = 5
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        tokens, _ = super().dataset(split).tensors  # type: ignore[attr-defined]
+        counted = torch.zeros(30, dtype=torch.bool)
+        counted[torch.arange(self.weighty) * 5] = True
+        return TensorDataset(tokens, torch.where(counted[:, None], tokens % CLASSES, -100))
+
+
+class FewWithMean(FewWithWeight):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch) / max(1.0, self.weight(batch))
+
+
+class NoneWithWeight(FewWithWeight):
+    weighty = 0
+
+
+def test_c40_samples_without_weight_are_passed_over() -> None:
+    found = probed(FewWithWeight())
+    assert found.difference is not None
+    assert found.difference <= 1e-12
+    assert "is a mean over the micro-batch" in refusal(FewWithMean())
+
+
+def test_c40_a_batch_without_any_weight_is_no_verdict() -> None:
+    found = probed(NoneWithWeight())
+    assert found == Probed(None, "the loss was not probed: none of the first 64 samples has any weight")
+
+
+class Single(Classify):
+    """Insists on float32."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        logits = model(batch[0])
+        if logits.dtype != torch.float32:
+            raise TypeError("expected float32")
+        return F.cross_entropy(logits, batch[1], reduction="sum")
+
+
+class SingleMean(Single):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch) / len(batch[0])
+
+
+class SinglePenalty(Single):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch) + 0.1 * sum(p.square().sum() for p in model.parameters())
+
+
+def test_c40_what_cannot_run_in_float64_is_probed_in_float32() -> None:
+    found = probed(Single())
+    assert found.note == "the loss was probed to the precision of float32"
+    assert found.difference is not None
+    assert found.difference <= 1e-5
+    assert "is a mean over the micro-batch" in refusal(SingleMean())
+    assert "an L2 penalty" in refusal(SinglePenalty())
+
+
+class PartlySingle(Classify):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return F.cross_entropy(model(batch[0]).float(), batch[1], reduction="sum").double()
+
+
+class PartlySingleMean(PartlySingle):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch) / len(batch[0])
+
+
+def test_c40_rounding_inside_a_model_is_not_taken_for_a_wrong_loss() -> None:
+    notes = {probed(PartlySingle(), seed=seed).note for seed in range(8)}
+    assert "the loss was probed to the precision of float32" in notes
+    refusal(PartlySingleMean())
+
+
+class Noisy(Classify):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return F.cross_entropy(model(batch[0] + torch.randn_like(batch[0])), batch[1], reduction="sum")
+
+
+class NoisyCollate(Classify):
+    def collate(self, samples: list[Any]) -> Any:
+        return super().collate([(x * random.random(), y) for x, y in samples])
+
+
+class NotFinite(Classify):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch) * float("nan")
+
+
+class Failing(Classify):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        raise KeyError("label")
+
+
+@pytest.mark.parametrize(
+    ("task", "note"),
+    [
+        (Noisy, "it draws random numbers, even in eval mode"),
+        (NoisyCollate, "collate() draws random numbers, which depend on micro_size"),
+        (NotFinite, "the gradient of the first samples is zero or not finite"),
+        (Failing, "on a copy of the model it raised KeyError: 'label'"),
+    ],
+)
+def test_c40_what_it_cannot_tell_it_says(task: type[Task], note: str) -> None:
+    assert probed(task()) == Probed(None, f"the loss was not probed: {note}")
+
+
+def test_c40_a_huge_model_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "PARAMETERS_MAX", 10)
+    assert probed(Mean()).note == "the loss was not probed: 51 parameters are more than 10"
+
+
+class Popping(Classify):
+    """Changes what it is given, as some collations do."""
+
+    def dataset(self, split: str) -> Any:
+        tensors = super().dataset(split)
+        return [{"x": x, "y": y} for x, y in tensors]  # type: ignore[attr-defined]
+
+    def collate(self, samples: list[Any]) -> Any:
+        return torch.stack([sample.pop("x") for sample in samples]), torch.stack(
+            [sample.pop("y") for sample in samples]
+        )
+
+
+def test_c40_a_collation_that_takes_its_samples_apart_is_probed() -> None:
+    class Fresh(Popping):
+        def dataset(self, split: str) -> Any:
+            samples = super().dataset(split)
+
+            class Copies(Dataset[Any]):
+                def __len__(self) -> int:
+                    return len(samples)
+
+                def __getitem__(self, index: int) -> Any:
+                    return dict(samples[index])
+
+            return Copies()
+
+    found = probed(Fresh())
+    assert found.difference is not None
+    assert found.difference <= 1e-12
