@@ -36,7 +36,7 @@ from engine.precision import Precision, require_wide_parameters, use_tf32
 from engine.ranks import Ranks
 from engine.state import TrainingState, restore_model, restore_optimizer
 from engine.step import GradientStep
-from engine.strategies import STRATEGIES
+from engine.strategies import strategy_for
 from engine.strategies.base import Strategy
 from engine.task import Batch, Task
 from engine.telemetry import Telemetry
@@ -123,7 +123,7 @@ def assemble(
     parameters = sum(parameter.numel() for parameter in model.parameters())
     precision = Precision(train.precision, ranks.device)
     use_tf32(ranks.device, on=train.tf32)
-    sharing = STRATEGIES[train.strategy.name]
+    sharing = strategy_for(train.strategy)
     require_wide_parameters(model, accumulates_in_float32=sharing.accumulates_in_float32)
     objective = Objective(task, model, precision, compiling.compiled(model) if train.compile else None)
     strategy = sharing(objective, ranks, train.strategy)

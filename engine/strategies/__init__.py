@@ -7,7 +7,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from domain import spec
 from engine.strategies.base import Strategy
+from engine.strategies.compression import PowerSGD, RoundedDDP
+from engine.strategies.data_parallel import DataParallel
 from engine.strategies.ddp import DDP
+from engine.strategies.manual import Manual
+from engine.strategies.zero1 import Zero1
 
-STRATEGIES: Final[dict[str, type[Strategy]]] = {"ddp": DDP}
+STRATEGIES: Final[dict[str, type[Strategy]]] = {
+    "ddp": DDP,
+    "manual": Manual,
+    "data_parallel": DataParallel,
+    "zero1": Zero1,
+}
+_COMPRESSED: Final[dict[str, type[Strategy]]] = {"fp16": RoundedDDP, "bf16": RoundedDDP, "powersgd": PowerSGD}
+
+
+def strategy_for(options: spec.Strategy) -> type[Strategy]:
+    """The class that a spec's section asks for. What keeps less of the contract than plain ``ddp`` is a class of its own."""
+    return _COMPRESSED.get(options.compression) or STRATEGIES[options.name]

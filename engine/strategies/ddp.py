@@ -5,8 +5,13 @@ The all-reduces run in the last backward of a step, bucket by bucket, while earl
 Abandoning a step. A rank that runs out of memory, or whose last backward did not reach some parameter, has launched a
 part of the step's buckets; its peers wait for the rest. It sends zeros for those (the way torch's ``Join`` shadows a
 rank that is done), so every peer's backward ends, and all ranks learn of it in the control operation. How many buckets
-it launched is the difference of the group's sequence numbers: DDP launches them in order, and nothing else uses the
-group in a backward. The reducer that was left in the middle is not mended but replaced, on all ranks.
+it launched is the difference of the group's sequence numbers: DDP launches them in order, with one operation each, and
+nothing else uses the group in a backward. The reducer that was left in the middle is not mended but replaced, on all
+ranks.
+
+Gradients as views of the buckets are zeroed and not dropped: the next micro-batches then add to the buckets in place.
+Dropped ones would be allocated anew in every step and copied into the buckets by its last backward, and the copy that
+views are to save would be there again.
 
 Not here: compression of what is sent (``engine.strategies.compression``).
 """
@@ -45,6 +50,11 @@ class DDP(Strategy):
         self._ddp = self._wrap()
         self._launched_before = 0
 
+    @property
+    def warm_up_passes(self) -> int:
+        # A static graph counts in its first pass how often each gradient comes, and notes their order in the second.
+        return 3 if self.options.static_graph else 2
+
     def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
         module = self.objective if self._ddp is None else self._ddp
         result: Forward = module(batch, scales, penalize=penalize)
@@ -67,21 +77,33 @@ class DDP(Strategy):
             return False
         return True
 
+    def discard(self) -> None:
+        if self._ddp is None or not self.options.gradient_as_bucket_view:
+            super().discard()
+            return
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+
     def drain(self) -> None:
         if self._ddp is None:
             return
         reducer = self._ddp.reducer
         launched = self._launched() - self._launched_before
-        buckets = reducer._get_zeros_like_grad_buckets()[launched:]
-        for work in [dist.all_reduce(bucket.buffer(), group=self._group, async_op=True) for bucket in buckets]:
-            work.wait()
+        # As DDP itself would send them, compressed or not: what the peers wait for has this format and this size.
+        for waiting in [reducer._run_comm_hook(bucket) for bucket in reducer._get_zeros_like_grad_buckets()[launched:]]:
+            waiting.wait()
 
     def reset(self) -> None:
         self._ddp = None  # Its reducer's hooks must be gone before the next one sets its own.
+        super().discard()  # Views would keep the old buckets.
         self._ddp = self._wrap()
 
     def close(self) -> None:
         self._ddp = None
+
+    def add_hook(self, ddp: DistributedDataParallel) -> None:
+        """Register what replaces the plain all-reduce of a bucket, on each new wrapper."""
 
     @property
     def _group(self) -> dist.ProcessGroup:
@@ -99,9 +121,13 @@ class DDP(Strategy):
         # No buffers in forward: a broadcast of rank 0's buffers in every step would be one more collective, and right
         # for no rank's running statistics. Buffers are still made equal here, at the start.
         options: dict[str, Any] = {_SYNC_BUFFERS: False}
-        return DistributedDataParallel(
+        ddp = DistributedDataParallel(
             self.objective,
             process_group=self.ranks.device_group,
             bucket_cap_mb=self.options.bucket_cap_mb,
+            gradient_as_bucket_view=self.options.gradient_as_bucket_view,
+            static_graph=self.options.static_graph,
             **options,
         )
+        self.add_hook(ddp)
+        return ddp
