@@ -38,7 +38,15 @@ from engine.errors import EngineError, write_error
 from engine.loading import load_task
 from engine.loop import Ending, Trainer
 from engine.pulse import Pulse
-from engine.ranks import RankEnvironment, Ranks, connect, disconnect, use_threads
+from engine.ranks import (
+    RankEnvironment,
+    Ranks,
+    compare_collectives,
+    compares_collectives,
+    connect,
+    disconnect,
+    use_threads,
+)
 
 
 @dataclass
@@ -92,6 +100,8 @@ def _rank(run: Run, environment: RankEnvironment) -> None:
         use_threads(environment)
         if run.train.deterministic:
             _be_deterministic(cuda=run.cuda)
+        if run.train.debug or compares_collectives():
+            compare_collectives()
         ranks = connect(environment, cuda=run.cuda, devices=run.devices)
         if run.folder is None:
             run.folder = ranks.from_first(Path("runs") / f"{run.spec.name}-{time.strftime('%Y%m%d-%H%M%S')}")

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import DebugLevel, Logger, get_debug_level, set_debug_level
 
 T = TypeVar("T")
 
@@ -100,6 +101,26 @@ def use_threads(environment: RankEnvironment) -> None:
     """Let torch use the launcher's number of threads; without one, this rank's part of the cores."""
     if environment.threads is None:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // environment.local_world_size))
+
+
+def compare_collectives() -> None:
+    """Let ranks compare each collective before they enter it, and raise on all of them where it differs.
+
+    Must come before :func:`connect`. DDP's own log of its construction is left out: over a group that compares, torch 2.13
+    takes the comparing wrapper for Gloo itself, and the process ends by SIGSEGV.
+    """
+    set_debug_level(DebugLevel.DETAIL)
+    dist.Logger = _SilentLogger  # type: ignore[attr-defined] # where DDP looks for it
+
+
+def compares_collectives() -> bool:
+    """Whether the environment asks for it already, by ``TORCH_DISTRIBUTED_DEBUG=DETAIL``."""
+    return get_debug_level() == DebugLevel.DETAIL
+
+
+class _SilentLogger(Logger):
+    def set_construction_data_and_log(self, *arguments: object) -> None:
+        pass
 
 
 def connect(environment: RankEnvironment, *, cuda: bool, devices: list[int] | None = None) -> Ranks:

@@ -26,6 +26,10 @@ _PEER_LOST = re.compile(
     r"gloo/transport|connectFullMesh|Connection (?:closed|reset) by peer|monitoredBarrier|TCPStore"
     r"|nccl(?:Remote|System)Error|NCCL communicator was aborted|Dist(?:Network|Store)Error"
 )
+_SIDE = re.compile(
+    r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), OpType=(\w+)([^)]*)"
+)
+_SHAPE = re.compile(r"TensorShape=((?:\[[\d, ]*\] ?)+)")
 
 
 class RankErrorFile(BaseModel):
@@ -61,6 +65,20 @@ class Evidence(NamedTuple):
         if self.reason is not None:
             return self.reason is Reason.NETWORK
         return self.exception is not None and _PEER_LOST.search(self.exception) is not None
+
+
+def disagreement(exception: str | None) -> str | None:
+    """What both sides did, where torch's debug mode found that ranks disagree about a collective; else None."""
+    sides = _SIDE.findall(exception or "")
+    if len(sides) != 2:
+        return None
+    told = []
+    for rank, number, operation, rest in sorted(sides):
+        shape = _SHAPE.search(rest)
+        told.append(
+            f"rank {rank} entered {operation}{f' of {shape[1].strip()}' if shape else ''} as collective {number}"
+        )
+    return "the ranks disagree: " + ", ".join(told)
 
 
 def error_file(folder: Path, rank: int) -> Path:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from domain.attempt import AssignmentFile
 from domain.outcomes import Outcome, Reason
-from engine.launcher.evidence import Evidence
+from engine.launcher.evidence import Evidence, disagreement
 from engine.launcher.stalls import Stalled
 from engine.launcher.watch import Exit, Facts, signal_name
 
@@ -68,7 +68,7 @@ def decide(
     if facts.cause == "exit_stall":
         return _not_followed(facts, assignment, common)
     if facts.stalled is not None:
-        return _stalled(facts.stalled, common)
+        return _stalled(facts.stalled, assignment, common)
     if facts.cause is None:
         return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
     first = _first_failure(facts, evidence, assignment)
@@ -104,9 +104,14 @@ def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome
     return Outcome.of(Reason(facts.stop.reason), f"stopped on request ({facts.stop.reason}); {how}", **common)
 
 
-def _stalled(stalled: Stalled, common: dict[str, Any]) -> Outcome:
-    rank = stalled.culprits[0].rank if stalled.culprits else None
-    return Outcome.of(Reason.STALL, stalled.sentence(), rank=rank, traceback=stalled.excerpt() or None, **common)
+def _stalled(stalled: Stalled, assignment: AssignmentFile, common: dict[str, Any]) -> Outcome:
+    details = {"traceback": stalled.excerpt() or None, **common}
+    train = assignment.spec.train
+    if stalled.culprits:
+        details["rank"] = stalled.culprits[0].rank
+    elif train is not None and not train.debug:
+        details["advice"] = "Run it once with train.debug: true, which names ranks that enter different collectives."
+    return Outcome.of(Reason.STALL, stalled.sentence(), **details)
 
 
 def _left_early(rank: int, common: dict[str, Any]) -> Outcome:
@@ -158,6 +163,10 @@ def _failed(first: _Failure, assignment: AssignmentFile, memory_kills: int, comm
         details["exit_code"] = code
     elif not on_its_way_out:
         details["signal"] = signal_name(code)
+    disagreed = disagreement(found.exception)
+    if disagreed is not None:
+        advice = "Let every rank enter the same collectives in the same order; a task leaves them to the engine."
+        return Outcome.of(Reason.USER_ERROR, disagreed, advice=advice, **details)
     if found.reason is not None:
         return Outcome.of(found.reason, f"rank {rank} failed: {_brief(found)}", **details)
     if first.lost_peer:

@@ -160,6 +160,7 @@ def struck(attempt: Attempt, seconds: float = 40.0) -> float:
     """Wait for the fault; seconds since the epoch."""
     file = attempt.folder / files.CODE / "struck"
     until(lambda: file.exists() or attempt.process_ended(), seconds=seconds, what="the fault")
+    assert file.exists(), why(attempt)
     return file.stat().st_mtime
 
 
