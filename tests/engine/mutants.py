@@ -10,6 +10,7 @@ from unittest import mock
 import torch
 
 from engine.dropout import Masks
+from engine.loader import _Planned
 from engine.objective import Objective, as_terms
 from engine.optimizer import Optimizer
 from engine.step import GradientStep
@@ -96,12 +97,12 @@ def forward_outside_no_sync() -> Iterator[None]:
 @contextlib.contextmanager
 def loss_of_rank_0() -> Iterator[None]:
     """Log what rank 0 saw in its last slot."""
-    stacked = GradientStep._stacked
+    in_order = GradientStep._in_order
 
-    def last_only(self: GradientStep, sums: Any) -> torch.Tensor:
-        return stacked(self, sums) if self._ranks.first else stacked(self, sums) * 0.0
+    def last_only(self: GradientStep, sums: Any) -> list[torch.Tensor]:
+        return [term * float(self._ranks.first) for term in in_order(self, sums)]
 
-    with mock.patch.object(GradientStep, "_stacked", last_only):
+    with mock.patch.object(GradientStep, "_in_order", last_only):
         yield
 
 
@@ -114,6 +115,43 @@ def optimizer_not_restored() -> Iterator[None]:
 @contextlib.contextmanager
 def model_not_restored() -> Iterator[None]:
     with mock.patch("engine.assembly.restore_model"):
+        yield
+
+
+@contextlib.contextmanager
+def sampler_not_restored() -> Iterator[None]:
+    """Begin with the first batch's items again."""
+    slots = _Planned.slots
+
+    with mock.patch.object(_Planned, "slots", lambda self, step: slots(self, step - self._first_step)):
+        yield
+
+
+@contextlib.contextmanager
+def schedule_not_restored() -> Iterator[None]:
+    """Count the schedule from the start of this process."""
+    update, rate = Optimizer.update, Optimizer.rate
+
+    def since(self: Optimizer, step: int, *rest: Any) -> None:
+        vars(self).setdefault("first_step", step)
+        update(self, step, *rest)
+
+    with (
+        mock.patch.object(Optimizer, "update", since),
+        mock.patch.object(Optimizer, "rate", lambda self, step: rate(self, step - vars(self).get("first_step", 0))),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def buffers_not_restored() -> Iterator[None]:
+    """Restore the parameters, and none of the model's buffers."""
+
+    def parameters_alone(model: torch.nn.Module, state: dict[str, Any]) -> None:
+        names = dict(model.named_parameters())
+        model.load_state_dict({key: value for key, value in state["model"].items() if key in names}, strict=False)
+
+    with mock.patch("engine.assembly.restore_model", parameters_alone):
         yield
 
 

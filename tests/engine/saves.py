@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from domain.outcomes import Reason
@@ -87,3 +88,14 @@ def fails_at_step(step: int) -> Iterator[None]:
 
     with mock.patch.object(Trainer, "_require_finite", fail):
         yield
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two states are bitwise equal."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)

@@ -25,6 +25,7 @@ from tests.engine.pool import Pool
 from tests.engine.saves import (
     held_until,
     no_copy_is_made,
+    same,
     written_after_the_next_update,
     written_only_after_a_failure,
 )
@@ -136,16 +137,6 @@ def test_c29_the_same_memory_is_filled_again_and_again() -> None:
 
 def saved(folder: Path, step: int) -> dict[str, Any]:
     return checkpoint.load(folder / f"checkpoints/step-{step:08d}")
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
 
 
 @pytest.mark.parametrize("world_size", [1, 2])

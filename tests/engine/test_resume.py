@@ -1,7 +1,11 @@
-"""A run that was stopped and went on ends like one that was not (the floor of contract C26 and C27)."""
+"""A run that was stopped and went on ends like one that was not (contract C26, C27 and C30).
+
+In new processes, with torch elastic between them: ``tests.engine.test_alone``.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -10,11 +14,13 @@ from typing import Any
 import pytest
 import torch
 
+from engine import checkpoint
 from engine.errors import EngineError
 from tests.engine import cases, mutants
 from tests.engine.cases import Seen
 from tests.engine.pool import Pool
-from tests.engine.reference import distance
+from tests.engine.reference import batches_of, distance
+from tests.engine.saves import same
 from tests.engine.spool import events, records
 from tests.engine.toy import Toy
 
@@ -44,36 +50,84 @@ def whole_and_resumed(
     return whole, again
 
 
-def check_bitwise(whole: list[Seen], again: list[Seen], folder: Path) -> None:
+def check_bitwise(whole: list[Seen], again: list[Seen], whole_folder: Path, folder: Path, step: int) -> None:
+    """Weights, rates, items and metrics after ``step``, and the optimizer's state at the end."""
     for before, after in zip(whole, again, strict=True):
         assert before.slots[-len(after.slots) :] == after.slots
-        assert before.rates[8:] == after.rates
+        assert before.rates[step:] == after.rates
         for name, value in before.weights.items():
             assert torch.equal(value, after.weights[name]), name
-    old, new = records(folder / "whole"), records(folder / "again")
-    assert sorted(new) == [9, 10, 11, 12]
+    old, new = records(whole_folder), records(folder)
+    assert sorted(new) == list(range(step + 1, max(old) + 1))
+    last = f"checkpoints/step-{max(old):08d}"
+    assert same(checkpoint.load(whole_folder / last), checkpoint.load(folder / last))
     for step, values in new.items():
         for name in ("train/loss", "train/grad_norm", "train/lr", "eval/loss"):
             assert values.get(name) == old[step].get(name)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_a_resumed_run_is_bitwise_equal_in_the_same_layout(pool: Pool, tmp_path: Path, world_size: int) -> None:
-    whole, again = whole_and_resumed(pool, tmp_path, world_size)
-    check_bitwise(whole, again, tmp_path)
-    assert events(tmp_path / "again", "resumed")[0]["exact"] is True
+def test_c26_stopped_after_any_step_a_run_ends_bitwise_equal_in_the_same_layout(
+    pool: Pool, tmp_path: Path, world_size: int
+) -> None:
+    options = OPTIONS | {"steps": 6, "checkpoint": {"every_steps": 1, "keep_last": 100}, "eval": {"every_steps": 3}}
+    whole = pool.run(cases.train, TOY, options, tmp_path / "whole", world_size=world_size)
+    for step in range(1, 6):
+        folder = tmp_path / f"after{step}"
+        shutil.copytree(tmp_path / f"whole/checkpoints/step-{step:08d}", folder / "resume")
+        again = pool.run(cases.train, TOY, options, folder, world_size=world_size)
+        assert events(folder, "resumed") == [{"step": step, "exact": True, "from": "resume"}]
+        check_bitwise(whole, again, tmp_path / "whole", folder, step)
 
 
-@pytest.mark.parametrize("mutant", [mutants.optimizer_not_restored, mutants.model_not_restored])
-def test_dropping_a_restored_component_fails_this_check(pool: Pool, tmp_path: Path, mutant: Any) -> None:
-    whole, again = whole_and_resumed(pool, tmp_path, 2, mutate=mutant)
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        mutants.model_not_restored,
+        mutants.optimizer_not_restored,
+        mutants.sampler_not_restored,
+        mutants.schedule_not_restored,
+        mutants.buffers_not_restored,
+    ],
+)
+def test_c26_dropping_any_restored_component_fails_this_check(pool: Pool, tmp_path: Path, mutant: Any) -> None:
+    toy = dataclasses.replace(TOY, buffer=True)
+    whole, again = whole_and_resumed(pool, tmp_path, 2, mutate=mutant, toy=toy)
     with pytest.raises(AssertionError):
-        check_bitwise(whole, again, tmp_path)
+        check_bitwise(whole, again, tmp_path / "whole", tmp_path / "again", 8)
 
 
-def test_a_run_resumed_on_other_numbers_of_ranks_is_equal_to_rounding(pool: Pool, tmp_path: Path) -> None:
+def test_c26_buckets_that_are_built_anew_after_the_first_step_fail_this_check(pool: Pool, tmp_path: Path) -> None:
+    wide = Toy(items=33, double=False, width=512)
+    whole, again = whole_and_resumed(pool, tmp_path, 3, mutate=mutants.buckets_not_fixed, toy=wide)
+    with pytest.raises(AssertionError):
+        check_bitwise(whole, again, tmp_path / "whole", tmp_path / "again", 8)
+    right = tmp_path / "right"
+    whole, again = whole_and_resumed(pool, right, 3, toy=wide)
+    check_bitwise(whole, again, right / "whole", right / "again", 8)
+
+
+def test_c26_a_stop_saves_what_a_run_that_goes_on_saves_at_that_step(pool: Pool, tmp_path: Path) -> None:
+    options = OPTIONS | {"checkpoint": {"every_steps": 1, "keep_last": 100}}
+    toy = Toy(items=33)
+    pool.run(cases.train, toy, options, tmp_path / "whole", world_size=2)
+    stopped_after = set()
+    for fetched in (20, 35, 60):  # Items of rank 0, the fingerprint's included.
+        folder = tmp_path / f"stop{fetched}"
+        asking = dataclasses.replace(toy, stop_after=fetched)
+        (seen, _) = pool.run(cases.train, asking, options | {"checkpoint": {"every_steps": None}}, folder, world_size=2)
+        name = f"checkpoints/step-{seen.steps_done:08d}"
+        assert same(checkpoint.load(folder / name), checkpoint.load(tmp_path / "whole" / name))
+        stopped_after.add(seen.steps_done)
+    assert len(stopped_after) == 3
+
+
+def test_c27_resumed_on_other_numbers_of_ranks_a_run_has_the_same_items_and_is_equal_to_rounding(
+    pool: Pool, tmp_path: Path
+) -> None:
     toy = Toy(items=33, noise=True)
     whole = pool.run(cases.train, toy, OPTIONS, tmp_path / "whole", world_size=2)
+    items = batches_of([one.slots for one in whole], [14] * 12, 2)
     for world_size, step, source in ((3, 4, "whole"), (1, 8, "3")):
         folder = tmp_path / str(world_size)
         shutil.copytree(tmp_path / source / f"checkpoints/step-{step:08d}", folder / "resume")
@@ -81,6 +135,33 @@ def test_a_run_resumed_on_other_numbers_of_ranks_is_equal_to_rounding(pool: Pool
         again = pool.run(cases.train, toy, options, folder, world_size=world_size)
         assert events(folder, "resumed")[0] == {"step": step, "exact": False, "from": "resume"}
         assert distance(again[0].weights, whole[0].weights) <= 1e-12
+        mine = batches_of([one.slots for one in again], [14] * (12 - step), world_size + 2)
+        assert [sorted(batch) for batch in mine] == [sorted(batch) for batch in items[step:]]
+
+
+def test_c30_a_run_resumed_at_step_10000_fetches_what_one_at_step_0_does_before_its_first_batch(
+    pool: Pool, tmp_path: Path
+) -> None:
+    options = OPTIONS | {"steps": 10_002, "checkpoint": {"every_steps": None}, "eval": {}}
+    (tmp_path / "short").mkdir()
+    stopping = Toy(items=33, stop_after=20)
+    pool.run(cases.train, stopping, options, tmp_path / "short", world_size=1)
+    (short,) = (tmp_path / "short/checkpoints").iterdir()
+    # Training to step 10,000 would change the weights, and not what is fetched after it.
+    far = checkpoint.save(tmp_path / "far", 10_000, checkpoint.load(short)).folder
+    fetched = {}
+    for name, source in (("fresh", None), ("resumed", far)):
+        folder = tmp_path / name
+        if source is not None:
+            shutil.copytree(source, folder / "resume")
+        folder.mkdir(exist_ok=True)
+        (folder / "stop").touch()  # Honoured once the first batch is there, before it is trained on.
+        toy = Toy(items=33, log_items=str(tmp_path / f"{name}.txt"))
+        (seen,) = pool.run(cases.train, toy, options, folder, world_size=1)
+        assert seen.stopped
+        fetched[name] = len((tmp_path / f"{name}.txt").read_text().split())
+    assert seen.steps_done == 10_000
+    assert fetched["resumed"] == fetched["fresh"] <= 14 + 14 + 3, "two batches, and three looks at the dataset"
 
 
 def test_a_stop_ends_all_ranks_at_the_same_step_with_a_checkpoint(pool: Pool, tmp_path: Path) -> None:
@@ -171,12 +252,3 @@ def test_the_manifest_has_the_digest_that_the_event_names(pool: Pool, tmp_path: 
         assert sum(path.stat().st_size for path in folder.iterdir()) == saved["bytes"]
         digest = hashlib.sha256((folder / "state.pt").read_bytes()).hexdigest()
         assert json.loads(manifest)["files"]["state.pt"]["sha256"] == digest
-
-
-def test_buckets_that_are_built_anew_after_the_first_step_fail_the_bitwise_check(pool: Pool, tmp_path: Path) -> None:
-    wide = Toy(items=33, double=False, width=512)
-    whole, again = whole_and_resumed(pool, tmp_path, 3, mutate=mutants.buckets_not_fixed, toy=wide)
-    with pytest.raises(AssertionError):
-        check_bitwise(whole, again, tmp_path)
-    whole, again = whole_and_resumed(pool, tmp_path / "right", 3, toy=wide)
-    check_bitwise(whole, again, tmp_path / "right")
