@@ -1,0 +1,71 @@
+"""Shards: which parts of a model are cut together, and how a value gets from its shards to the whole and back.
+
+Not here: when parameters are gathered and gradients reduced (``engine.strategies.fsdp``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+def blocks(model: nn.Module) -> list[nn.Module]:
+    """The repeated parts of a model: what it keeps in lists of modules, the outermost ones.
+
+    One that shares a parameter with another part is left out: both must be gathered together.
+    """
+    owners: dict[nn.Parameter, set[nn.Module]] = {}
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(parameter, set()).add(module)
+    found = []
+    for block in dict.fromkeys(_listed(model)):
+        parameters, inside = list(block.parameters()), set(block.modules())
+        if parameters and all(owners[parameter] <= inside for parameter in parameters):
+            found.append(block)
+    return found
+
+
+def _listed(module: nn.Module) -> Iterator[nn.Module]:
+    keeps_a_list = isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential)
+    for child in module.children():
+        if keeps_a_list and not isinstance(child, nn.ModuleList | nn.ModuleDict):
+            yield child
+        else:
+            yield from _listed(child)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """What this rank has of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole(value: Any, *, keep: bool) -> Any:
+    """``value`` with the tensors in it whole and on the host. All ranks must call this.
+
+    Parameters
+    ----------
+    value : dict, list, Tensor or anything else
+    keep : bool
+        Whether this rank wants the result; otherwise sharded tensors are None in it.
+    """
+    if isinstance(value, DTensor):
+        gathered = value.full_tensor()
+        return gathered.cpu() if keep else None
+    if isinstance(value, dict):
+        return {key: whole(each, keep=keep) for key, each in value.items()}
+    return [whole(each, keep=keep) for each in value] if isinstance(value, list) else value
+
+
+def shard_like(value: Any, parameter: Tensor) -> Any:
+    """This rank's shard of something as large as ``parameter``, such as a moment.
+
+    Every rank has the whole of it, so nothing is sent. Anything else stays as it is.
+    """
+    if not isinstance(parameter, DTensor) or not isinstance(value, Tensor) or value.shape != parameter.shape:
+        return value
+    on_device = value.to(parameter.device)
+    return distribute_tensor(on_device, parameter.device_mesh, parameter.placements, src_data_rank=None)
