@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -44,7 +45,8 @@ class Observed:
     """As the engine reports them."""
     losses: list[float] = field(default_factory=list)
     """As the engine reports them, of each update."""
-    collectives: int = 0
+    collectives: list[int] = field(default_factory=list)
+    """From each update to the next, if they were counted."""
     error: str = ""
     """The exception that ended the run, if one did."""
 
@@ -101,9 +103,7 @@ class Observer:
             else:
                 with profiler:
                     yield
-                self.seen.collectives = sum(
-                    event.count for event in profiler.key_averages() if event.key.startswith("gloo:")
-                )
+                self.seen.collectives = between_updates(profiler, len(self.seen.updates))
         finally:
             hook.remove()
             if self._model is not None:
@@ -123,6 +123,14 @@ class Observer:
         }
         rows, self.seen.left_over = self.seen.left_over, []
         self.seen.updates.append(Update(gradient, optimizer.param_groups[0]["lr"], rows))
+
+
+def between_updates(profiler: torch.profiler.profile, updates: int) -> list[int]:
+    """Gloo's operations from each optimizer step to the next, of the last ``updates`` ones."""
+    events = list(profiler.events() or [])  # type: ignore[no-untyped-call] # torch declares no types here
+    steps = sorted(event.time_range.start for event in events if event.name.startswith("Optimizer.step#"))[-updates:]
+    at = [event.time_range.start for event in events if event.name.startswith("gloo:")]
+    return [sum(before <= time < after for time in at) for before, after in pairwise(steps)]
 
 
 def innermost(model: nn.Module) -> nn.Module:

@@ -23,6 +23,8 @@ from engine.conformance.observer import Observer
 from engine.conformance.runs import Runs
 from tests.engine import mutants
 
+HERE = "tests.engine.test_conformance"
+"""This module, for the command; pytest may know it by another name."""
 SECONDS = 240.0
 """Deadline of one command: it is many times what it takes alone, because tests run beside others."""
 
@@ -139,7 +141,7 @@ class FastSchedule(Lockstep):
 def test_an_engine_that_breaks_a_rule_fails_the_row_of_that_rule_alone(
     tmp_path: Path, engine: str, wrong: set[str], right: set[str]
 ) -> None:
-    found, _, code = kit(tmp_path, "--engine", f"{__name__}:{engine}", "--items", "C3,C4,C8,C18")
+    found, _, code = kit(tmp_path, "--engine", f"{HERE}:{engine}", "--items", "C3,C4,C8,C18")
     (findings,) = found.values()
     assert {one["item"] for one in findings if one["verdict"] == "fail"} == wrong
     assert {one["item"] for one in findings if one["verdict"] == "pass"} >= right - wrong
@@ -211,7 +213,7 @@ def test_the_observer_counts_the_rows_of_real_passes_only(tmp_path: Path) -> Non
 
 def test_an_engine_is_found_by_name_or_by_its_class_and_nothing_else() -> None:
     assert {name: engine_named(name).name for name in ENGINES} == {name: name for name in ENGINES}
-    assert isinstance(engine_named(f"{__name__}:Once"), Once)
-    for wrong in ("deepspeed", f"{__name__}:Nobody", "os:sep"):
+    assert isinstance(engine_named(f"{HERE}:Once"), Engine)
+    for wrong in ("deepspeed", f"{HERE}:Nobody", "os:sep"):
         with pytest.raises(ValueError, match="engine"):
             engine_named(wrong)
