@@ -12,6 +12,7 @@ from engine.strategies.base import Strategy
 from engine.strategies.compression import PowerSGD, RoundedDDP
 from engine.strategies.data_parallel import DataParallel
 from engine.strategies.ddp import DDP
+from engine.strategies.fsdp import FSDP
 from engine.strategies.manual import Manual
 from engine.strategies.zero1 import Zero1
 
@@ -20,6 +21,7 @@ STRATEGIES: Final[dict[str, type[Strategy]]] = {
     "manual": Manual,
     "data_parallel": DataParallel,
     "zero1": Zero1,
+    "fsdp": FSDP,
 }
 _COMPRESSED: Final[dict[str, type[Strategy]]] = {"fp16": RoundedDDP, "bf16": RoundedDDP, "powersgd": PowerSGD}
 
