@@ -101,6 +101,7 @@ def assemble(
     length = Length.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
     masked = task.collate([seeded_sample(dataset, 0, seed=train.seed)])
     look = partial(samples_of, dataset, samples, task.collate, seed=train.seed)
+    precision = Precision(train.precision, ranks.device)
     saved = TrainingState(
         folder,
         train,
@@ -110,6 +111,7 @@ def assemble(
         size=samples,
         samples=look(known={0: masked}) if ranks.first else {},
         look_again=look,
+        precision=precision,
         spec=spec,
     )
     state = saved.restored(model, steps=length.steps, goes_on=goes_on)
@@ -121,7 +123,6 @@ def assemble(
         load_initial(model, train.init_from, folder, ranks)
         telemetry.event("initialized", **{"from": train.init_from})
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    precision = Precision(train.precision, ranks.device)
     use_tf32(ranks.device, on=train.tf32)
     sharing = strategy_for(train.strategy)
     require_wide_parameters(model, accumulates_in_float32=sharing.accumulates_in_float32)
@@ -132,6 +133,7 @@ def assemble(
     optimizer = Optimizer(train, task, strategy, steps=length.steps)
     if state is not None:
         restore_optimizer(strategy, optimizer.inner, state, ranks)
+        precision.load(state.get("precision", {}))
     in_line = train.loader.workers == 0 and gradient.draws_on_host
     gradient.seeds_host = in_line or train.loader.workers > 0
     batches = Batches(

@@ -8,6 +8,7 @@
   refused, by name.
 * ``layout``: what the last bits of a result depend on. In the same layout a resumed run is exact, in another it is equal
   to rounding.
+* ``precision``: the loss scale, where there is one.
 * ``extra``: what else the strategy needs, of each rank; used again on as many ranks.
 
 The state is whole, however it is spread over ranks while training, so that any number of ranks can go on from it. The
@@ -36,6 +37,7 @@ from engine import checkpoint, export, fingerprint
 from engine.checkpoint import Measured, Saved, State
 from engine.errors import EngineError
 from engine.fingerprint import Samples
+from engine.precision import Precision
 from engine.ranks import Ranks
 from engine.saving import Saver
 from engine.strategies.base import Strategy
@@ -61,6 +63,7 @@ class TrainingState:
         How some of its samples look (``engine.fingerprint.samples_of``); on rank 0 alone.
     look_again : callable
         Looks at the same samples once more.
+    precision : Precision
     spec : JobSpec, optional
         What the exported model says about itself, where there is a job.
     """
@@ -76,11 +79,12 @@ class TrainingState:
         size: int,
         samples: Samples,
         look_again: Callable[[], Samples],
+        precision: Precision,
         spec: JobSpec | None = None,
     ):
         self._folder, self._ranks, self._telemetry = folder, ranks, telemetry
         self._train, self._plan, self._spec = train, plan, spec
-        self._samples, self._look_again = samples, look_again
+        self._samples, self._look_again, self._precision = samples, look_again, precision
         self._identity = {"batch_size": plan.batch_size, "seed": train.seed, "samples": size}
         self._layout = {
             "world_size": plan.world_size,
@@ -147,6 +151,7 @@ class TrainingState:
             "samples": self._samples,
             "parameters": fingerprint.parameter_order(strategy.model, optimizer),
             "layout": self._layout,
+            "precision": self._precision.state(),
         }
         if strategy.saves_together:
             state["extra"] = self._ranks.gather(strategy.extra_state())
