@@ -55,6 +55,7 @@ UNITS: Final[dict[str, str]] = {metric.name: metric.unit for metric in METRICS}
 NAME: Final = re.compile(rf"^[A-Za-z0-9_][A-Za-z0-9_./ -]{{0,{limits.METRIC_NAME_CHARS_MAX - 1}}}$")
 _TIME_MAX: Final = 1e11
 """Seconds since the epoch in the year 5138: a larger number is in milliseconds, or no time at all."""
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -96,9 +97,7 @@ def from_json(value: object) -> float:
 def encode(record: Record) -> str:
     """One spool line, without its newline."""
     values = {name: jsonable(value) for name, value in record.values.items()}
-    return json.dumps(
-        {"step": record.step, "time": record.time, "values": values}, separators=(",", ":"), allow_nan=False
-    )
+    return _ENCODER.encode({"step": record.step, "time": record.time, "values": values})
 
 
 def decode(line: str | bytes, *, now: float, default_step: int) -> Record:

@@ -73,6 +73,8 @@ class Control:
             This rank's peak memory.
         """
         ranks, terms = self._ranks, self._terms
+        if ranks.world_size == 1:
+            return Verdict(flags, sums, next_weights, (peak_bytes,))
         on_host = sums.device.type == "cpu"
         peaks = [0.0] * ranks.world_size
         peaks[ranks.rank] = peak_bytes  # A sum of vectors that each have one entry is a gather.

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-import torch
-
 from domain.outcomes import Reason
 from domain.plan import BatchPlan
 from domain.spec import JobSpec, Train
@@ -144,8 +142,7 @@ class Trainer:
         self._pulse.mark("data")
         batch = parts.batches.take()
         self._timeline.mark("data", then="communication")
-        nothing = torch.zeros(len(parts.gradient.terms), dtype=torch.float64, device=self.ranks.device)
-        verdict = self._agree(Accumulated(nothing), batch)
+        verdict = self._agree(Accumulated(parts.gradient.nothing()), batch)
         while batch is not None and not verdict.flags.stop:
             batch, verdict = self._step(batch, verdict.next_divisors)
         stopped = verdict.flags.stop and self.steps_done < parts.length.steps

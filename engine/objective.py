@@ -55,7 +55,8 @@ class Objective(nn.Module):
         """
         with self.precision.autocast():
             sums = as_terms(self._loss(batch, masked=not scales))
-        objective = torch.stack([term * (scales[name] if scales else 0.0) for name, term in sums.items()]).sum()
+        scaled = [term * (scales[name] if scales else 0.0) for name, term in sums.items()]
+        objective = scaled[0] if len(scaled) == 1 else torch.stack(scaled).sum()
         if penalize and self.has_penalty:
             penalty = self.task.penalty(self.model)
             objective = objective + (penalty if scales else penalty * 0.0)
@@ -89,7 +90,7 @@ def as_terms(loss: object) -> dict[str, Tensor]:
                 f"loss() returned {name!r} in {term.dtype}, in which a sum is good to three digits: let the last reduction "
                 'run in float32, with functional.cross_entropy(..., reduction="sum") or with .float() before .sum()',
             )
-        if not metrics.NAME.fullmatch(f"train/weight/{name}"):
+        if name is not WHOLE and not metrics.NAME.fullmatch(f"train/weight/{name}"):
             raise EngineError(Reason.BAD_SPEC, f"loss() names a term {name!r}, which cannot be part of a metric's name")
         terms[name] = term
     return terms

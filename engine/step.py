@@ -123,18 +123,17 @@ class GradientStep:
             term: strategy.factor(whole, own)
             for term, whole, own in zip(self.terms, divisors, batch.weights(), strict=True)
         }
-        nothing = torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
         # From here on, whatever is not sent is this step's: so a rank that fails in its first slot drains all of it.
         strategy.begin_reduction()
         try:
-            total = self._run_slots(batch, scales, nothing, timeline)
+            total = self._run_slots(batch, scales, timeline)
             reduced = strategy.finish_reduction()
         except Exception as error:
             if not strategy.repeats or reason_of(error) is not Reason.OUT_OF_MEMORY:
                 raise
             release(error)
             strategy.drain()
-            return Accumulated(nothing, out_of_memory=True)
+            return Accumulated(self.nothing(), out_of_memory=True)
         finally:
             self._on_last_gradient = None
             self._masks.end()
@@ -182,24 +181,34 @@ class GradientStep:
             if parameter.requires_grad and id(parameter) not in there
         ]
 
-    def _run_slots(self, batch: RankBatch, scales: Mapping[str, float], nothing: Tensor, timeline: Timeline) -> Tensor:
-        strategy, total = self._strategy, nothing
+    def nothing(self) -> Tensor:
+        """The sums of a rank that ran no slot."""
+        return torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
+
+    def _run_slots(self, batch: RankBatch, scales: Mapping[str, float], timeline: Timeline) -> Tensor:
+        strategy, counted = self._strategy, []
         for index, slot in enumerate(batch.slots[:-1]):
             # Forward and backward in the same mode: DDP reads it in forward.
             with strategy.local():
                 sums = self._run_slot(batch.step, index, slot, scales, timeline, last=False)
             timeline.mark("backward", then="forward")
-            total = total + sums if slot.samples else total
+            if slot.samples:
+                counted += sums
         slot = batch.slots[-1]
         self._on_last_gradient = lambda: timeline.mark("backward", then="communication")
         sums = self._run_slot(batch.step, len(batch.slots) - 1, slot, scales, timeline, last=True)
         timeline.mark("communication" if self._ranks.world_size > 1 else "backward", then="data")
-        return total + sums if slot.samples else total
+        if slot.samples:
+            counted += sums
+        if not counted:
+            return self.nothing()
+        # All at once: a rank has up to hundreds of slots, and each small operation costs as much as a large one.
+        return torch.stack(counted).to(torch.float64).view(-1, len(self.terms)).sum(0)
 
     def _run_slot(
         self, step: int, index: int, slot: Slot, scales: Mapping[str, float], timeline: Timeline, *, last: bool
-    ) -> Tensor:
-        """Forward and backward of one micro-batch; returns its sums by term."""
+    ) -> list[Tensor]:
+        """Forward and backward of one micro-batch; returns its sums, term by term."""
         self._seed_slot(step, index)
         self._masks.begin_slot(step, slot.position, slot.samples or 1)
         batch = to_device(slot.batch, self._ranks.device)
@@ -210,12 +219,12 @@ class GradientStep:
 
     def _differentiate(
         self, batch: Batch, scales: Mapping[str, float] | None, timeline: Timeline, *, last: bool
-    ) -> Tensor:
+    ) -> list[Tensor]:
         objective, sums = self._strategy.forward(batch, scales, penalize=last)
         timeline.mark("forward", then="backward")
         self._masks.begin_backward()
         self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
-        return self._stacked(sums)
+        return self._in_order(sums)
 
     def abandon(self, masked: Batch) -> None:
         """Forget a step that some rank could not finish. All ranks must call this."""
@@ -235,13 +244,13 @@ class GradientStep:
             self._hook.remove()
         self._strategy.close()
 
-    def _stacked(self, sums: Mapping[str, Tensor]) -> Tensor:
+    def _in_order(self, sums: Mapping[str, Tensor]) -> list[Tensor]:
         if tuple(sums) != self.terms:
             raise EngineError(
                 Reason.BAD_SPEC,
                 f"loss() returned the terms {sorted(sums)} after {sorted(self.terms)}: they must not change",
             )
-        return torch.stack([term.to(torch.float64) for term in sums.values()])
+        return list(sums.values())
 
     def _seed_slot(self, step: int, index: int) -> None:
         on_device = self._ranks.device.type == "cuda"

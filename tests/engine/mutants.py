@@ -10,11 +10,13 @@ from unittest import mock
 import torch
 
 from engine.dropout import Masks
+from engine.export import NotExportableError
 from engine.loader import _Planned
 from engine.objective import Objective, as_terms
 from engine.optimizer import Optimizer
 from engine.step import GradientStep
 from engine.strategies.ddp import DDP
+from engine.task import Task
 
 
 def _means(slots: Any) -> Any:
@@ -152,6 +154,37 @@ def buffers_not_restored() -> Iterator[None]:
         model.load_state_dict({key: value for key, value in state["model"].items() if key in names}, strict=False)
 
     with mock.patch("engine.assembly.restore_model", parameters_alone):
+        yield
+
+
+@contextlib.contextmanager
+def parameters_in_another_order() -> Iterator[None]:
+    """A task whose groups have their parameters the other way round."""
+    param_groups = Task.param_groups
+
+    def turned(self: Task, model: torch.nn.Module) -> Any:
+        return [{**group, "params": group["params"][::-1]} for group in reversed(param_groups(self, model))]
+
+    with mock.patch.object(Task, "param_groups", turned):
+        yield
+
+
+@contextlib.contextmanager
+def items_of_chance() -> Iterator[None]:
+    """A dataset that draws from a generator of its own, so that no item is twice the same."""
+    collate, chance = Task.collate, torch.Generator()
+
+    def disturbed(self: Task, samples: Any) -> Any:
+        ids, x, *rest = collate(self, samples)
+        return [ids, x + torch.rand(x.shape, generator=chance), *rest]
+
+    with mock.patch.object(Task, "collate", disturbed):
+        yield
+
+
+@contextlib.contextmanager
+def not_exportable() -> Iterator[None]:
+    with mock.patch("engine.export.parts", side_effect=NotExportableError("for a test")):
         yield
 
 
