@@ -91,6 +91,8 @@ class Trainer:
         self._non_finite = NonFinite(train.non_finite, self._telemetry)
         self._pending: StepReport | None = None
         self._pending_due = False
+        self._late = ranks.device.type == "cuda"
+        """Whether a step's values are read when the next one has been launched (``engine.report``)."""
         self._updated: StepReport | None = None
         self._loss: float | None = None
         self._saved_step = -1
@@ -189,8 +191,8 @@ class Trainer:
         share = sum(batch.weights()) / sum(divisors) if report.counted else 0.0
         if report.counted:
             report.norm = parts.optimizer.norm(share)
-        if self.ranks.device.type == "cpu":
-            self._non_finite.judge(report)  # Before the update: here the values are there already.
+        if not self._late:
+            self._non_finite.judge(report)  # Before the update: the values are there already.
         with self._stopping.update():
             if report.norm is not None and parts.strategy.moves(share):
                 parts.optimizer.update(batch.step, verdict.sums, report.norm)
@@ -291,7 +293,7 @@ class Trainer:
         elif due:
             self._telemetry.record(report.step, report.times())
             self._say(report)
-        if self.ranks.device.type == "cpu":
+        if not self._late:
             self._report_pending()
 
     def _report_pending(self) -> None:
