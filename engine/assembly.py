@@ -33,6 +33,7 @@ from engine.loader import Batches, Length
 from engine.objective import Objective
 from engine.optimizer import Optimizer
 from engine.precision import Precision, require_wide_parameters, use_tf32
+from engine.probe import Probed, probe
 from engine.ranks import Ranks
 from engine.state import TrainingState, restore_model, restore_optimizer
 from engine.step import GradientStep
@@ -65,6 +66,8 @@ class Assembly:
     """Those of the checkpoint that the run goes on from; 0 at a fresh start."""
     parameters: int
     """Numbers in the model's parameters, over all ranks once."""
+    probed: Probed
+    """Whether the loss was seen to be a sum."""
 
 
 def assemble(
@@ -122,6 +125,7 @@ def assemble(
     elif train.init_from is not None:
         load_initial(model, train.init_from, folder, ranks)
         telemetry.event("initialized", **{"from": train.init_from})
+    probed = probe(task, model, dataset, size=samples, seed=train.seed, name=train.task)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     use_tf32(ranks.device, on=train.tf32)
     sharing = strategy_for(train.strategy)
@@ -167,6 +171,7 @@ def assemble(
         masked=masked,
         steps_done=steps_done,
         parameters=parameters,
+        probed=probed,
     )
 
 
@@ -179,6 +184,10 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
     )
     if assembly.task.batch_dependent:
         telemetry.warn("the task is batch_dependent: its gradient depends on how the batch is split")
+    if assembly.probed.note and assembly.probed.difference is None:
+        telemetry.warn(assembly.probed.note)
+    elif assembly.probed.note:
+        telemetry.say(assembly.probed.note)
     if assembly.strategy.lost_promise:
         telemetry.warn(assembly.strategy.lost_promise)
     if assembly.gradient.draws_on_host:

@@ -103,7 +103,7 @@ def train(task: Task, folder: Path, **more: Any) -> Trainer:
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        (MeanPerSample, r"must return the sum as a scalar tensor.*a tensor of shape \(1,\)"),
+        (MeanPerSample, r"must return the sum as a scalar tensor.*a tensor of shape \(4,\)"),
         (UnknownTerm, r"weight\(\) names the terms \['other'\], but loss\(\) returns \['loss'\]"),
         (OddTerm, r"loss\(\) names a term 'loss in %'"),
         (NegativeWeight, r"weight\(\) must count units, 0 or more, but it returned -1.0"),
