@@ -14,13 +14,11 @@ Not here: going on with a run (``engine.state``), whose every part must fit.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -88,7 +86,9 @@ def _weights(path: Path, given: str, ranks: Ranks) -> dict[str, Any]:
         if file.suffix == _SAFETENSORS:
             return load_file(file)
         found = torch.load(file, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - of a file that is something else, torch raises whatever it stumbles over
         raise EngineError(
             Reason.BAD_SPEC, f"train.init_from: {file} cannot be read as weights: {_first_line(error)}"
         ) from None

@@ -17,6 +17,7 @@ from engine.optimizer import Optimizer
 from engine.step import GradientStep
 from engine.strategies.ddp import DDP
 from engine.task import Task
+from tests.engine.toy import Items
 
 
 def _means(slots: Any) -> Any:
@@ -172,13 +173,13 @@ def parameters_in_another_order() -> Iterator[None]:
 @contextlib.contextmanager
 def items_of_chance() -> Iterator[None]:
     """A dataset that draws from a generator of its own, so that no item is twice the same."""
-    collate, chance = Task.collate, torch.Generator()
+    fetch, chance = Items.__getitem__, torch.Generator()
 
-    def disturbed(self: Task, samples: Any) -> Any:
-        ids, x, *rest = collate(self, samples)
+    def disturbed(self: Items, index: int) -> Any:
+        ids, x, *rest = fetch(self, index)
         return [ids, x + torch.rand(x.shape, generator=chance), *rest]
 
-    with mock.patch.object(Task, "collate", disturbed):
+    with mock.patch.object(Items, "__getitem__", disturbed):
         yield
 
 
