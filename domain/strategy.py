@@ -118,6 +118,11 @@ class Strategy(Section):
             raise at_field(("train", "strategy", "name"), found, "write name: ddp, which does both")
 
     @property
+    def label(self) -> str:
+        """What decides how gradients are summed: the name, and the compression if there is one."""
+        return self.name if self.compression == "none" else f"{self.name} {self.compression}"
+
+    @property
     def one_process(self) -> bool:
         """Whether one process drives all devices of its node; otherwise there is one rank per device."""
         return self.name == "data_parallel"

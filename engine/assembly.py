@@ -136,7 +136,7 @@ def assemble(
     gradient.warm_up(masked)
     optimizer = Optimizer(train, task, strategy, steps=length.steps)
     if state is not None:
-        restore_optimizer(strategy, optimizer.inner, state, ranks)
+        restore_optimizer(strategy, optimizer.inner, state, ranks, telemetry)
         precision.load(state.get("precision", {}))
     in_line = train.loader.workers == 0 and gradient.draws_on_host
     gradient.seeds_host = in_line or train.loader.workers > 0

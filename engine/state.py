@@ -89,7 +89,7 @@ class TrainingState:
         self._layout = {
             "world_size": plan.world_size,
             "micro_batch_size": plan.micro_batch_size,
-            "strategy": train.strategy.name,
+            "strategy": train.strategy.label,
             "threads": torch.get_num_threads(),
             "device": ranks.device.type,
             "torch": str(torch.__version__),
@@ -332,7 +332,9 @@ def restore_model(model: nn.Module, state: State) -> None:
     model.load_state_dict(state["model"])
 
 
-def restore_optimizer(strategy: Strategy, optimizer: torch.optim.Optimizer, state: State, ranks: Ranks) -> None:
+def restore_optimizer(
+    strategy: Strategy, optimizer: torch.optim.Optimizer, state: State, ranks: Ranks, telemetry: Telemetry
+) -> None:
     """Put moments and counts of ``state`` into ``optimizer``, and what else the strategy saved. All ranks must call this."""
     mine, theirs = fingerprint.parameter_order(strategy.model, optimizer), state.get("parameters")
     if theirs is not None and theirs != mine:
@@ -345,9 +347,24 @@ def restore_optimizer(strategy: Strategy, optimizer: torch.optim.Optimizer, stat
         strategy.load_optimizer(optimizer, state["optimizer"])
     except (ValueError, KeyError) as error:
         raise EngineError(Reason.BAD_SPEC, f"the checkpoint does not fit the optimizer: {error}") from error
+    unused = _restore_extra(strategy, state, ranks)
+    if unused:
+        telemetry.warn(f"the strategy begins without what it remembered in the checkpoint: {unused}")
+
+
+def _restore_extra(strategy: Strategy, state: State, ranks: Ranks) -> str:
+    """Give the strategy back what it saved of this rank. Why it cannot be used; empty where it is, or nothing is there."""
     extra: list[State] = state.get("extra", [])
-    if len(extra) == ranks.world_size:
+    there, here = state["layout"]["strategy"], strategy.options.label
+    if there != here or not any(extra):
+        return ""
+    if len(extra) != ranks.world_size:
+        return f"{len(extra)} ranks saved it, and now there are {ranks.world_size}"
+    try:
         strategy.load_extra(extra[ranks.rank])
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _first_difference(theirs: list[list[str]], mine: list[list[str]]) -> str:
