@@ -34,6 +34,7 @@ from engine.objective import Objective
 from engine.ranks import Ranks
 from engine.strategies import shards
 from engine.strategies.base import Forward, Groups, State, Strategy
+from engine.strategies.manual import require_same_parameters
 from engine.task import Batch
 
 
@@ -71,7 +72,11 @@ class FSDP(Strategy):
         for unit in self._units:
             if hasattr(unit, "set_reduce_scatter_unused_params"):  # Not in torch 2.11.
                 unit.set_reduce_scatter_unused_params(True, recurse=False)
-        return super().optimizer(build, groups)
+        optimizer = super().optimizer(build, groups)
+        if self._units and isinstance(optimizer, torch.optim.SGD):
+            for group in optimizer.param_groups:
+                group["fused"] = None  # torch's choice: its fused kernel of SGD takes no sharded parameters.
+        return optimizer
 
     def norm(self, gradients: list[Tensor], share: float) -> Tensor:  # noqa: ARG002 - as in the base class
         norm = torch.nn.utils.get_total_norm([shards.local(gradient) for gradient in gradients])
@@ -104,6 +109,7 @@ class FSDP(Strategy):
         optimizer.load_state_dict({**state, "state": mine})
 
     def _shard(self) -> list[FSDPModule]:
+        require_same_parameters(self.model, self.ranks)
         formats = {parameter.dtype for parameter in self.model.parameters() if parameter.requires_grad}
         if len(formats) > 1:
             raise EngineError(

@@ -65,7 +65,7 @@ def train(
         seen.rates.append(optimizer.param_groups[0]["lr"])
         seen.gradients.append(
             {
-                names[id(p)]: whole(p.grad)
+                names[id(p)]: p.grad.detach().clone()
                 for group in optimizer.param_groups
                 for p in group["params"]
                 if p.grad is not None
@@ -86,6 +86,8 @@ def train(
     finally:
         hook.remove()
     seen.steps_done, seen.stopped = ending.steps_done, ending.stopped
+    # Only now: what a test asks the ranks for must not be counted.
+    seen.gradients = [{name: whole(value) for name, value in each.items()} for each in seen.gradients]
     seen.weights = {name: whole(value) for name, value in task.built.state_dict().items()}
     seen.slots = task.slots[3 if spec.strategy.static_graph else 2 :]
     seen.left_over = [
