@@ -1,0 +1,56 @@
+"""Which checkpoints a run keeps: the newest, and the best by one of its own numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine import cases
+from tests.engine.pool import Pool
+from tests.engine.spool import events, records
+from tests.engine.toy import Toy
+
+OPTIONS: dict[str, Any] = {
+    "batch": {"size": 7, "micro_size": 3},
+    "optimizer": {"name": "sgd", "lr": 0.5},
+    "clip_grad_norm": None,
+    "steps": 9,
+    "eval": {"every_steps": 2},
+}
+
+
+def steps_left(folder: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize(("metric", "world_size"), [("train/loss", 1), ("eval/loss", 2)])
+def test_the_best_by_a_number_of_the_run_is_kept_beside_the_newest(
+    pool: Pool, tmp_path: Path, metric: str, world_size: int
+) -> None:
+    options = OPTIONS | {"checkpoint": {"every_steps": 1, "keep_last": 1, "keep_best": metric}}
+    pool.run(cases.train, Toy(items=20), options, tmp_path, world_size=world_size)
+    measured = {step: values[metric] for step, values in records(tmp_path).items() if metric in values}
+    best = min(measured, key=lambda step: (measured[step], step))
+    assert best != 9, "the case would show nothing"
+    assert steps_left(tmp_path) == [best, 9]
+    for saved in events(tmp_path, "checkpoint"):
+        assert saved["metric"] == {"name": metric, "value": measured.get(saved["step"])}
+    manifest = json.loads((tmp_path / f"checkpoints/step-{best:08d}/manifest.json").read_text())
+    assert manifest["metric"] == {"name": metric, "value": measured[best]}
+    assert events(tmp_path, "warning") == []
+
+
+@pytest.mark.parametrize("metric", ["eval/accuracy", "train/bleu"])
+def test_a_number_that_never_appears_is_told_once(pool: Pool, tmp_path: Path, metric: str) -> None:
+    options = OPTIONS | {"checkpoint": {"every_steps": 1, "keep_last": 2, "keep_best": metric}}
+    pool.run(cases.train, Toy(items=20), options, tmp_path, world_size=1)
+    (warning,) = events(tmp_path, "warning")
+    step = 2 if metric.startswith("eval/") else 1
+    assert warning["message"].startswith(
+        f"keep_best: step {step} has no {metric}, so its checkpoint cannot be the best; it has "
+    )
+    assert "train/loss" in warning["message"]
+    assert steps_left(tmp_path) == [8, 9]
