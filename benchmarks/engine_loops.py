@@ -1,7 +1,7 @@
 """The four loops that ``engine_overhead.py`` compares, and what they train.
 
-Each is written as the documentation of its engine writes it, and does what a real run does: AdamW, a schedule,
-clipping, and a line in a file every few steps. Libraries are imported inside the loop that uses them, so that no
+Each is written as the documentation of its engine writes it, and does what a real run does: AdamW with the same kernel
+for all, a schedule, clipping, and a line in a file every few steps. Libraries are imported inside the loop that uses them, so that no
 engine's process carries another's.
 
 Not here: what is measured, and how (``engine_overhead.py``).
@@ -38,6 +38,8 @@ class Setting:
     data: str
     """``loader`` or ``ready``."""
     log_every: int
+    fused: bool
+    """Whether the loops that are given an optimizer use torch's fused kernel, which Lockstep always uses."""
     steps: int = 0
 
     def rows(self) -> int:
@@ -72,6 +74,10 @@ class Rows(Dataset[Any]):
         return list(zip(self.x.split(MICRO_SIZE), self.y.split(MICRO_SIZE), strict=True))
 
 
+def adamw(setting: Setting, model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=RATE, fused=setting.fused or None)
+
+
 def repeated(batches: list[Any], count: int) -> Iterator[Any]:
     for index in range(count):
         yield batches[index % len(batches)]
@@ -102,7 +108,7 @@ def raw(setting: Setting, rank: int, folder: Path) -> None:
 
     model, several = build(setting), setting.world_size > 1
     wrapped = DistributedDataParallel(model) if several else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    optimizer = adamw(setting, model)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor(setting))
     rows, log, k = Rows(setting), Log(setting, rank, folder), setting.slots
     if setting.data == "ready":
@@ -182,7 +188,7 @@ def accelerate(setting: Setting, rank: int, folder: Path) -> None:
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=setting.slots)
     model = build(setting)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    optimizer = adamw(setting, model)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor(setting))
     rows, log = Rows(setting), Log(setting, rank, folder)
     model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
@@ -213,7 +219,7 @@ def fabric(setting: Setting, rank: int, folder: Path) -> None:
     runner = Fabric(accelerator="cpu", devices=size, strategy="ddp" if size > 1 else "auto")
     runner.launch()
     model = build(setting)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    optimizer = adamw(setting, model)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor(setting))
     wrapped, stepper = runner.setup(model, optimizer)
     rows, log = Rows(setting), Log(setting, rank, folder)

@@ -1,7 +1,7 @@
 """What a training engine costs over a hand-written loop: time per step, memory, collectives, host reads.
 
     python benchmarks/engine_overhead.py [--rounds 5] [--model tiny,mid] [--slots 1,8] [--world-size 1,2]
-                                         [--data loader|ready] [--log-every 10] [--json FILE]
+                                         [--data loader|ready] [--kernel fused|default] [--log-every 10] [--json FILE]
 
 Four ways to train the same model on the same rows: ``raw`` (plain PyTorch, DDP and ``no_sync`` where there are several
 ranks), ``lockstep``, ``accelerate`` and ``fabric`` (Lightning), the last two only where they are installed. Each loop
@@ -17,14 +17,17 @@ machine the minima are what to read and the medians show the noise. ``× cpu`` c
 threads of rank 0: other work hardly moves it, and it counts what an engine does in threads of its own, which the clock
 shows only where no core is free for them. Every rank computes with one thread.
 
+Kernel. Lockstep uses torch's fused AdamW. So do the others here, because loops are compared and not kernels;
+``--kernel default`` leaves them what torch chooses, which on the CPU takes two to four times as long.
+
 Data. ``--data loader`` puts the same map-style dataset of ready rows behind each engine's recommended loader, without
 worker processes. ``--data ready`` prepares micro-batches beforehand: a list, and for Lockstep, whose loader is its
 own, a ``collate`` that returns a ready micro-batch.
 
 Collectives, host reads (``aten::_local_scalar_dense``, what ``.item()`` is) and peak bytes of the CPU allocator are
 counted by torch's profiler in runs of their own, never in a timed one. Host reads of a micro-batch are the difference
-to a run with twice as many of them. (AdamW itself reads its eight step counters, which are on the host, in every step.)
-The peak is that of the steps: a checkpoint at the end, which the other loops do not write, is left out.
+to a run with twice as many of them. The peak is that of the steps: a checkpoint at the end, which the other loops do
+not write, is left out.
 
 Not here: the loops (``engine_loops.py``), and whether what they compute is right (``engine.conformance``).
 """
@@ -262,6 +265,7 @@ def main() -> None:
     parser.add_argument("--world-size", type=numbers, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--data", choices=("loader", "ready"), default="loader")
+    parser.add_argument("--kernel", choices=("fused", "default"), default="fused", help="of AdamW, but for lockstep")
     parser.add_argument("--log-every", type=int, default=10)
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     options = parser.parse_args()
@@ -278,7 +282,9 @@ def main() -> None:
             running = [Processes(engine, world_size, Path(folder)) for engine in engines]
             for model in options.model:
                 for slots in options.slots:
-                    setting = Setting(model, slots, world_size, options.data, options.log_every)
+                    setting = Setting(
+                        model, slots, world_size, options.data, options.log_every, options.kernel == "fused"
+                    )
                     for engine, values in measure(setting, running, options.rounds).items():
                         print(line(setting, engine, values), flush=True)
                         rows.append({**asdict(setting), "engine": engine, **values})
