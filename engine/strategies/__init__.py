@@ -12,7 +12,9 @@ from engine.strategies.base import Strategy
 from engine.strategies.compression import PowerSGD, RoundedDDP
 from engine.strategies.data_parallel import DataParallel
 from engine.strategies.ddp import DDP
+from engine.strategies.diloco import DiLoCo
 from engine.strategies.fsdp import FSDP
+from engine.strategies.local_sgd import LocalSGD
 from engine.strategies.manual import Manual
 from engine.strategies.zero1 import Zero1
 
@@ -22,6 +24,8 @@ STRATEGIES: Final[dict[str, type[Strategy]]] = {
     "data_parallel": DataParallel,
     "zero1": Zero1,
     "fsdp": FSDP,
+    "local_sgd": LocalSGD,
+    "diloco": DiLoCo,
 }
 _COMPRESSED: Final[dict[str, type[Strategy]]] = {"fp16": RoundedDDP, "bf16": RoundedDDP, "powersgd": PowerSGD}
 
