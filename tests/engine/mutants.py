@@ -16,6 +16,8 @@ from engine.objective import Objective, as_terms
 from engine.optimizer import Optimizer
 from engine.step import GradientStep
 from engine.strategies.ddp import DDP
+from engine.strategies.diloco import DiLoCo
+from engine.strategies.local_sgd import LocalSGD
 from engine.task import Task
 from tests.engine.toy import Items
 
@@ -222,4 +224,23 @@ def masks_of_the_slot() -> Iterator[None]:
         begin_slot(self, step, 0, samples)
 
     with mock.patch.object(Masks, "begin_slot", slot_only):
+        yield
+
+
+@contextlib.contextmanager
+def ranks_count_the_same() -> Iterator[None]:
+    """Average ranks without regard to what they trained on."""
+    after_update = LocalSGD.after_update
+
+    def alike(self: LocalSGD, step: int, share: float) -> None:
+        after_update(self, step, 1.0)
+
+    with mock.patch.object(LocalSGD, "after_update", alike):
+        yield
+
+
+@contextlib.contextmanager
+def own_state_forgotten() -> Iterator[None]:
+    """Go on from the averages alone, on as many ranks too."""
+    with mock.patch.object(LocalSGD, "load_extra"), mock.patch.object(DiLoCo, "load_extra"):
         yield
