@@ -1,0 +1,141 @@
+"""What ranks are asked to do in tests about numbers that are not finite: a toy with chosen items, and ends told as data."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from engine.errors import EngineError
+from engine.loop import Trainer
+from engine.optimizer import Optimizer
+from engine.ranks import Ranks
+from tests.engine import cases
+from tests.engine.cases import Seen
+from tests.engine.toy import Items, Net, Toy, ToyTask
+
+
+@dataclass(frozen=True)
+class Odd:
+    """Which items are out of the ordinary."""
+
+    nan: tuple[int, ...] = ()
+    """Their loss is NaN."""
+    steep: tuple[int, ...] = ()
+    """Their loss is that of any item, and its gradient NaN."""
+    far: tuple[int, ...] = ()
+    """Their targets are a thousand times larger: in fp16 the scaled gradient overflows."""
+
+
+class OddItems(Items):
+    def __init__(self, toy: Toy, folder: Path | None, odd: Odd):
+        super().__init__(toy, folder)
+        self.odd = odd
+
+    def __getitem__(self, index: int) -> Any:
+        number, x, y, mask = super().__getitem__(index)
+        if index in self.odd.nan:
+            y = y * torch.nan
+        return number, x, y * 1000 if index in self.odd.far else y, mask
+
+
+class OddTask(ToyTask):
+    def __init__(self, toy: Toy, folder: Path | None, odd: Odd):
+        super().__init__(toy, folder)
+        self.odd = odd
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        return OddItems(self.toy, self.folder, self.odd)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        loss = super().loss(model, batch)
+        assert isinstance(loss, Tensor)
+        if any(number in self.odd.steep for number in batch[0].tolist()):
+            loss = loss + (model(batch[1]) * 0).abs().sqrt().sum()  # 0, whose slope is infinite times zero.
+        return loss
+
+
+@dataclass
+class Told:
+    """How a run ended on one rank."""
+
+    error: str = ""
+    steps_done: int = 0
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    slots: list[list[int]] = field(default_factory=list)
+    state: dict[Any, Any] = field(default_factory=dict)
+    """The optimizer's."""
+    seen: Seen | None = None
+
+
+def train(
+    ranks: Ranks,
+    toy: Toy,
+    settings: dict[str, Any],
+    folder: Path,
+    odd: Odd,
+    mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
+) -> Told:
+    """One run with odd items; an error of the engine is told, with what the model was when it came."""
+    task = OddTask(toy, folder, odd)
+    trainers: list[Trainer] = []
+    start = Trainer.__init__
+
+    def noting(self: Trainer, *arguments: Any, **options: Any) -> None:
+        start(self, *arguments, **options)
+        trainers.append(self)
+
+    told = Told()
+    with (
+        mock.patch.object(cases, "toy_task", lambda *_: task),
+        mock.patch.object(Trainer, "__init__", noting),
+        mutate() if mutate is not None else contextlib.nullcontext(),
+    ):
+        try:
+            told.seen = cases.train(ranks, toy, settings, folder)
+        except EngineError as error:
+            told.error = f"{error.reason}: {error}"
+    (trainer,) = trainers
+    told.steps_done, told.slots = trainer.steps_done, task.slots[2:]
+    told.weights = {name: value.detach().clone() for name, value in task.built.state_dict().items()}
+    told.state = trainer._parts.optimizer.inner.state_dict()["state"]
+    return told
+
+
+@contextlib.contextmanager
+def as_on_a_device() -> Iterator[None]:
+    """Mask steps in the optimizer's kernel and read values a step late, as on CUDA."""
+    make, start = Optimizer.__init__, Trainer.__init__
+
+    def masking(self: Optimizer, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
+        self._masks = True
+
+    def late(self: Trainer, *arguments: Any, **options: Any) -> None:
+        start(self, *arguments, **options)
+        self._late = True
+
+    with mock.patch.object(Optimizer, "__init__", masking), mock.patch.object(Trainer, "__init__", late):
+        yield
+
+
+@contextlib.contextmanager
+def update_anyway() -> Iterator[None]:
+    """Move the weights whatever the loss and the gradient are."""
+    with mock.patch("engine.optimizer.math", SimpleNamespace(isfinite=lambda _: True)):
+        yield
+
+
+def initial_weights(toy: Toy) -> dict[str, Tensor]:
+    from tests.engine.toy import initial
+
+    model: Net = initial(toy)
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
