@@ -52,8 +52,7 @@ class FSDP(Strategy):
 
     def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
         with _explained():
-            result: Forward = self.objective(batch, scales, penalize=penalize)
-            return result
+            return self.objective(batch, scales, penalize=penalize)  # type: ignore[no-any-return] # what modules return
 
     def evaluate(self, batch: Batch) -> dict[str, tuple[Tensor, float]]:
         with _explained():

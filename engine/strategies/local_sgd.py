@@ -6,14 +6,14 @@ no clipping, and a loss of one term, this is ``ddp``:
 
     Σ_r s_r (p - lr g_r)  =  p - lr Σ_r s_r g_r,    s_r = rank r's part of the batch's weight, g_r = the mean over its share.
 
-Otherwise it is not: momenta and moments stay with their rank, clipping is by the rank's own norm, and what Adam divides by
-is not that of the whole batch's gradient. So the run depends on the number of ranks.
+Otherwise it is not: moments stay with their rank, clipping is by the rank's own norm, and what Adam divides by is not that
+of the whole batch's gradient. The run depends on the number of ranks.
 
 * The norm that is logged is the root of the mean square of the ranks' norms, by weight: equal on all ranks, and at least
   the norm of the mean gradient. A rank whose share has no weight does not move.
 * An evaluation and a checkpoint see what a synchronisation would make of the ranks now, and leave the ranks as they are:
-  their cadence changes nothing. What each rank has for itself is in the checkpoint too, so on as many ranks a run goes on
-  bit by bit, also from between two synchronisations; on another number, all start from the averages.
+  their cadence changes nothing. What each rank has for itself is saved too: on as many ranks a run goes on bit by bit, also
+  from between two synchronisations; on another number, all start from the averages.
 
 Not here: how tensors are averaged (``engine.strategies.averaging``), and what else may be done with the average
 (``engine.strategies.diloco``).
@@ -49,7 +49,7 @@ class LocalSGD(Strategy):
     replicated: ClassVar[bool] = False
 
     _inner: torch.optim.Optimizer
-    _own_norm: Tensor
+    _own_norm: Tensor  # Of this rank's last gradient.
 
     def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
         super().__init__(objective, ranks, options)
@@ -57,10 +57,8 @@ class LocalSGD(Strategy):
             require_same_parameters(self.model, ranks)
         self._every = options.sync_every_steps or 1
         self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self._steps_apart = 0
-        """Since the last synchronisation. The same on all ranks."""
-        self._weight = 0.0
-        """This rank's shares of these steps, added up."""
+        self._steps_apart = 0  # Since the last synchronisation; the same on all ranks.
+        self._weight = 0.0  # This rank's shares of these steps, added up.
 
     def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
         result: Forward = self.objective(batch, scales, penalize=penalize)
