@@ -149,6 +149,9 @@ def lockstep(setting: Setting, rank: int, folder: Path) -> None:
         def loss(self, model: nn.Module, batch: Any) -> Tensor:
             return functional.cross_entropy(model(batch[0]), batch[1], reduction="sum")
 
+        def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+            return [{"params": list(model.parameters())}]  # As the other loops have it; each group is a kernel more.
+
     class Ready(Bench):
         def dataset(self, split: str) -> Any:  # noqa: ARG002 - nothing is evaluated
             rows = Rows(setting)
