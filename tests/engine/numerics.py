@@ -95,7 +95,7 @@ def train(
 
     told = Told()
     with (
-        mock.patch.object(cases, "toy_task", lambda *_: task),
+        mock.patch.object(cases, "toy_task", return_value=task),
         mock.patch.object(Trainer, "__init__", noting),
         mutate() if mutate is not None else contextlib.nullcontext(),
     ):

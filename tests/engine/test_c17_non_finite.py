@@ -155,7 +155,7 @@ def test_c17_a_skipped_first_step_leaves_weights_moments_and_counters_as_they_we
     mutate = numerics.as_on_a_device if like == "device" else None
     options = spec(4, optimizer=optimizer, steps=1)
     (told,) = pool.run(numerics.train, Toy(), options, tmp_path, odd, mutate, world_size=1)
-    assert distance(told.weights, numerics.initial_weights(Toy())) == 0
+    assert distance(told.weights, numerics.initial_weights(Toy())) <= 0
     assert told.state, "there is state, and it was not touched"
     assert all(not value.any() for state in told.state.values() for value in state.values())
 
