@@ -20,7 +20,6 @@ publishes it), which ones are kept (``domain.retention``).
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -31,13 +30,13 @@ from typing import Any, BinaryIO, Final
 import torch
 
 from domain.attempt import MANIFEST
+from domain.manifest import Manifest, ManifestError, ManifestFile, ManifestMetric, read_manifest
 from domain.metrics import from_json, jsonable
 from domain.outcomes import Reason
 from domain.retention import superseded
 from engine.errors import EngineError
 
 STATE: Final = "state.pt"
-FORMAT: Final = 1
 _PREFIX: Final = "step-"
 _TEMPORARY: Final = "tmp"
 _TRASH: Final = "trash"
@@ -177,10 +176,12 @@ def complete(parent: Path) -> Iterator[Path]:
 def measured_of(folder: Path) -> Measured | None:
     """What a checkpoint's manifest says of its worth; None where it says nothing that can be read."""
     try:
-        said = json.loads((folder / MANIFEST).read_bytes())["metric"]
-        return Measured(str(said["name"]), None if said["value"] is None else from_json(said["value"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        said = read_manifest((folder / MANIFEST).read_bytes()).metric
+    except (OSError, ManifestError):
         return None
+    if said is None:
+        return None
+    return Measured(said.name, None if said.value is None else from_json(said.value))
 
 
 def verify(folder: Path) -> int:
@@ -192,27 +193,23 @@ def verify(folder: Path) -> int:
         If the manifest or a file is missing, torn or changed.
     """
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        files = dict(manifest["files"])
-        step = int(manifest["step"])
+        manifest = read_manifest((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
         raise DamagedCheckpointError(f"{MANIFEST} is missing, so the checkpoint was never finished") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedCheckpointError(f"{MANIFEST} cannot be read ({error})") from None
-    if manifest.get("format") != FORMAT:
-        raise DamagedCheckpointError(f"{MANIFEST} has format {manifest.get('format')!r}; this version reads {FORMAT}")
-    if STATE not in files:
+    except ManifestError as error:
+        raise DamagedCheckpointError(f"{MANIFEST} {error}") from None
+    if STATE not in manifest.files:
         raise DamagedCheckpointError(f"{MANIFEST} does not name {STATE}")
-    for name, expected in files.items():
+    for name, expected in manifest.files.items():
         path = folder / name
         if not path.is_file():
             raise DamagedCheckpointError(f"{name} is missing")
         size = path.stat().st_size
-        if size != expected["bytes"]:
-            raise DamagedCheckpointError(f"{name} has {size} bytes, but was written with {expected['bytes']}")
-        if digest_of(path).sha256 != expected["sha256"]:
+        if size != expected.bytes:
+            raise DamagedCheckpointError(f"{name} has {size} bytes, but was written with {expected.bytes}")
+        if digest_of(path).sha256 != expected.sha256:
             raise DamagedCheckpointError(f"{name} has changed since it was written: its SHA-256 differs")
-    return step
+    return manifest.step
 
 
 def load(folder: Path) -> State:
@@ -279,14 +276,12 @@ class _Hashing:
 
 
 def _manifest(step: int, files: Mapping[str, Written], measured: Measured | None) -> bytes:
-    document: dict[str, Any] = {
-        "format": FORMAT,
-        "step": step,
-        "files": {name: {"bytes": file.size_bytes, "sha256": file.sha256} for name, file in files.items()},
-    }
-    if measured is not None:
-        document["metric"] = measured.document()
-    return json.dumps(document, indent=1).encode()
+    manifest = Manifest(
+        step=step,
+        files={name: ManifestFile(bytes=file.size_bytes, sha256=file.sha256) for name, file in files.items()},
+        metric=None if measured is None else ManifestMetric.model_validate(measured.document()),
+    )
+    return manifest.model_dump_json(indent=1).encode()
 
 
 def _value(folder: Path, metric: str | None) -> float | None:

@@ -18,6 +18,7 @@ from sqlalchemy import and_, select, tuple_, update
 from sqlalchemy.orm import Session, selectinload
 
 from domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
+from domain.sources import job_checkpoint
 from storage import checkpoints, events, nodes, steps
 from storage.clock import db_now, now
 from storage.dialects import changed, write
@@ -84,6 +85,8 @@ class Claim:
     resume_step: int | None
     timeout_left_seconds: float | None
     """Seconds that it may still run; None has no limit."""
+    init: str | None = None
+    """Location of another job's checkpoint, where ``train.init_from`` names one that is there and nothing is resumed."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +159,15 @@ def claim(
         rendezvous_port=attempt.rendezvous_port or 0,
         resume=None if newest_checkpoint is None else newest_checkpoint.location,
         resume_step=None if newest_checkpoint is None else newest_checkpoint.step,
+        init=_first_weights(session, job) if newest_checkpoint is None else None,
         timeout_left_seconds=None if timeout_left is None else max(0.0, timeout_left),
     )
+
+
+def _first_weights(session: Session, job: JobRow) -> str | None:
+    source = job_checkpoint((job.spec.get("train") or {}).get("init_from"))
+    checkpoint = None if source is None else checkpoints.named(session, source)
+    return None if checkpoint is None else checkpoint.location
 
 
 def _fenced(session: Session, assignment_id: str, token: str) -> AttemptRow | None:

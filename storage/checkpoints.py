@@ -5,11 +5,15 @@ Not here: their files (``storage.blobs``). A folder without a row is not a check
 
 from __future__ import annotations
 
+import math
+
 import uuid_utils
 from sqlalchemy import Select, delete, select
 from sqlalchemy.orm import Session
 
 from domain.lifecycle import AssignmentState
+from domain.retention import best_of, superseded
+from domain.sources import JobCheckpoint
 from storage import events
 from storage.clock import db_now
 from storage.dialects import changed, upsert, write
@@ -26,8 +30,18 @@ def publish(
     bytes: int,  # noqa: A002 -- the name it has everywhere else
     sha256: str,
     final: bool,
+    value: float | None = None,
 ) -> bool:
     """Make a checkpoint count. Saying it again changes nothing.
+
+    Parameters
+    ----------
+    session : Session
+    assignment_id, token : str
+    step, location, bytes, sha256, final
+        Of the checkpoint; ``sha256`` is its manifest's.
+    value : float, optional
+        Of the metric that ``keep_best`` names.
 
     Returns
     -------
@@ -58,6 +72,8 @@ def publish(
             location=location,
             bytes=bytes,
             sha256=sha256,
+            # No database compares NaN as the others do, and it is never best anyway.
+            value=value if value is not None and math.isfinite(value) else None,
             final=final,
             created_at=db_now(),
         )
@@ -86,15 +102,28 @@ def newest(session: Session, job_id: str) -> CheckpointRow | None:
     return session.scalars(_newest_first(job_id).limit(1)).one_or_none()
 
 
+def best(newest_first: list[CheckpointRow]) -> CheckpointRow | None:
+    """The best of a job's checkpoints, as :func:`of_job` gives them; None where ``keep_best`` was not asked for."""
+    return best_of(newest_first, _value)
+
+
+def named(session: Session, source: JobCheckpoint) -> CheckpointRow | None:
+    """The checkpoint that ``source`` means; its job is given by its full id. Of two of one step, the later attempt's."""
+    found = of_job(session, source.job)
+    if source.which == "best":
+        return best(found)
+    return next((row for row in found if source.which is None or row.step == source.which), None)
+
+
 def prune(session: Session, job_id: str, keep_last: int) -> list[str]:
-    """Forget all but the newest checkpoints.
+    """Forget all but the newest checkpoints, and the best where they have values.
 
     Returns
     -------
     list of str
         Locations whose files may be deleted once this is committed.
     """
-    old = list(session.scalars(_newest_first(job_id)))[keep_last:]
+    old = superseded(of_job(session, job_id), keep_last, _value)
     if old:
         write(session, delete(CheckpointRow).where(CheckpointRow.id.in_([checkpoint.id for checkpoint in old])))
     return [checkpoint.location for checkpoint in old]
@@ -107,3 +136,7 @@ def _newest_first(job_id: str) -> Select[CheckpointRow]:
         # A later attempt may have gone back to an earlier step; what it saved there is what it trained.
         .order_by(CheckpointRow.attempt.desc(), CheckpointRow.step.desc())
     )
+
+
+def _value(checkpoint: CheckpointRow) -> float | None:
+    return checkpoint.value

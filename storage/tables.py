@@ -248,6 +248,8 @@ class CheckpointRow(JobsBase):
     bytes: Mapped[int] = mapped_column(BigInteger)
     sha256: Mapped[str] = mapped_column(String(64))
     """Of its manifest."""
+    value: Mapped[float | None]
+    """Of the metric that ``keep_best`` names, where its step measured a finite one."""
     final: Mapped[bool]
     created_at: Mapped[float]
 

@@ -47,7 +47,7 @@ from worker.code import CodeUnavailableError
 from worker.folders import DamagedFileError, Folder
 from worker.identity import Census
 from worker.outflow import Outflow
-from worker.preparing import prepare
+from worker.preparing import InitUnavailableError, prepare
 from worker.shipping import Stream
 from worker.sweeping import Children, Tree
 
@@ -238,6 +238,8 @@ class Attempt:
             )
         except CodeUnavailableError as error:
             return self._conclude(Outcome.of(Reason.CODE_UNAVAILABLE, str(error)))
+        except InitUnavailableError as error:
+            return self._conclude(Outcome.of(Reason.BAD_SPEC, str(error)))
         except ValidationError as error:
             message = f"this node's version of Lockstep cannot read the job's spec: {error.errors()[0]['msg']}"
             return self._conclude(Outcome.of(Reason.BAD_SPEC, message))

@@ -8,16 +8,22 @@ Not here: retries, and starting the launcher (``worker.assignment``).
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 from domain import attempt
 from domain.attempt import AssignmentFile
 from domain.plan import BatchPlan
+from domain.sources import job_checkpoint
 from domain.spec import JobSpec
 from domain.timings import Timings
 from storage.attempts import Claim
 from storage.blobs import BlobStore
 from worker import code
 from worker.folders import Folder
+
+
+class InitUnavailableError(Exception):
+    """The checkpoint that ``train.init_from`` names is not there. Trying again does not bring it."""
 
 
 def prepare(folder: Folder, claim: Claim, blobs: BlobStore, timings: Timings) -> None:
@@ -27,6 +33,8 @@ def prepare(folder: Folder, claim: Claim, blobs: BlobStore, timings: Timings) ->
     ------
     code.CodeUnavailableError
         If the job's code cannot be brought.
+    InitUnavailableError
+        If the weights to start from are not there.
     pydantic.ValidationError
         If the spec or the plan is not one that this version reads.
     OSError
@@ -36,16 +44,26 @@ def prepare(folder: Folder, claim: Claim, blobs: BlobStore, timings: Timings) ->
     plan = None if claim.plan is None else BatchPlan.model_validate(claim.plan)
     folder.create()
     code.bring(spec.code, folder.file(attempt.CODE), blobs)
-    _bring_checkpoint(folder, claim.resume, blobs)
+    _bring_checkpoint(folder.file(attempt.RESUME), claim.resume, blobs)
+    if claim.resume is None:
+        _bring_checkpoint(folder.file(attempt.INIT), _init_of(spec, claim), blobs)
     folder.write_assignment(_assignment_of(claim, spec, plan, timings))
 
 
-def _bring_checkpoint(folder: Folder, key: str | None, blobs: BlobStore) -> None:
-    """The checkpoint to go on from. Whether it is whole is the engine's to say: it knows the manifest."""
-    target = folder.file(attempt.RESUME)
+def _init_of(spec: JobSpec, claim: Claim) -> str | None:
+    source = job_checkpoint(spec.train.init_from) if spec.train is not None else None
+    if source is not None and claim.init is None:
+        raise InitUnavailableError(
+            f"train.init_from: {source} is not there any more: its job may have saved newer ones"
+        )
+    return claim.init
+
+
+def _bring_checkpoint(target: Path, key: str | None, blobs: BlobStore) -> None:
+    """A checkpoint from the store. Whether it is whole is the engine's to say: it knows the manifest."""
     if key is None or target.exists():
         return
-    partial = target.with_name("resume.partial")
+    partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     blobs.get_tree(key, partial)
     partial.rename(target)

@@ -23,6 +23,7 @@ import structlog
 
 from domain import attempt
 from domain.attempt import EngineEvent
+from domain.metrics import from_json
 from domain.plan import BatchPlan
 from storage import attempts, checkpoints, events, streams
 from storage.blobs import BlobStore
@@ -127,6 +128,9 @@ class Reporter:
                 self._tell(
                     "resumed", f"Training goes on from the checkpoint of step {step}.", {"step": step, "from": source}
                 )
+            case "initialized":
+                source = event.data.get("from")
+                self._tell("initialized", f"Training starts from the weights of {source}.", {"from": source})
             case "checkpoint_skipped":
                 folder, why = event.data.get("folder"), event.data.get("why")
                 self._tell("checkpoint_skipped", f"Checkpoint {folder} is not used: {why}.", event.data)
@@ -183,6 +187,7 @@ class Reporter:
                 bytes=int(data["bytes"]),
                 sha256=str(data["sha256"]),
                 final=bool(data["final"]),
+                value=_value(data.get("metric")),
             )
         if not published:
             log.warning("a checkpoint was refused: this attempt does not hold the job any more", key=key)
@@ -209,3 +214,8 @@ class Reporter:
             return False
         self._failing_since = None
         return True
+
+
+def _value(metric: Any) -> float | None:
+    """What the checkpoint was worth, where the engine says so."""
+    return None if metric is None or metric["value"] is None else from_json(metric["value"])

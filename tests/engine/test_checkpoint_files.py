@@ -149,7 +149,7 @@ def test_c28_whatever_was_damaged_is_found_and_named(tmp_path: Path, damage: str
     elif damage == "garbled":
         os.truncate(manifest, 30)
     else:
-        changed = {"files": {}} if damage == "unnamed" else {"format": 99}
+        changed = {"files": {"a": document["files"]["state.pt"]}} if damage == "unnamed" else {"format": 99}
         manifest.write_text(json.dumps(document | changed))
     with pytest.raises(checkpoint.DamagedCheckpointError, match=why):
         checkpoint.verify(folder)

@@ -65,11 +65,11 @@ def _say(to: Folder, kind: str, /, **data: object) -> None:
         file.write(json.dumps({"kind": kind, "time": 1.0, "data": data}) + "\n")
 
 
-def _save(folder: Folder, step: int, *, final: bool = False) -> None:
+def _save(folder: Folder, step: int, *, final: bool = False, **more: object) -> None:
     target = folder.file("checkpoints") / f"step-{step:08d}"
     target.mkdir()
     (target / "manifest.json").write_text("{}")
-    _say(folder, "checkpoint", step=step, folder=target.name, bytes=2, sha256="0" * 64, final=final)
+    _say(folder, "checkpoint", step=step, folder=target.name, bytes=2, sha256="0" * 64, final=final, **more)
 
 
 def _steps(database: Database, stream: Stream) -> list[int]:
@@ -143,6 +143,45 @@ def test_an_attempt_that_lost_its_lease_publishes_no_checkpoint(
     stale = stream._replace(token="stale")
     _reporter(database, BlobStore(str(tmp_path / "store")), folder, stale).step(False)
     assert _steps(database, stream) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [
+        ({}, None),
+        ({"metric": {"name": "eval/loss", "value": 0.5}}, 0.5),
+        ({"metric": {"name": "eval/loss", "value": None}}, None),
+        ({"metric": {"name": "eval/loss", "value": "NaN"}}, None),
+    ],
+)
+def test_a_checkpoint_is_published_with_its_worth(
+    database: Database, folder: Folder, stream: Stream, tmp_path: Path, metric: dict[str, object], value: float | None
+) -> None:
+    _save(folder, 5, **metric)
+    _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream).step(False)
+    with database.read_jobs() as session:
+        assert [row.value for row in checkpoints.of_job(session, stream.job_id)] == [value]
+
+
+def test_the_best_checkpoint_stays_in_the_store(
+    database: Database, folder: Folder, stream: Stream, tmp_path: Path
+) -> None:
+    blobs = BlobStore(str(tmp_path / "store"))
+    reporter = _reporter(database, blobs, folder, stream)
+    for step, loss in enumerate((3.0, 1.0, 2.0, 2.0, 2.0, 2.0), start=1):
+        _save(folder, step, metric={"name": "eval/loss", "value": loss})
+        reporter.step(False)
+    assert _steps(database, stream) == [6, 5, 4, 2]
+    key = f"jobs/{stream.job_id}/1/step-"
+    assert [step for step in range(1, 7) if blobs.exists(f"{key}{step:08d}")] == [2, 4, 5, 6]
+
+
+def test_where_the_first_weights_came_from_is_told(
+    database: Database, folder: Folder, stream: Stream, tmp_path: Path
+) -> None:
+    _say(folder, "initialized", **{"from": "job:0192@best"})
+    _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream).step(False)
+    assert "Training starts from the weights of job:0192@best." in _messages(database, stream)
 
 
 def test_a_warning_that_the_database_refuses_does_not_hold_up_what_follows(
