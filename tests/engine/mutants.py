@@ -17,6 +17,7 @@ from engine.optimizer import Optimizer
 from engine.step import GradientStep
 from engine.strategies.ddp import DDP
 from engine.strategies.diloco import DiLoCo
+from engine.strategies.fsdp import FSDP
 from engine.strategies.local_sgd import LocalSGD
 from engine.task import Task
 from tests.engine.toy import Items
@@ -243,4 +244,11 @@ def ranks_count_the_same() -> Iterator[None]:
 def own_state_forgotten() -> Iterator[None]:
     """Go on from the averages alone, on as many ranks too."""
     with mock.patch.object(LocalSGD, "load_extra"), mock.patch.object(DiLoCo, "load_extra"):
+        yield
+
+
+@contextlib.contextmanager
+def reduced_in_every_slot() -> Iterator[None]:
+    """Shards are reduced in each micro-batch, and added up afterwards."""
+    with mock.patch.object(FSDP, "local", lambda self: contextlib.nullcontext()):
         yield
