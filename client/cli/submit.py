@@ -68,9 +68,9 @@ def submit(
     """
     form = (output or Output()).format
     talk = _silent if quiet else say
-    with _prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
+    with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
         if archive is not None:
-            _send(client, archive, talk)
+            send(client, archive, talk)
         answer = _plan(client, spec)
         if dry_run:
             return _show_plan(answer, spec, form)
@@ -119,14 +119,14 @@ def plan(
     settings
         Change one value of the spec: --set train.steps=100. May be given several times.
     """
-    with _prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
+    with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
         if archive is not None:
-            _send(client, archive, _silent)
+            send(client, archive, _silent)
         return _show_plan(_plan(client, spec), spec, (output or Output()).format)
 
 
 @contextmanager
-def _prepared(
+def prepared(
     file: str, code: Path | None, settings: list[str] | None, connection: Connection
 ) -> Iterator[tuple[Client, SpecFile, Archive | None]]:
     """The checked spec with its code packed, and a client; nothing has been sent."""
@@ -144,7 +144,7 @@ def _prepared(
         yield stack.enter_context(connection.client()), spec, archive
 
 
-def _send(client: Client, archive: Archive, talk: Callable[[str], None]) -> None:
+def send(client: Client, archive: Archive, talk: Callable[[str], None]) -> None:
     from client.cli.output import size
 
     sent = client.upload_archive(archive)
