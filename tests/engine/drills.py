@@ -65,9 +65,10 @@ class Points(torch.utils.data.Dataset):
         return 40
 
     def __getitem__(self, item):
-        self.fetched += 1
-        if self.task.moment == "data" and self.fetched == self.task.at:
-            self.task.strike()
+        if self.task.calls >= 2:  # Set-up looks at samples too, before the two passes that warm up.
+            self.fetched += 1
+            if self.task.moment == "data" and self.fetched == self.task.at:
+                self.task.strike()
         x = torch.randn(4, generator=torch.Generator().manual_seed(item), dtype=torch.float64)
         return x, x.sum()
 
@@ -133,7 +134,8 @@ class Fault:
     rank: int = 1
     """-1: on every rank."""
     at: int = 0
-    """Calls of ``loss`` on that rank, two of them in the warm-up and then two per step; for ``data``, items fetched."""
+    """Calls of ``loss`` on that rank, two of them in the warm-up and then two per step; for ``data``, items
+    fetched for training, four of them per step."""
 
 
 def prepare(attempt: Attempt, fault: Fault, *, resume: Path | None = None, **train: Any) -> Attempt:
@@ -156,7 +158,7 @@ def prepare(attempt: Attempt, fault: Fault, *, resume: Path | None = None, **tra
     return attempt.assign(spec.model_dump(), ranks=2, plan=plan_of(spec), stop_grace_seconds=5.0)
 
 
-def struck(attempt: Attempt, seconds: float = 40.0) -> float:
+def struck(attempt: Attempt, seconds: float = 90.0) -> float:
     """Wait for the fault; seconds since the epoch."""
     file = attempt.folder / files.CODE / "struck"
     until(lambda: file.exists() or attempt.process_ended(), seconds=seconds, what="the fault")

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from domain.outcomes import Reason
-from tests.engine.drills import STEPS, Fault, everybody, nobody_left, prepare, struck, why
+from tests.engine.drills import STEPS, Fault, checkpoints, everybody, nobody_left, prepare, struck, why
 from tests.engine.launcher.attempts import Attempt, is_alive, until
 
 GONE_SECONDS = 5.0
@@ -53,7 +54,7 @@ def fault_of(moment: str, cause: str) -> Fault:
 
 
 @pytest.fixture
-def attempt(tmp_path: Path):  # type: ignore[no-untyped-def] # a fixture
+def attempt(tmp_path: Path) -> Iterator[Attempt]:
     folder = tmp_path / "attempt"
     folder.mkdir()
     made = Attempt(folder)
@@ -81,3 +82,37 @@ def test_c31_a_rank_that_ends_takes_its_gang_down_and_is_named(attempt: Attempt,
             assert (outcome.reason, outcome.exit_code) == (Reason.USER_ERROR, int(cause.removeprefix("exit ")))
     assert not [pid for pid in everybody(attempt) if is_alive(pid)]
     assert seconds <= GONE_SECONDS
+
+
+RESTARTS = 20
+"""In the long form, for each moment, the causes taking turns."""
+
+
+def restart(folder: Path, moment: str, cause: str) -> None:
+    """Let a run fail, and go on from what it left behind in a folder of its own, as the next attempt does."""
+    failed, again = Attempt(folder / "failed"), Attempt(folder / "again")
+    for one in (failed, again):
+        one.folder.mkdir(parents=True)
+    try:
+        assert prepare(failed, fault_of(moment, cause)).start().outcome(90).reason is not Reason.SUCCEEDED
+        found = checkpoints(failed)
+        prepare(again, Fault(), resume=found[0] if found else None).start()
+        outcome = again.outcome(90)
+        assert (outcome.reason, outcome.last_step) == (Reason.SUCCEEDED, STEPS), (outcome, why(again))
+    finally:
+        failed.end()
+        again.end()
+
+
+@pytest.mark.parametrize(("moment", "cause"), [("mid-accumulation", "kill"), ("all-reduce", "exit 7")])
+def test_c32_a_restart_after_a_failure_succeeds(tmp_path: Path, moment: str, cause: str) -> None:
+    restart(tmp_path, moment, cause)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("moment", list(MOMENTS))
+def test_c32_restarts_succeed_20_of_20_at_every_moment(tmp_path: Path, moment: str) -> None:
+    causes = itertools.cycle(cause for cause in CAUSES if (moment, cause) != ("shutdown", "exit 0"))
+    for turn, cause in zip(range(RESTARTS), causes, strict=False):
+        restart(tmp_path / f"{turn}", moment, cause)

@@ -40,8 +40,8 @@ HANGS = {
     "set-up": (Fault("init", "hang", rank=1), None),
     "set-up of rank 0": (Fault("init", "hang", rank=0), None),
     "warm-up": (Fault("forward", "hang", rank=1, at=1), None),
-    "data wait": (Fault("data", "hang", rank=1, at=16), 2),
-    "data wait of rank 0": (Fault("data", "hang", rank=0, at=16), 2),
+    "data wait": (Fault("data", "hang", rank=1, at=15), 2),
+    "data wait of rank 0": (Fault("data", "hang", rank=0, at=15), 2),
     "mid-window": (Fault("forward", "hang", rank=1, at=8), 2),
     "mid-window of rank 0": (Fault("forward", "hang", rank=0, at=8), 2),
     "evaluation": (Fault("eval", "hang", rank=1), 3),
@@ -74,7 +74,7 @@ def test_c35_what_hangs_is_abandoned_at_half_the_grace_and_the_last_step_is_save
 
 
 def test_c35_rank_0_saves_without_its_dead_peers(attempt: Attempt) -> None:
-    prepare(attempt, Fault("data", "hang", rank=1, at=16), **NO_CHECKPOINTS).start()
+    prepare(attempt, Fault("data", "hang", rank=1, at=15), **NO_CHECKPOINTS).start()
     struck(attempt)
     attempt.stop("cancelled", 60.0)
     attempt.saw("Stopping (cancelled)")

@@ -17,8 +17,11 @@ from domain.reading import read_spec
 from engine.errors import write_error
 from engine.launcher.evidence import Evidence, elastic_error_file, error_file, exception_in, gather
 from engine.launcher.files import last_step
+from engine.launcher.stacks import Answer
+from engine.launcher.stalls import Stalled, View
 from engine.launcher.verdict import decide
 from engine.launcher.watch import Cause, Exit, Facts
+from engine.pulse import Beat
 from tests.engine.launcher.attempts import assignment_of
 
 LOST_PEER = Evidence(exception="RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer")
@@ -76,6 +79,56 @@ def test_a_rank_that_left_with_code_0_is_blamed_for_the_peer_that_lost_it() -> N
     outcome = _decide(_exit(1, 0), _exit(0, 1, time=11.0), evidence={0: LOST_PEER})
     assert (outcome.reason, outcome.rank, outcome.exit_code) == (Reason.USER_ERROR, 1, 0)
     assert "rank 1 exited with code 0 before the others" in outcome.message
+
+
+def test_a_rank_of_the_engine_that_left_with_code_0_before_the_end_is_the_failure() -> None:
+    early = Exit(1, 0, 10.0, torn_down=False, early=True)
+    outcome = _decide(early, _exit(0, 1, time=10.5, torn_down=True), evidence={0: LOST_PEER})
+    assert (outcome.reason, outcome.rank, outcome.exit_code) == (Reason.USER_ERROR, 1, 0)
+    assert outcome.message == "rank 1 exited with code 0 before the run was over"
+
+
+def test_an_abort_while_the_interpreter_ends_is_not_run_again() -> None:
+    said = Evidence(traceback="loss 0.1\nterminate called without an active exception")
+    by_word = _decide(_exit(0, -signal.SIGABRT), evidence={0: said})
+    by_order = _decide(_exit(1, 0), _exit(0, -signal.SIGABRT, time=11.0))
+    for outcome in (by_word, by_order):
+        assert (outcome.reason, outcome.rank, outcome.signal) == (Reason.USER_ERROR, 0, "SIGABRT")
+        assert "destroy_process_group" in outcome.advice
+
+
+def test_an_abort_in_the_middle_is_a_crash_that_may_pass() -> None:
+    assert _decide(_exit(0, -signal.SIGABRT)).reason is Reason.KILLED
+    raised = Evidence(exception="ValueError: lr", traceback="terminate called without an active exception")
+    assert _decide(_exit(0, -signal.SIGABRT), evidence={0: raised}).reason is Reason.KILLED
+
+
+def test_a_stall_names_its_culprit_and_one_without_says_how_to_find_it() -> None:
+    def stalled(*phases: str) -> Outcome:
+        views = tuple(
+            View(rank, Beat(0.0, 0.0, 3, phase, 9, 1, 0), 64.0, Answer(1, "S")) for rank, phase in enumerate(phases)
+        )
+        facts = Facts(ranks=(0, 1), cause="stall", stalled=Stalled(64.0, 60.0, views))
+        train = {"task": "causal_lm", "batch": {"size": 4, "micro_size": 2}, "steps": 200}
+        spec = read_spec({"name": "slow", "kind": "train", "resources": {"gpus": 2}, "train": train})
+        assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1]).model_copy(update={"spec": spec})
+        return decide(facts, {}, assignment, last_step=3, steps=200)
+
+    named = stalled("communication", "data")
+    assert (named.reason, named.rank, named.last_step) == (Reason.STALL, 1, 3)
+    assert "rank 1 has been in data for 64 s; rank 0 waits" in named.message
+    unnamed = stalled("communication", "communication")
+    assert unnamed.rank is None
+    assert "train.debug: true" in unnamed.advice
+
+
+def test_a_stop_says_that_ranks_were_left_behind() -> None:
+    exits = (_exit(0, 0, torn_down=True), _exit(1, -signal.SIGKILL, torn_down=True))
+    facts = Facts(ranks=(0, 1), exits=list(exits), cause="stop", left_behind=True)
+    facts.stop = StopFile(reason="preempted", grace_seconds=5.0)
+    outcome = decide(facts, {}, assignment_of(ranks_here=2, world_size=2, devices=[0, 1]), last_step=7, steps=9)
+    assert outcome.reason is Reason.PREEMPTED
+    assert "rank 0 saved the last completed step and left" in outcome.message
 
 
 def test_a_rank_that_left_with_code_0_is_not_blamed_for_a_peers_own_error() -> None:
