@@ -50,7 +50,10 @@ STACKS_SIGNAL: Final = signal.SIGRTMIN + 5
 
 _NUMBERS: Final = {name: number for number, name in enumerate(PHASES)}
 _WAITING: Final = _NUMBERS["communication"]
+_MARK: Final = Struct("@ddqq")
+_STEPS: Final = Struct("@qqq")
 _RECORD: Final = Struct("@ddqqqqq")
+"""A mark, and behind it what changes once per step or never."""
 _PAGE_BYTES: Final = mmap.PAGESIZE
 _COLLECTIVES_MAX: Final = 100
 """Newest collectives that are kept of a trace: about 50 KB."""
@@ -80,8 +83,9 @@ class Pulse:
     def __init__(self, memory: mmap.mmap | bytearray):
         self._memory = memory
         self._since, self._waited_seconds, self._phase = monotonic(), 0.0, _NUMBERS["setup"]
-        self._step = self._first_step = self._beats = 0
+        self._first_step = self._beats = 0
         self._thread = threading.main_thread().ident or 0
+        self.train_from(0)
         self.mark("setup")
 
     def mark(self, phase: str) -> None:
@@ -89,27 +93,19 @@ class Pulse:
         now = monotonic()
         if self._phase == _WAITING:
             self._waited_seconds += now - self._since
-        self._since, self._phase = now, _NUMBERS[phase]
-        self._beats += 1
-        _RECORD.pack_into(
-            self._memory,
-            0,
-            now,
-            self._waited_seconds,
-            self._step,
-            self._phase,
-            self._beats,
-            self._thread,
-            self._first_step,
-        )
+        self._since = now
+        self._phase = number = _NUMBERS[phase]
+        self._beats = beats = self._beats + 1
+        _MARK.pack_into(self._memory, 0, now, self._waited_seconds, number, beats)
 
     def train_from(self, step: int) -> None:
-        """Training begins, or goes on, after ``step``; shown from the next mark on."""
-        self._step = self._first_step = step
+        """Training begins, or goes on, after ``step``."""
+        self._first_step = step
+        self.step(step)
 
     def step(self, done: int) -> None:
-        """``done`` optimizer steps are complete; shown from the next mark on."""
-        self._step = done
+        """``done`` optimizer steps are complete."""
+        _STEPS.pack_into(self._memory, _MARK.size, done, self._thread, self._first_step)
 
     @classmethod
     def unseen(cls) -> Pulse:
@@ -181,7 +177,7 @@ def read(folder: Path, rank: int) -> Beat | None:
         return None
     if len(record) < _RECORD.size:
         return None
-    since, waited_seconds, step, phase, beats, thread, first_step = _RECORD.unpack(record)
+    since, waited_seconds, phase, beats, step, thread, first_step = _RECORD.unpack(record)
     return Beat(since, waited_seconds, step, PHASES[phase], beats, thread, first_step) if beats else None
 
 

@@ -37,6 +37,8 @@ _GAP_SECONDS_MAX: Final = 3.0
 _FRAMES_MAX: Final = 12
 """Frames per thread in the outcome; the job's log has them all."""
 _NAMED_MAX: Final = 3
+_TOLD_AT: Final = 0.5
+_TOLD_MAX: Final = 8
 _COLLECTIVE_PARTS: Final = ("torch/distributed/", "engine/ranks.py")
 
 
@@ -163,6 +165,7 @@ class Stalls:
         self._step = 0
         self._stepped_at = 0.0
         self._step_seconds: deque[float] = deque(maxlen=_STEPS_KEPT)
+        self._told = False
         self._asking: threading.Thread | None = None
         self._answers: dict[int, Answer] = {}
 
@@ -185,7 +188,7 @@ class Stalls:
         self._beats = beats
         self._note_step(now)
         if moved:
-            self._quiet_seconds, self._asking = 0.0, None
+            self._quiet_seconds, self._asking, self._told = 0.0, None, False
             return None
         self._quiet_seconds += min(gap, _GAP_SECONDS_MAX)
         limit_seconds = self.limit_seconds()
@@ -196,6 +199,20 @@ class Stalls:
         if self._asking is None or self._asking.is_alive():
             return None
         return Stalled(self._quiet_seconds, limit_seconds, self._views())
+
+    def warning(self) -> str | None:
+        """A sentence, once per standstill, when it is halfway to the limit: somebody may be able to help."""
+        limit_seconds = self.limit_seconds()
+        if self._told or self._quiet_seconds < _TOLD_AT * limit_seconds:
+            return None
+        self._told = True
+        phases = ", ".join(
+            f"rank {rank} is in {beat.phase if beat else 'setup'}"
+            for rank, beat in sorted(self._beats.items())[:_TOLD_MAX]
+        )
+        return (
+            f"no rank has moved for {self._quiet_seconds:.0f} s: {phases}; after {limit_seconds:.0f} s the run is ended"
+        )
 
     def limit_seconds(self) -> float:
         """How long the ranks may be without a movement now."""

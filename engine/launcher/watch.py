@@ -254,10 +254,10 @@ class Watch(threading.Thread):
         pids = {rank: self._processes[rank].pid for rank in self.facts.running()}
         if self._stalls is None or self._stragglers is None or self.facts.cause is not None or not pids:
             return
-        slow = self._stragglers.look(pids, now)
-        if slow is not None:
-            self._warn(slow)
         stalled = self._stalls.look(pids, now)
+        for message in (self._stragglers.look(pids, now), self._stalls.warning()):
+            if message is not None:
+                self._warn(message)
         if stalled is None:
             return
         self._say(f"Stalled: {stalled.sentence()}.")

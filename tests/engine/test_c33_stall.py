@@ -137,6 +137,22 @@ def test_c33_evaluation_and_checkpoints_may_take_longer_than_a_step(tmp_path: Pa
     assert stalls.limit_seconds() == limit
 
 
+def test_c33_halfway_to_the_limit_a_warning_says_what_the_ranks_do(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, 0, "data")
+    Rank(tmp_path, 1, "communication")
+    stalls = Stalls(tmp_path, LIMITS, look_seconds=1.0)
+    told = []
+    for at in range(70):
+        if at == 60:
+            rank.mark("forward")
+        stalls.look({0: 1, 1: 1}, float(at))
+        told.append(stalls.warning())
+    assert [at for at, message in enumerate(told) if message] == [50]
+    assert told[50] == (
+        "no rank has moved for 50 s: rank 0 is in data, rank 1 is in communication; after 100 s the run is ended"
+    )
+
+
 def test_c33_a_machine_that_slept_has_not_stalled(tmp_path: Path) -> None:
     Rank(tmp_path, 0)
     stalls = Stalls(tmp_path, LIMITS, look_seconds=1.0)
