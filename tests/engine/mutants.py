@@ -250,5 +250,5 @@ def own_state_forgotten() -> Iterator[None]:
 @contextlib.contextmanager
 def reduced_in_every_slot() -> Iterator[None]:
     """Shards are reduced in each micro-batch, and added up afterwards."""
-    with mock.patch.object(FSDP, "local", lambda self: contextlib.nullcontext()):
+    with mock.patch.object(FSDP, "local", return_value=contextlib.nullcontext()):
         yield
