@@ -1,0 +1,113 @@
+"""What ranks are asked to do in tests about precision."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from engine.precision import Precision, Scaler
+from engine.ranks import Ranks
+from tests.engine import cases, numerics
+from tests.engine.cases import Seen
+from tests.engine.numerics import Odd
+from tests.engine.toy import Toy, ToyTask, initial, item
+
+
+class NarrowTask(ToyTask):
+    """Its parameters are bfloat16."""
+
+    def model(self) -> nn.Module:
+        self.built = initial(self.toy).to(torch.bfloat16)
+        return self.built
+
+
+def micro_gradients(
+    ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path, *, narrow: bool = False
+) -> tuple[Seen, dict[str, Tensor]]:
+    """One step of the engine, and the float64 sum of the same micro-batches' gradients, each taken on its own."""
+    task = NarrowTask(toy) if narrow else ToyTask(toy)
+    with (
+        mock.patch.object(cases, "toy_task", return_value=task),
+        # The narrow model is what the engine refuses; the probe's copy of it is not what is tested.
+        mock.patch("engine.assembly.require_wide_parameters") if narrow else contextlib.nullcontext(),
+    ):
+        seen = cases.train(ranks, toy, settings, folder)
+    model = initial(toy)
+    if narrow:
+        model = model.to(torch.bfloat16)
+    weight = float(sum(item(toy, index)[3].sum() for slot in seen.slots for index in slot))
+    total: dict[str, Tensor] = {}
+    for slot in seen.slots:
+        rows = [item(toy, index) for index in slot]
+        batch = tuple(torch.stack([row[part] for row in rows]) for part in range(4))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = ToyTask(toy).loss(model, batch)
+        assert isinstance(loss, Tensor)
+        model.zero_grad()
+        (loss / weight).backward()  # type: ignore[no-untyped-call]
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None
+            total[name] = total.get(name, torch.zeros((), dtype=torch.float64)) + parameter.grad.double()
+    return seen, total
+
+
+def narrow_gradients(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> tuple[Seen, dict[str, Tensor]]:
+    """The same of parameters in bfloat16, which the engine refuses."""
+    return micro_gradients(ranks, toy, settings, folder, narrow=True)
+
+
+def scales_of(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path, calls: int) -> int:
+    """How often a run of ``calls`` steps divides its gradient by the scale."""
+    with mock.patch.object(Scaler, "unscale", autospec=True, side_effect=Scaler.unscale) as unscale:
+        cases.train(ranks, toy, settings, folder)
+    return int(unscale.call_count)
+
+
+@contextlib.contextmanager
+def infinities(rank: int, at: dict[int, int]) -> Iterator[None]:
+    """Put an infinity into this rank's gradient at its n-th unscaling, as often as ``at`` says."""
+    original, calls = Scaler.unscale, iter(range(10_000))
+    chosen = {first + again for first, times in at.items() for again in range(times)}
+
+    def unscale(self: Scaler, parameters: Any) -> bool:
+        listed = list(parameters)
+        if next(calls) in chosen and rank == 0:
+            listed[0].grad.view(-1)[0] = torch.inf
+        return original(self, listed)
+
+    with mock.patch.object(Scaler, "unscale", unscale):
+        yield
+
+
+def train_with_infinities(
+    ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path, victim: int, at: dict[int, int]
+) -> Seen:
+    """One run in which the gradient of one rank overflows where ``at`` says."""
+    return cases.train(ranks, toy, settings, folder, lambda: infinities(abs(ranks.rank - victim), at))
+
+
+def train_scaled(
+    ranks: Ranks,
+    toy: Toy,
+    settings: dict[str, Any],
+    folder: Path,
+    odd: Odd,
+    grow_after: int,
+    start: float,
+    mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
+) -> numerics.Told:
+    """One run with another first scale, and another number of good steps before it grows."""
+    with mock.patch.object(Scaler, "GROW_AFTER", grow_after), mock.patch.object(Scaler, "START", start):
+        return numerics.train(ranks, toy, settings, folder, odd, mutate)
+
+
+@contextlib.contextmanager
+def scale_not_restored() -> Iterator[None]:
+    with mock.patch.object(Precision, "load"):
+        yield
