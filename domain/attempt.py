@@ -16,7 +16,7 @@ file                      written by    says
 ``errors/rank<R>.json``   rank R        ``{"reason": Reason, "exception": str, "traceback": str, "step": int, "time": float}``:
                                         why it failed; ``errors/elastic<R>.json`` is torch's ``record``, for scripts
 ``launch/``               launcher      the ranks' pipes and command; gone before the result is written
-``pulse/``                rank R        ``rank<R>``: what it does right now, for the launcher (``engine.pulse``)
+``pulse/``                rank R        ``rank<R>``: what it does right now, for the launcher (``engine.pulse``); gone as well
 ``stacks/``               rank R        ``rank<R>.txt``, ``rank<R>.json``: stacks and last collectives of a run that stalled
 ``spool/metrics.jsonl``   rank 0        one ``metrics.Record`` per line
 ``spool/events.jsonl``    rank 0        one ``EngineEvent`` per line
@@ -118,7 +118,10 @@ class FenceFile(_File):
 
 
 class StopFile(_File):
-    """A graceful stop: ranks save a checkpoint at a step boundary and end. After the grace they are killed."""
+    """A graceful stop: ranks save a checkpoint at a step boundary and end. After the grace they are killed.
+
+    Of a train job, a step that is unfinished at half the grace is abandoned, and the one before it saved.
+    """
 
     reason: Literal["cancelled", "timed_out", "shutdown", "preempted"]
     grace_seconds: float

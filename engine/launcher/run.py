@@ -192,7 +192,8 @@ class _Attempt:
         if outcome.reason is not Reason.SUCCEEDED:
             self._segments.say(f"Ended: {outcome.reason}: {outcome.message}")
         self._segments.close()
-        shutil.rmtree(self._launch_folder, ignore_errors=True)
+        for temporary in (self._launch_folder, self._folder / attempt.PULSE):
+            shutil.rmtree(temporary, ignore_errors=True)
         _leave(self._folder, outcome)
 
     def _outcome(self, facts: Facts) -> Outcome:

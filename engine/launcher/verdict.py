@@ -92,7 +92,7 @@ def decide(
 
 def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome:
     assert facts.stop is not None, "a stop is the cause only when one was asked for"
-    ended_well = bool(facts.ranks) and not facts.running() and all(exit_.code == 0 for exit_ in facts.exits)
+    ended_well = bool(facts.ranks) and not facts.running() and not any(exit_.failed for exit_ in facts.exits)
     last_step: int | None = common["last_step"]
     if ended_well and steps is not None and last_step is not None and last_step >= steps:
         return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)

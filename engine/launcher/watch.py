@@ -241,7 +241,7 @@ class Watch(threading.Thread):
             return
         waiting = ", ".join(map(str, self.facts.running()))
         if self.facts.cause == "stop" and self._assignment.spec.kind == "train" and not self.facts.left_behind:
-            if any(exit_.rank == 0 for exit_ in self.facts.exits):
+            if any(exit_.rank == 0 and exit_.failed for exit_ in self.facts.exits):
                 self.facts.left_behind = True
                 self._kill_at = min(self._kill_at, now + self._bounds.left_behind_seconds)
         elif self.facts.cause is None:

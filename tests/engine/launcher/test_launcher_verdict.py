@@ -122,6 +122,13 @@ def test_a_stall_names_its_culprit_and_one_without_says_how_to_find_it() -> None
     assert "train.debug: true" in unnamed.advice
 
 
+def test_a_run_whose_last_evaluation_was_abandoned_for_a_stop_has_not_succeeded() -> None:
+    stop = StopFile(reason="preempted", grace_seconds=1.0)
+    abandoned = Exit(0, 0, 10.0, torn_down=True, early=True)
+    outcome = _decide(abandoned, _exit(1, 0, torn_down=True), cause="stop", stop=stop, last_step=50, steps=50)
+    assert outcome.reason is Reason.PREEMPTED
+
+
 def test_a_stop_says_that_ranks_were_left_behind() -> None:
     exits = (_exit(0, 0, torn_down=True), _exit(1, -signal.SIGKILL, torn_down=True))
     facts = Facts(ranks=(0, 1), exits=list(exits), cause="stop", left_behind=True)
