@@ -10,7 +10,11 @@ module         does                             runs in
 ``run``        one attempt from start to end    main thread. It starts the ranks and stays until the end: ranks die
                                                 with the *thread* that started them (``PR_SET_PDEATHSIG``)
 ``elastic``    starts ranks by torch elastic    main thread
-``watch``      fence, stop, stalls, kills       thread ``watch``, 20 times a second
+``watch``      fence, stop, kills               thread ``watch``, 20 times a second
+``stalls``     whether the ranks move, and      thread ``watch``
+               which one the others wait for
+``stacks``     asks ranks for their stacks      thread ``stacks``, once a gang has stalled
+``stragglers`` whether one rank is slow         thread ``watch``
 ``streams``    the ranks' pipes                 thread ``streams``, until the ranks have ended; then the main thread
 ``segments``   the log on disk                  whoever writes; one lock
 ``verdict``    the outcome, as a pure function  main thread (``watch``, should torch elastic hang)

@@ -244,7 +244,6 @@ class Stalls:
     def _views(self) -> tuple[View, ...]:
         now = monotonic()
         return tuple(
-            View(rank, beat, now - beat.since if beat else self._quiet_seconds, self._answers[rank])
+            View(rank, beat, now - beat.since if beat else self._quiet_seconds, self._answers.get(rank, Answer(0, "S")))
             for rank, beat in sorted(self._beats.items())
-            if rank in self._answers
         )

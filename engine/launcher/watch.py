@@ -239,7 +239,6 @@ class Watch(threading.Thread):
     def _look_at_leavers(self, now: float) -> None:
         if not self.facts.exits or not self.facts.running():
             return
-        waiting = ", ".join(map(str, self.facts.running()))
         if self.facts.cause == "stop" and self._assignment.spec.kind == "train" and not self.facts.left_behind:
             if any(exit_.rank == 0 and exit_.failed for exit_ in self.facts.exits):
                 self.facts.left_behind = True
@@ -247,6 +246,7 @@ class Watch(threading.Thread):
         elif self.facts.cause is None:
             self._first_left_at = min(self._first_left_at, now)
             if now - self._first_left_at >= self._assignment.exit_stall_seconds:
+                waiting = ", ".join(map(str, self.facts.running()))
                 self._say(f"Rank {self.facts.exits[0].rank} has exited and rank {waiting} did not follow: killing.")
                 self._end_by("exit_stall", now)
 
@@ -272,8 +272,9 @@ class Watch(threading.Thread):
 
     def _kill(self, now: float) -> None:
         if self.facts.running() and self._killed_at is None and self.facts.cause == "stop":
-            self.facts.grace_over = True
-            self._say("The grace is over: killing the ranks.")
+            self.facts.grace_over = not self.facts.left_behind
+            why = "The grace is over" if self.facts.grace_over else "Rank 0 has left the others behind"
+            self._say(f"{why}: killing the ranks.")
         if self._killed_at is None:
             self._killed_at = now
         processes.kill_descendants()
