@@ -55,6 +55,8 @@ class Reason(StrEnum):
     """A rank was ended by a signal that the service did not send."""
     NON_FINITE = "non_finite"
     """The loss or the gradient was no finite number."""
+    DIVERGED = "diverged"
+    """The ranks' models were no longer the same, although every step gives all of them the same gradient."""
     STALL = "stall"
     """No step was completed for longer than the limit: a rank waits for what the others do not do."""
     EXIT_STALL = "exit_stall"
@@ -103,6 +105,12 @@ RULES: Final[dict[Reason, _Rule]] = {
     ),
     Reason.KILLED: _Rule(_RETRY, True, "failed", "Look at the node's system log for who sent the signal."),
     Reason.NON_FINITE: _Rule(_NEVER, True, "failed", "Lower the learning rate, or set clip_grad_norm."),
+    Reason.DIVERGED: _Rule(
+        _ELSEWHERE,
+        True,
+        "failed",
+        "Test the memory and the links of the named rank's device; a task that changes parameters itself does this too.",
+    ),
     Reason.STALL: _Rule(
         _RETRY, True, "failed", "Look at the stacks of the ranks: one waits for what the others do not do."
     ),

@@ -35,6 +35,7 @@ from engine.optimizer import Optimizer
 from engine.precision import Precision, require_wide_parameters, use_tf32
 from engine.probe import Probed, probe
 from engine.ranks import Ranks
+from engine.replicas import ReplicaCheck
 from engine.state import TrainingState, restore_model, restore_optimizer
 from engine.step import GradientStep
 from engine.strategies import strategy_for
@@ -68,6 +69,7 @@ class Assembly:
     """Numbers in the model's parameters, over all ranks once."""
     probed: Probed
     """Whether the loss was seen to be a sum."""
+    replicas: ReplicaCheck
 
 
 def assemble(
@@ -127,11 +129,15 @@ def assemble(
         telemetry.event("initialized", **{"from": train.init_from})
     probed = probe(task, model, dataset, size=samples, seed=train.seed, name=train.task)
     parameters = sum(parameter.numel() for parameter in model.parameters())
+    replicas = ReplicaCheck(model, ranks)
+    replicas.at_start()
     use_tf32(ranks.device, on=train.tf32)
     sharing = strategy_for(train.strategy)
     require_wide_parameters(model, accumulates_in_float32=sharing.accumulates_in_float32)
     objective = Objective(task, model, precision, compiling.compiled(model) if train.compile else None)
     strategy = sharing(objective, ranks, train.strategy)
+    if not strategy.replicated:
+        replicas.stand_down()
     gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed)
     gradient.warm_up(masked)
     optimizer = Optimizer(train, task, strategy, steps=length.steps)
@@ -172,6 +178,7 @@ def assemble(
         steps_done=steps_done,
         parameters=parameters,
         probed=probed,
+        replicas=replicas,
     )
 
 

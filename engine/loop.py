@@ -25,6 +25,7 @@ from engine.errors import EngineError
 from engine.evaluation import evaluate
 from engine.loader import RankBatch
 from engine.non_finite import NonFinite
+from engine.normalization import average_statistics
 from engine.pulse import Pulse
 from engine.ranks import Ranks
 from engine.report import StepReport
@@ -202,6 +203,9 @@ class Trainer:
         parts.gradient.discard()
         self._pulse.step(report.step)
         timeline.mark("optimizer")
+        if parts.replicas.due(report.step):
+            parts.replicas.compare(report.step)
+            timeline.mark("other")
         self._finish_step(report, due=due, last=last, stop=verdict.flags.stop)
         return following, verdict
 
@@ -320,6 +324,7 @@ class Trainer:
     def _evaluate(self) -> dict[str, float]:
         assert self._parts.eval_dataset is not None
         assert self.plan.micro_batch_size is not None
+        average_statistics(self._parts.strategy.model, self.ranks)
         return evaluate(
             self._parts.strategy,
             self._parts.eval_dataset,
@@ -334,6 +339,8 @@ class Trainer:
         """Save on rank 0; the others go on, unless the strategy needs them. All ranks must call this."""
         parts = self._parts
         self._pulse.mark("checkpoint")
+        parts.replicas.compare(self.steps_done)  # What is wrong is not saved.
+        average_statistics(parts.strategy.model, self.ranks)
         final = self.steps_done == parts.length.steps
         with self._stopping.save():
             self._saved_step = self.steps_done
@@ -348,7 +355,8 @@ class Trainer:
         """
         parts = self._parts
         if self.steps_done > max(self._saved_step, parts.steps_done):
-            unwritten = {report.step: report for report in (self._pending, self._updated) if report is not None}
+            pending = self._pending if self._pending_due else None
+            unwritten = {report.step: report for report in (pending, self._updated) if report is not None}
             for step, report in unwritten.items():
                 self._telemetry.record(step, report.results())
             parts.state.save(self.steps_done, parts.strategy, parts.optimizer.inner, ends=True, final=False, values={})

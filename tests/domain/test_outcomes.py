@@ -27,6 +27,7 @@ TABLE: dict[str, tuple[str, str, bool]] = {
     "host_out_of_memory": ("requeue", "fail", True),
     "killed": ("requeue", "fail", True),
     "non_finite": ("fail", "fail", True),
+    "diverged": ("requeue", "fail", True),
     "stall": ("requeue", "fail", True),
     "exit_stall": ("fail", "fail", True),
     "network": ("requeue", "fail", True),
@@ -103,7 +104,7 @@ def test_a_field_that_advice_names_is_in_the_spec(reason: Reason) -> None:
 
 def test_only_what_the_node_may_be_guilty_of_is_tried_elsewhere() -> None:
     elsewhere = {reason.value for reason, rule in RULES.items() if rule.retry is RetryClass.RETRY_ELSEWHERE}
-    assert elsewhere == {"host_out_of_memory", "storage", "launch_failed", "lost", "unanswered"}
+    assert elsewhere == {"host_out_of_memory", "diverged", "storage", "launch_failed", "lost", "unanswered"}
 
 
 def test_an_outcome_carries_its_reasons_advice_and_survives_json() -> None:
