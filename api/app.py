@@ -14,7 +14,7 @@ from api.auth import Guard
 from api.envelope import Envelope
 from api.parts import Bell, Parts
 from api.readiness import Readiness
-from api.routes import health, history, jobs, logs, nodes, pages, uploads
+from api.routes import checkpoints, health, history, jobs, logs, nodes, pages, uploads
 from api.settings import Settings
 from api.uploads import Uploads
 from api.version import VERSION
@@ -57,7 +57,7 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         ),
     )
     problems.install(app)
-    for module in (jobs, history, logs, uploads, nodes, health, pages):
+    for module in (jobs, history, checkpoints, logs, uploads, nodes, health, pages):
         app.include_router(module.router)
     app.add_middleware(Envelope)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # as FastAPI's documentation does it

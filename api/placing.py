@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from api.submitting import check_capacity, check_code
+from api.submitting import check_capacity, check_code, settle_source
 from api.uploads import Uploads
 from domain.placement import Placed, Request, Waiting, nodes_asked, place
 from domain.plan import plan_of
@@ -35,12 +35,13 @@ def plan(database: Database, uploads: Uploads, document: object, *, lease_second
     """
     spec = read_spec(document)
     code_errors = tuple(check_code(spec, uploads))
+    spec, source_errors = settle_source(database, spec)
     with database.read_jobs() as session:
         largest = nodes.largest_ever(session)
         queue = scheduling.queue(session)
         cluster = scheduling.cluster(session, lease_seconds=lease_seconds)
         at = now(session)
-    errors = (*check_capacity(spec, largest), *code_errors)
+    errors = (*check_capacity(spec, largest), *code_errors, *source_errors)
     if errors:
         raise invalid(errors)
     requests = [job.request() for job in queue] + [_request_of(spec, created_at=at)]

@@ -15,11 +15,12 @@ from api.archives import check_names
 from api.body import JsonBody
 from api.uploads import Uploads
 from api.views import waits_because
-from domain.errors import FieldError
+from domain.errors import FieldError, LockstepError
 from domain.plan import plan_of
 from domain.reading import invalid, read_spec
-from domain.spec import JobSpec, UploadedCode
-from storage import jobs, nodes
+from domain.sources import job_checkpoint
+from domain.spec import JobSpec, Train, UploadedCode
+from storage import checkpoints, jobs, nodes
 from storage.database import Database
 from storage.tables import JobRow
 
@@ -41,6 +42,7 @@ def submit(
     """
     spec = read_spec(body.document)
     code_errors = tuple(check_code(spec, uploads))
+    spec, source_errors = settle_source(database, spec)
     with database.jobs() as session:
         job, created = jobs.create(
             session,
@@ -52,10 +54,43 @@ def submit(
         )
         largest = nodes.largest_ever(session)
         if created:
-            errors = (*check_capacity(spec, largest), *code_errors)
+            errors = (*check_capacity(spec, largest), *code_errors, *source_errors)
             if errors:
                 raise invalid(errors)
     return job, created, waits_because(largest)
+
+
+def settle_source(database: Database, spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
+    """The spec with the full id of the job whose checkpoint it starts from, and what is wrong with that.
+
+    A name, or ``last``, would mean another job by the time the checkpoint is fetched. Which checkpoint is left as it was
+    asked for: without a step it is the newest then.
+    """
+    source = job_checkpoint(spec.train.init_from) if spec.train is not None else None
+    if source is None:
+        return spec, ()
+    assert spec.train is not None
+    with database.read_jobs() as session:
+        try:
+            job = jobs.find(session, source.job)
+        except LockstepError as error:
+            return spec, (_wrong_source(spec.train, error.message, error.next_step),)
+        settled = source._replace(job=job.id)
+        found = checkpoints.named(session, settled)
+        there = ", ".join(str(row.step) for row in checkpoints.of_job(session, job.id))
+    train = spec.train.model_copy(update={"init_from": str(settled)})
+    if found is None:
+        which = source.which
+        what = (
+            "checkpoint" if which is None else "best checkpoint" if which == "best" else f"checkpoint of step {which}"
+        )
+        step = f"it has those of steps {there}" if there else "wait until it has saved one"
+        return spec, (_wrong_source(spec.train, f"job {job.id} has no {what}", step),)
+    return spec.model_copy(update={"train": train}), ()
+
+
+def _wrong_source(train: Train, message: str, next_step: str) -> FieldError:
+    return FieldError("/train/init_from", message, train.init_from, next_step)
 
 
 def check_capacity(spec: JobSpec, largest: int) -> Iterator[FieldError]:

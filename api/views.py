@@ -171,7 +171,7 @@ def event_view(event: EventRow) -> EventView:
     )
 
 
-def checkpoint_view(checkpoint: CheckpointRow, blobs: BlobStore) -> CheckpointView:
+def checkpoint_view(checkpoint: CheckpointRow, blobs: BlobStore, *, best: bool) -> CheckpointView:
     """One checkpoint; where it is, as a path or URL that a person can open, and not as the store's own key."""
     return CheckpointView(
         step=checkpoint.step,
@@ -179,6 +179,8 @@ def checkpoint_view(checkpoint: CheckpointRow, blobs: BlobStore) -> CheckpointVi
         bytes=checkpoint.bytes,
         sha256=checkpoint.sha256,
         final=checkpoint.final,
+        value=checkpoint.value,
+        best=best,
         created_at=moment(checkpoint.created_at),
         location=blobs.location(checkpoint.location),
     )

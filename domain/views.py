@@ -183,8 +183,24 @@ class CheckpointView(_View):
     sha256: str
     """Of its manifest."""
     final: bool
+    value: float | None = None
+    """Of the metric that ``keep_best`` names; null where its step did not measure it."""
+    best: bool = False
+    """Whether it has the lowest value of the job's checkpoints, the earliest of equal ones."""
     created_at: datetime
     location: str
+
+
+class CheckpointFile(_View):
+    name: str
+    bytes: int
+    sha256: str
+
+
+class CheckpointDetail(CheckpointView):
+    """A checkpoint with its files; its manifest is the last of them."""
+
+    files: list[CheckpointFile]
 
 
 class UploadView(_View):

@@ -16,9 +16,9 @@ import os
 import re
 import shutil
 import uuid
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import fsspec
 
@@ -84,6 +84,28 @@ class BlobStore:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+    def read(self, key: str) -> bytes:
+        """A small file's bytes.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it is not there.
+        """
+        found: bytes = self._files.cat_file(self._path(key))
+        return found
+
+    def open(self, key: str) -> AbstractContextManager[BinaryIO]:
+        """A file, to be read from any place; a remote one is fetched as it is read.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it is not there.
+        """
+        opened: AbstractContextManager[BinaryIO] = self._files.open(self._path(key), "rb")
+        return opened
 
     def put_tree(self, folder: Path, key: str) -> None:
         """Store a folder. A whole tree that is there already under the same key is left as it is."""

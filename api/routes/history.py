@@ -1,6 +1,6 @@
-"""What a job left behind: metrics, events, checkpoints.
+"""What a job left behind: metrics and events.
 
-Not here: its log lines (``api.routes.logs``), and how points become buckets (``storage.series``).
+Not here: its log lines (``api.routes.logs``), its checkpoints (``api.routes.checkpoints``), and how points become buckets (``storage.series``).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from api import conditional
 from api.parts import Here, guarded
 from api.problems import documented
 from api.routes.jobs import ETAG, Reference
-from api.views import checkpoint_view, event_view, job_tag
+from api.views import event_view, job_tag
 from domain import limits
-from domain.views import CheckpointView, EventView, MetricsView, Page
-from storage import checkpoints, events, jobs, series
+from domain.views import EventView, MetricsView, Page
+from storage import events, jobs, series
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 
@@ -94,16 +94,3 @@ def list_events(reference: Reference, asked: Annotated[EventsAsked, Query()], he
     more = len(rows) > asked.limit
     items = [event_view(row) for row in rows[: asked.limit]]
     return Page(items=items, next_cursor=str(items[-1].id) if more else None)
-
-
-@router.get(
-    "/checkpoints",
-    operation_id="listJobCheckpoints",
-    summary="List a job's published checkpoints",
-    responses=documented(404),
-)
-def list_checkpoints(reference: Reference, here: Here) -> Page[CheckpointView]:
-    with here.database.read_jobs() as session:
-        job = jobs.find(session, reference)
-        rows = checkpoints.of_job(session, job.id)
-    return Page(items=[checkpoint_view(row, here.blobs) for row in rows])

@@ -1,0 +1,183 @@
+"""A job's checkpoints: which there are, what is in one, and its files.
+
+A file is sent as it lies in the store. Its entity tag is its SHA-256, so that a caller can check what arrived, and go on
+where a broken connection stopped (``Range: bytes=N-`` with ``If-Range``).
+
+Not here: which checkpoints are kept (``domain.retention``), and who writes them (``engine``, ``worker``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Annotated, BinaryIO, Final, Literal
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import StreamingResponse
+
+from api import conditional
+from api.parts import Here, Parts, guarded
+from api.problems import documented
+from api.routes.jobs import Reference
+from api.views import checkpoint_view
+from domain.attempt import MANIFEST
+from domain.errors import ErrorCode, LockstepError
+from domain.manifest import Manifest, ManifestError, read_manifest
+from domain.sources import JobCheckpoint
+from domain.views import CheckpointDetail, CheckpointFile, CheckpointView, Page
+from storage import checkpoints, jobs
+from storage.tables import CheckpointRow
+
+router = APIRouter(prefix="/v1/jobs/{reference}/checkpoints", tags=["history"], dependencies=guarded)
+
+_CHUNK_BYTES: Final = 1 << 20
+_FROM: Final = re.compile(r"^bytes=(\d{1,18})-$")
+_BINARY: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+Which = Annotated[
+    str,
+    Path(
+        pattern=r"^([0-9]{1,9}|best|last)$",
+        description="A step; `last`, the newest; or `best`, where the job has `keep_best`.",
+    ),
+]
+Name = Annotated[str, Path(description="As `files` names it.", max_length=200)]
+
+
+@router.get(
+    "",
+    operation_id="listJobCheckpoints",
+    summary="List a job's published checkpoints",
+    responses=documented(404),
+)
+def list_checkpoints(reference: Reference, here: Here) -> Page[CheckpointView]:
+    with here.database.read_jobs() as session:
+        job = jobs.find(session, reference)
+        rows = checkpoints.of_job(session, job.id)
+    best = checkpoints.best(rows)
+    return Page(items=[checkpoint_view(row, here.blobs, best=row is best) for row in rows])
+
+
+@router.get(
+    "/{which}",
+    operation_id="getJobCheckpoint",
+    summary="One checkpoint and its files",
+    responses=documented(404),
+)
+def get_checkpoint(reference: Reference, which: Which, here: Here) -> CheckpointDetail:
+    row, best = _find(here, reference, which)
+    text, manifest = _manifest(here, row)
+    files = [CheckpointFile(name=name, bytes=file.bytes, sha256=file.sha256) for name, file in manifest.files.items()]
+    files.append(CheckpointFile(name=MANIFEST, bytes=len(text), sha256=row.sha256))
+    view = checkpoint_view(row, here.blobs, best=best)
+    return CheckpointDetail(**view.model_dump(), files=files)
+
+
+@router.get(
+    "/{which}/files/{name}",
+    operation_id="getJobCheckpointFile",
+    summary="A file of a checkpoint",
+    response_class=StreamingResponse,
+    responses={
+        200: {"content": _BINARY, "description": "The whole file. `ETag` is its SHA-256."},
+        206: {"content": _BINARY, "description": "The rest of it, from the first byte that `Range` asks for."},
+        304: {"description": "The caller has it."},
+        416: {"description": "It has no such byte."},
+        **documented(404),
+    },
+)
+def get_checkpoint_file(reference: Reference, which: Which, name: Name, request: Request, here: Here) -> Response:
+    row, _ = _find(here, reference, which)
+    text, manifest = _manifest(here, row)
+    file = manifest.files.get(name)
+    if file is None and name != MANIFEST:
+        raise LockstepError(
+            ErrorCode.NOT_FOUND,
+            f"the checkpoint of step {row.step} has no file {name!r}",
+            next_step=f"it has {', '.join([*manifest.files, MANIFEST])}",
+        )
+    size, sha256 = (len(text), row.sha256) if file is None else (file.bytes, file.sha256)
+    tag = f'"{sha256}"'
+    if (same := conditional.unchanged(request, tag)) is not None:
+        return same
+    start = _first_byte(request, tag)
+    headers = {"ETag": tag, "Accept-Ranges": "bytes", "Cache-Control": "no-cache"}
+    if start is not None and start >= size:
+        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{size}"})
+    headers["Content-Length"] = str(size - (start or 0))
+    headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    if start is not None:
+        headers["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
+    try:
+        opened = here.blobs.open(f"{row.location}/{name}")
+    except FileNotFoundError:
+        raise _gone(row, name) from None
+    return StreamingResponse(
+        _chunks(opened, start or 0, size),
+        status_code=200 if start is None else 206,
+        media_type="application/octet-stream",
+        headers=headers,
+    )
+
+
+def _find(here: Parts, reference: str, which: str) -> tuple[CheckpointRow, bool]:
+    """The checkpoint, and whether it is the job's best."""
+    asked: int | Literal["best"] | None = None if which == "last" else "best" if which == "best" else int(which)
+    with here.database.read_jobs() as session:
+        job = jobs.find(session, reference)
+        row = checkpoints.named(session, JobCheckpoint(job.id, asked))
+        rows = checkpoints.of_job(session, job.id)
+    if row is None:
+        steps = ", ".join(str(each.step) for each in rows)
+        what = {"last": "no checkpoint", "best": "no best checkpoint: it has no keep_best, or measured nothing yet"}
+        raise LockstepError(
+            ErrorCode.NOT_FOUND,
+            f"job {job.id} has {what.get(which, f'no checkpoint of step {which}')}",
+            next_step=f"it has those of steps {steps}" if steps else "it has none yet",
+        )
+    best = checkpoints.best(rows)
+    return row, best is not None and best.id == row.id
+
+
+def _manifest(here: Parts, row: CheckpointRow) -> tuple[bytes, Manifest]:
+    try:
+        text = here.blobs.read(f"{row.location}/{MANIFEST}")
+        return text, read_manifest(text)
+    except FileNotFoundError:
+        raise _gone(row, MANIFEST) from None
+    except ManifestError as error:
+        raise LockstepError(
+            ErrorCode.NOT_FOUND,
+            f"the checkpoint of step {row.step} is damaged in the store: its {MANIFEST} {error}",
+            next_step="take another: lockstep ckpt ls shows them",
+        ) from None
+
+
+def _gone(row: CheckpointRow, name: str) -> LockstepError:
+    return LockstepError(
+        ErrorCode.NOT_FOUND,
+        f"{name} of the checkpoint of step {row.step} is not in the store any more",
+        next_step="newer ones may have taken its place: lockstep ckpt ls shows what there is",
+    )
+
+
+def _first_byte(request: Request, tag: str) -> int | None:
+    """Where to begin, if a part is asked for and the caller has the beginning of this very file.
+
+    Any other range is answered with the whole file, as RFC 9110 allows.
+    """
+    found = _FROM.fullmatch(request.headers.get("range", ""))
+    if found is None or request.headers.get("if-range", tag) != tag:
+        return None
+    return int(found[1])
+
+
+def _chunks(opened: AbstractContextManager[BinaryIO], start: int, size: int) -> Iterator[bytes]:
+    """A file's bytes, at most as many as were announced: a file that has grown is damaged, and its digest says so."""
+    left = size - start
+    with opened as file:
+        file.seek(start)
+        while left and (chunk := file.read(min(_CHUNK_BYTES, left))):
+            left -= len(chunk)
+            yield chunk

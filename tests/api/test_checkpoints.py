@@ -1,0 +1,201 @@
+"""Reading a job's checkpoints: which is best, what is in one, its files whole and in parts; and starting from one."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.manifest import Manifest, ManifestFile
+from storage import checkpoints
+from storage.attempts import Claim
+from tests.api.conftest import TRAIN, Api, problem
+from tests.storage import scenes
+
+CONTENT = bytes(range(256)) * 9_000
+"""2.3 MB: several chunks."""
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def publish(api: Api, claim: Claim, folder: Path, step: int, value: float | None = None) -> None:
+    """A real checkpoint in the store, and its row."""
+    made = folder / f"step-{step:08d}"
+    made.mkdir(parents=True)
+    files = {"state.pt": CONTENT + str(step).encode(), "spec.json": b"{}"}
+    for name, content in files.items():
+        (made / name).write_bytes(content)
+    described = {name: ManifestFile(bytes=len(each), sha256=digest(each)) for name, each in files.items()}
+    manifest = Manifest(step=step, files=described).model_dump_json().encode()
+    (made / "manifest.json").write_bytes(manifest)
+    key = f"jobs/{claim.job_id}/{claim.attempt_number}/step-{step:08d}"
+    api.blobs.put_tree(made, key)
+    with api.database.jobs() as session:
+        assert checkpoints.publish(
+            session,
+            claim.assignment_id,
+            claim.token,
+            step=step,
+            location=key,
+            bytes=sum(map(len, files.values())) + len(manifest),
+            sha256=digest(manifest),
+            final=False,
+            value=value,
+        )
+
+
+@pytest.fixture
+def claim(api: Api, tmp_path: Path) -> Claim:
+    """A job with checkpoints of steps 10, 20 and 30, of which 20 is the best."""
+    made = scenes.run(api.database, name="first")
+    for step, value in ((10, 0.7), (20, 0.5), (30, 0.6)):
+        publish(api, made, tmp_path / "made", step, value)
+    return made
+
+
+def test_the_list_says_which_is_the_best(api: Api, claim: Claim) -> None:
+    found = api.http.get(f"/v1/jobs/{claim.job_id}/checkpoints").json()["items"]
+    assert [(one["step"], one["value"], one["best"]) for one in found] == [
+        (30, 0.6, False),
+        (20, 0.5, True),
+        (10, 0.7, False),
+    ]
+
+
+@pytest.mark.parametrize(("which", "step"), [("10", 10), ("last", 30), ("best", 20)])
+def test_one_checkpoint_has_its_files_with_their_digests(api: Api, claim: Claim, which: str, step: int) -> None:
+    found = api.http.get(f"/v1/jobs/first/checkpoints/{which}").json()
+    assert (found["step"], found["best"]) == (step, step == 20)
+    assert [file["name"] for file in found["files"]] == ["state.pt", "spec.json", "manifest.json"]
+    state, _, manifest = found["files"]
+    assert (state["bytes"], state["sha256"]) == (len(CONTENT) + 2, digest(CONTENT + str(step).encode()))
+    assert manifest["sha256"] == found["sha256"]
+    assert sum(file["bytes"] for file in found["files"]) == found["bytes"]
+
+
+def test_every_file_arrives_as_it_was_written(api: Api, claim: Claim) -> None:
+    address = f"/v1/jobs/{claim.job_id}/checkpoints/20"
+    for file in api.http.get(address).json()["files"]:
+        answer = api.http.get(f"{address}/files/{file['name']}")
+        assert answer.status_code == 200
+        assert digest(answer.content) == file["sha256"]
+        assert answer.headers["etag"] == f'"{file["sha256"]}"'
+        assert int(answer.headers["content-length"]) == file["bytes"] == len(answer.content)
+        assert answer.headers["content-type"] == "application/octet-stream"
+        again = api.http.get(f"{address}/files/{file['name']}", headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_broken_download_goes_on_where_it_stopped_if_the_file_is_the_same(api: Api, claim: Claim) -> None:
+    address = f"/v1/jobs/{claim.job_id}/checkpoints/20/files/state.pt"
+    whole = CONTENT + b"20"
+    tag = f'"{digest(whole)}"'
+    rest = api.http.get(address, headers={"Range": "bytes=2000000-", "If-Range": tag})
+    assert (rest.status_code, rest.content) == (206, whole[2_000_000:])
+    assert rest.headers["content-range"] == f"bytes 2000000-{len(whole) - 1}/{len(whole)}"
+    assert int(rest.headers["content-length"]) == len(whole) - 2_000_000
+    other = api.http.get(address, headers={"Range": "bytes=2000000-", "If-Range": '"another"'})
+    assert (other.status_code, other.content) == (200, whole)
+    for odd in ("bytes=5-9", "bytes=-5", "lines=1-", "bytes=1-,5-"):
+        assert api.http.get(address, headers={"Range": odd}).status_code == 200
+    beyond = api.http.get(address, headers={"Range": f"bytes={len(whole)}-"})
+    assert (beyond.status_code, beyond.headers["content-range"]) == (416, f"bytes */{len(whole)}")
+
+
+@pytest.mark.parametrize(
+    ("rest", "detail", "next_step"),
+    [
+        ("/40", "has no checkpoint of step 40", "it has those of steps 30, 20, 10"),
+        ("/20/files/model.safetensors", "has no file 'model.safetensors'", "it has state.pt, spec.json, manifest.json"),
+        ("/20/files/..%2F..%2Fjobs.db", "nothing answers GET", "/docs"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(
+    api: Api, claim: Claim, rest: str, detail: str, next_step: str
+) -> None:
+    found = problem(api.http.get(f"/v1/jobs/{claim.job_id}/checkpoints{rest}"), 404, "not_found")
+    assert detail in found["detail"]
+    assert next_step in found["next_step"]
+
+
+def test_a_job_without_values_has_no_best(api: Api, tmp_path: Path) -> None:
+    made = scenes.run(api.database)
+    found = problem(api.http.get(f"/v1/jobs/{made.job_id}/checkpoints/best"), 404, "not_found")
+    assert "no best checkpoint: it has no keep_best" in found["detail"]
+    publish(api, made, tmp_path / "made", 10)
+    assert api.http.get(f"/v1/jobs/{made.job_id}/checkpoints").json()["items"][0]["best"] is False
+    problem(api.http.get(f"/v1/jobs/{made.job_id}/checkpoints/best"), 404, "not_found")
+
+
+@pytest.mark.parametrize("which", ["newest", "-1", "1e3", "9999999999"])
+def test_a_checkpoint_is_named_by_its_step_last_or_best(api: Api, claim: Claim, which: str) -> None:
+    problem(api.http.get(f"/v1/jobs/{claim.job_id}/checkpoints/{which}"), 422, "invalid")
+
+
+def test_what_is_gone_from_the_store_or_damaged_in_it_is_said(api: Api, claim: Claim) -> None:
+    address = f"/v1/jobs/{claim.job_id}/checkpoints"
+    stored = api.store / f"jobs/{claim.job_id}/1"
+    (stored / "step-00000010/state.pt").unlink()
+    found = problem(api.http.get(f"{address}/10/files/state.pt"), 404, "not_found")
+    assert "state.pt of the checkpoint of step 10 is not in the store any more" in found["detail"]
+    (stored / "step-00000020/manifest.json").write_text("{")
+    found = problem(api.http.get(f"{address}/20"), 404, "not_found")
+    assert "is damaged in the store: its manifest.json cannot be read" in found["detail"]
+
+
+def test_files_need_a_token(api: Api, claim: Claim) -> None:
+    address = f"/v1/jobs/{claim.job_id}/checkpoints/20/files/state.pt"
+    problem(api.http.get(address, headers={"Authorization": "Bearer wrong"}), 401, "unauthenticated")
+
+
+# --- starting from a checkpoint
+
+
+def starting_from(source: str) -> dict[str, Any]:
+    return {**TRAIN, "train": {**TRAIN["train"], "init_from": source}}
+
+
+@pytest.mark.parametrize("which", ["", "@10", "@best"])
+def test_a_job_that_starts_from_another_keeps_its_full_id(api: Api, claim: Claim, which: str) -> None:
+    wanted = f"job:{claim.job_id}{which}"
+    answer = api.submit(starting_from(f"job:first{which}"))
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["spec"]["train"]["init_from"] == f"job:first{which}", "as it was written"
+    assert scenes.job_of(api.database, answer.json()["id"]).spec["train"]["init_from"] == wanted
+    planned = api.http.post("/v1/jobs/plan", json=starting_from(f"job:first{which}"))
+    assert planned.json()["spec"]["train"]["init_from"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "next_step"),
+    [
+        ("job:nobody", "no job", ""),
+        ("job:first@15", "has no checkpoint of step 15", "it has those of steps 30, 20, 10"),
+        ("job:empty", "has no checkpoint", "wait until it has saved one"),
+        ("job:empty@best", "has no best checkpoint", "wait until it has saved one"),
+    ],
+)
+def test_a_source_that_is_not_there_is_refused_and_nothing_is_written(
+    api: Api, claim: Claim, source: str, message: str, next_step: str
+) -> None:
+    api.job_id({"name": "empty", "kind": "script", "script": {"command": ["x.py"]}})
+    before = api.rows()
+    for address in ("/v1/jobs", "/v1/jobs/plan"):
+        found = problem(api.http.post(address, json=starting_from(source)), 422, "invalid")
+        (error,) = found["errors"]
+        assert (error["pointer"], error["value"]) == ("/train/init_from", source)
+        assert message in error["message"]
+        assert next_step in error["next_step"]
+    assert api.rows() == before
+
+
+def test_a_repeat_answers_with_its_job_though_the_source_is_gone(api: Api, claim: Claim) -> None:
+    first = api.submit(starting_from("job:first@10"), **{"Idempotency-Key": "k"})
+    with api.database.jobs() as session:
+        checkpoints.prune(session, claim.job_id, 1)
+    again = api.submit(starting_from("job:first@10"), **{"Idempotency-Key": "k"})
+    assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
