@@ -144,7 +144,7 @@ def test_c30_a_run_resumed_at_step_10000_fetches_what_one_at_step_0_does_before_
 ) -> None:
     options = OPTIONS | {"steps": 10_002, "checkpoint": {"every_steps": None}, "eval": {}}
     (tmp_path / "short").mkdir()
-    stopping = Toy(items=33, stop_after=20)
+    stopping = Toy(items=33, stop_after=24)
     pool.run(cases.train, stopping, options, tmp_path / "short", world_size=1)
     (short,) = (tmp_path / "short/checkpoints").iterdir()
     # Training to step 10,000 would change the weights, and not what is fetched after it.
@@ -161,7 +161,7 @@ def test_c30_a_run_resumed_at_step_10000_fetches_what_one_at_step_0_does_before_
         assert seen.stopped
         fetched[name] = len((tmp_path / f"{name}.txt").read_text().split())
     assert seen.steps_done == 10_000
-    assert fetched["resumed"] == fetched["fresh"] <= 14 + 14 + 3, "two batches, and three looks at the dataset"
+    assert fetched["resumed"] == fetched["fresh"] <= 14 + 14 + 3 + 4, "two batches, and seven looks at the dataset"
 
 
 def test_a_stop_ends_all_ranks_at_the_same_step_with_a_checkpoint(pool: Pool, tmp_path: Path) -> None:
