@@ -17,38 +17,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorConverter,
     FakeTensorMode,
     UnsupportedOperatorException,
 )
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._pytree import tree_map_only
 
+from domain import strategy
 from domain.memory import MemoryForecast
-from domain.plan import accumulation_steps
 from domain.spec import Train
-from engine.dropout import name_layers
 from engine.errors import describe
 from engine.flops import count
-from engine.loader import RankBatch, Slot, weights_of
+from engine.memory.parts import parts_of, rank_batch, slots_of
 from engine.objective import Objective
-from engine.optimizer import Optimizer
 from engine.precision import Precision
 from engine.ranks import Ranks
-from engine.step import GradientStep
 from engine.strategies.ddp import DDP
 from engine.task import Task
 from engine.timeline import Line, Parts
 
-_SLOTS_MAX: Final = 2
+SLOTS_MAX: Final = 2
 """Slots from the third on are like the second."""
-_REPLICATED: Final = frozenset({"ddp", "manual"})
-"""Strategies under which every rank holds the whole model, gradient and optimizer state."""
 
 
 class NoForecastError(Exception):
@@ -79,18 +77,17 @@ def forecast(task: Task, train: Train, *, micro_batch_size: int, world_size: int
     NoForecastError
         Whatever the reason is: the strategy spreads the model over ranks, the task needs values, it raises.
     """
-    if train.strategy.name not in _REPLICATED:
-        raise NoForecastError(f"strategy {train.strategy.name} spreads memory over the ranks")
-    slots = min(_SLOTS_MAX, accumulation_steps(train.batch.size, micro_batch_size, world_size))
+    sharing = _Sharing.of(train.strategy, world_size)
+    slots = slots_of(train, micro_batch_size=micro_batch_size, world_size=world_size, at_most=SLOTS_MAX)
     with _explained():
-        return _forecast(task, train, [sample] * micro_batch_size, slots, shared=world_size > 1)
+        return _forecast(task, train, [sample] * micro_batch_size, SLOTS_MAX if sharing.in_place else slots, sharing)
 
 
 def flops_per_sample(task: Task, sample: Any) -> float:
     """Model FLOPs of one sample's forward and backward, under the same conditions as :func:`forecast`."""
     with _explained():
-        fake = FakeTensorMode(allow_non_fake_inputs=True)
-        batch = tree_map_only(torch.Tensor, fake.from_tensor, task.collate([sample]))
+        fake = _fake_mode()
+        batch = tree_map_only(Tensor, fake.from_tensor, task.collate([sample]))
         with fake:
             objective = Objective(task, task.model().train())
 
@@ -98,6 +95,24 @@ def flops_per_sample(task: Task, sample: Any) -> float:
                 objective(batch, None, penalize=False)[0].backward()
 
             return count(run)
+
+
+def _fake_mode() -> FakeTensorMode:
+    # Not only fake tensors go in: a task may hold real ones, such as the weights of its classes.
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    fake.fake_tensor_converter = _Forgetful()
+    return fake
+
+
+class _Forgetful(FakeTensorConverter):
+    """Keeps no weak reference to what an operation returns.
+
+    Where a model converts itself (``.float()``, ``.to()``), torch exchanges fake parameters in place, and refuses to with
+    one that somebody refers to.
+    """
+
+    def set_tensor_memo(self, t: Tensor, v: FakeTensor) -> None:
+        pass
 
 
 @contextmanager
@@ -115,38 +130,71 @@ def _explained() -> Iterator[None]:
         raise NoForecastError(describe(error)) from error
 
 
-def _forecast(task: Task, train: Train, samples: list[Any], slots: int, *, shared: bool) -> MemoryForecast:
+class _Sharing(NamedTuple):
+    """What sharing a model between ranks adds to one rank's memory, or takes from it."""
+
+    copies: int
+    """Of the gradient, on their way between ranks."""
+    in_place: bool
+    """Whether gradients live in what is sent: then they are there from the first slot on."""
+    owners: int
+    """Ranks among which the optimizer's state is shared out."""
+
+    @classmethod
+    def of(cls, options: strategy.Strategy, world_size: int) -> _Sharing:
+        if options.name not in _COPIES:
+            raise NoForecastError(f"strategy {options.name} spreads memory over the ranks in its own way")
+        if options.compression != "none":
+            raise NoForecastError(f"compression {options.compression} keeps copies of its own")
+        if world_size == 1:
+            return cls(copies=0, in_place=False, owners=1)
+        in_place = options.gradient_as_bucket_view
+        return cls(
+            copies=_COPIES[options.name] - in_place,
+            in_place=in_place,
+            owners=world_size if options.name == "zero1" else 1,
+        )
+
+
+_COPIES: Final = {"ddp": 1, "zero1": 1, "manual": 1}
+"""Strategies whose memory is known, by copies of the gradient."""
+
+
+def _largest_part(sizes: list[int], owners: int) -> float:
+    """What part of all ``sizes`` the rank with most of them owns: the largest first, each to whoever has least."""
+    owned = [0] * owners
+    for size in sorted(sizes, reverse=True):
+        owned[owned.index(min(owned))] += size
+    return max(owned) / sum(owned)
+
+
+def _forecast(task: Task, train: Train, samples: list[Any], slots: int, sharing: _Sharing) -> MemoryForecast:
     batch = task.collate(samples)
     weight = task.weight(batch)
-    # Not only fake tensors go in: a task may hold real ones, such as the weights of its classes.
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    # What is sent is added afterwards, and fp16 reads values that bf16, of the same size, does not.
+    precision = Precision("fp32" if train.precision == "fp32" else "bf16")
+    fake = _fake_mode()
     tracker = MemTracker()
     with fake:
-        batch = tree_map_only(torch.Tensor, fake.from_tensor, batch)
-        model = task.model()
-        name_layers(model)
-        model.train()
-        strategy = DDP(Objective(task, model), Ranks(), train.strategy)
-        gradient = GradientStep(task, strategy, Precision(), Ranks(), seed=train.seed)
-        optimizer = Optimizer(train, task, strategy, steps=1)
-        _, sums = strategy.forward(batch, None, penalize=True)
-        gradient.terms = tuple(sums)
-        weights = weights_of(weight, gradient.terms)
-        slot = Slot(batch, len(samples), weights, position=0)
-        rank_batch = RankBatch(step=0, size=len(samples) * slots, slots=[slot] * slots)
+        batch = tree_map_only(Tensor, fake.from_tensor, batch)
+        model, strategy, gradient, optimizer = parts_of(task, train, DDP, Ranks(), precision)
+        gradient.terms = tuple(strategy.forward(batch, None, penalize=True)[1])
+        whole, weights = rank_batch(batch, weight, gradient.terms, samples=len(samples), slots=slots)
         tracker.track_external(model, optimizer.inner, *_tensors(batch))
         with tracker:
-            gradient.accumulate(rank_batch, weights, _NewPass(tracker))
+            gradient.accumulate(whole, weights, _NewPass(tracker))
             optimizer.norm(1.0)
             # Not the engine's own update: on the CPU it reads whether the norm is finite. Clipping takes no memory.
             optimizer.inner.step()
         state = sum(_bytes(tensor) for tensor in _tensors(dict(optimizer.inner.state)))
-        trainable = sum(_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad)
-    return _by_part(tracker, state=state, buckets=trainable if shared else 0)
+        trainable = [_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad]
+    found = _by_part(tracker, state)
+    optimizer_bytes = int(found.optimizer * _largest_part(trainable, sharing.owners))
+    return found.model_copy(update={"buckets": sum(trainable) * sharing.copies, "optimizer": optimizer_bytes})
 
 
-def _by_part(tracker: MemTracker, *, state: int, buckets: int) -> MemoryForecast:
-    """MemTracker's peak in our words."""
+def _by_part(tracker: MemTracker, state: int) -> MemoryForecast:
+    """MemTracker's peak in our words, of a rank that shares nothing."""
     found: dict[str, int] = {}
     for parts in tracker.get_tracker_snapshot("peak").values():
         for kind, held in parts.items():
@@ -161,7 +209,7 @@ def _by_part(tracker: MemTracker, *, state: int, buckets: int) -> MemoryForecast
         optimizer=optimizer,
         activations=found["Activation"] + found["Other"],
         temporary=found["Temp"] + found["Optstate"] - optimizer,
-        buckets=buckets,
+        buckets=0,
     )
 
 
@@ -188,9 +236,9 @@ class _NewPass:
         return {}
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def _bytes(tensor: torch.Tensor) -> int:
+def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()

@@ -11,13 +11,65 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
 
+from domain.spec import Train
+from engine import randomness
+from engine.memory.parts import parts_of, rank_batch, slots_of
+from engine.precision import Precision
+from engine.pulse import Pulse
+from engine.ranks import Ranks
+from engine.strategies import strategy_for
+from engine.task import Task
+from engine.timeline import timeline_for
+
 _EVENT = "[memory]"
+_STEPS = 2
+_SLOTS_MAX = 3
+
+
+def measured_steps(task: Task, train: Train, ranks: Ranks, *, micro_batch_size: int, sample: Any) -> int:
+    """Peak of real steps of the engine, from nothing: what a forecast foretells. All ranks must call this.
+
+    Parameters
+    ----------
+    task : Task
+        Prepared.
+    train : Train
+    ranks : Ranks
+    micro_batch_size : int
+    sample : Any
+        One item of the training dataset, of which all micro-batches consist.
+    """
+    kept: list[Any] = []
+
+    def run() -> None:
+        precision = Precision(train.precision, ranks.device)
+        randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
+        masked = task.collate([sample])
+        parts = parts_of(task, train, strategy_for(train.strategy), ranks, precision, masked=masked)
+        kept.append(parts)
+        _, strategy, gradient, optimizer = parts
+        batch = task.collate([sample] * micro_batch_size)
+        slots = slots_of(train, micro_batch_size=micro_batch_size, world_size=ranks.world_size, at_most=_SLOTS_MAX)
+        whole, weights = rank_batch(batch, task.weight(batch), gradient.terms, samples=micro_batch_size, slots=slots)
+        timeline = timeline_for(ranks.device, Pulse.unseen())
+        for step in range(_STEPS):
+            found = gradient.accumulate(whole, weights, timeline)
+            optimizer.update(step, found.sums, optimizer.norm(1.0))
+            strategy.after_update(step, 1.0)
+            gradient.discard()
+
+    try:
+        return peak_of(run, ranks.device)
+    finally:
+        for parts in kept:
+            parts.gradient.close()
 
 
 def peak_of(run: Callable[[], object], device: torch.device) -> int:

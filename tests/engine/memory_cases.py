@@ -14,22 +14,13 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 from domain.memory import MemoryForecast
-from domain.plan import accumulation_steps
 from domain.spec import Train
-from engine.loader import RankBatch, Slot, weights_of
 from engine.memory.forecast import forecast
-from engine.memory.measured import peak_of
-from engine.objective import Objective
-from engine.optimizer import Optimizer
-from engine.precision import Precision
-from engine.pulse import Pulse
+from engine.memory.measured import measured_steps
 from engine.ranks import Ranks
-from engine.step import GradientStep
-from engine.strategies.ddp import DDP
 from engine.task import Task
 from engine.tasks.causal_lm import CausalLM
 from engine.tasks.image_classification import ImageClassification
-from engine.timeline import HostTimeline
 
 CPU = torch.device("cpu")
 
@@ -67,31 +58,8 @@ def foretold(task: Task, train: Train, micro: int, world_size: int = 1) -> Memor
 
 
 def really(task: Task, train: Train, micro: int, ranks: Ranks | None = None) -> int:
-    """Peak of two real steps of the engine, everything built inside: so all of it is counted."""
-    ranks = ranks if ranks is not None else Ranks()
     sample = task.dataset("train")[0]
-    built: list[Any] = []
-
-    def run() -> None:
-        model = task.model()
-        strategy = DDP(Objective(task, model), ranks, train.strategy)
-        gradient = GradientStep(task, strategy, Precision(), ranks, seed=1)
-        gradient.warm_up(task.collate([sample]))
-        optimizer = Optimizer(train, task, strategy, steps=2)
-        built.extend([gradient, optimizer])
-        batch = task.collate([sample] * micro)
-        weights = weights_of(task.weight(batch), gradient.terms)
-        count = accumulation_steps(train.batch.size, micro, ranks.world_size)
-        slots = [Slot(batch, micro, weights, position=0)] * count
-        for step in range(2):
-            found = gradient.accumulate(RankBatch(step, micro * count, slots), weights, HostTimeline(Pulse.unseen()))
-            optimizer.update(step, found.sums, optimizer.norm(1.0))
-            gradient.discard()
-
-    try:
-        return peak_of(run, CPU)
-    finally:
-        built[0].close()
+    return measured_steps(task, train, ranks if ranks is not None else Ranks(), micro_batch_size=micro, sample=sample)
 
 
 def measured_on_rank(ranks: Ranks, name: str, train: Train, micro: int) -> int:

@@ -138,6 +138,15 @@ def test_tensors_that_the_task_holds_may_be_real() -> None:
     assert foretold(Weighted(), train_of(8), 4).peak > 0
 
 
+def test_a_model_may_convert_itself() -> None:
+    class Converts(Wide):
+        def model(self) -> nn.Module:
+            return super().model().float().to("cpu").double().float()
+
+    found, plain = (foretold(task, train_of(8), 4) for task in (Converts(), Wide()))
+    assert found == plain
+
+
 def test_the_measured_peak_is_what_was_held_at_one_moment() -> None:
     def run() -> None:
         first = torch.ones(1 << 20)

@@ -1,0 +1,68 @@
+"""One rank's model, gradient and optimizer, and nothing else of a run: what a forecast and its measurement have in common.
+
+Not here: a whole run (``engine.assembly``), of which this leaves out the loader, the checkpoints and the reports.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from domain.plan import accumulation_steps
+from domain.spec import Train
+from engine.activation_checkpointing import checkpoint_blocks
+from engine.dropout import name_layers
+from engine.loader import RankBatch, Slot, weights_of
+from engine.objective import Objective
+from engine.optimizer import Optimizer
+from engine.precision import Precision
+from engine.ranks import Ranks
+from engine.step import GradientStep
+from engine.strategies.base import Strategy
+from engine.task import Batch, Task
+
+
+class Parts(NamedTuple):
+    """What makes a step."""
+
+    model: nn.Module
+    strategy: Strategy
+    gradient: GradientStep
+    optimizer: Optimizer
+
+
+def parts_of(
+    task: Task,
+    train: Train,
+    sharing: type[Strategy],
+    ranks: Ranks,
+    precision: Precision,
+    *,
+    masked: Batch | None = None,
+) -> Parts:
+    """Build them as a run does, warmed up with ``masked`` if it is given. All ranks must call this."""
+    model = task.model().to(ranks.device)
+    name_layers(model)
+    model.train()
+    if train.activation_checkpointing:
+        checkpoint_blocks(model)
+    strategy = sharing(Objective(task, model, precision), ranks, train.strategy)
+    gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed)
+    if masked is not None:
+        gradient.warm_up(masked)
+    return Parts(model, strategy, gradient, Optimizer(train, task, strategy, steps=1))
+
+
+def slots_of(train: Train, *, micro_batch_size: int, world_size: int, at_most: int) -> int:
+    """Slots of a step in which memory can differ: from the ``at_most``-th on they are like the ones before."""
+    return min(at_most, accumulation_steps(train.batch.size, micro_batch_size, world_size))
+
+
+def rank_batch(
+    batch: Batch, weight: Any, terms: tuple[str, ...], *, samples: int, slots: int
+) -> tuple[RankBatch, tuple[float, ...]]:
+    """A batch whose slots all hold the same micro-batch, and its divisors."""
+    weights = weights_of(weight, terms)
+    slot = Slot(batch, samples, weights, position=0)
+    return RankBatch(step=0, size=samples * slots, slots=[slot] * slots), weights
