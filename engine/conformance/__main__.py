@@ -27,8 +27,12 @@ from engine.conformance.gang import RUN_SECONDS, Gang
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the kit; returns the exit code."""
-    options = _parser().parse_args(arguments)
-    engines = [engine_named(name) for name in options.engine or ENGINES]
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        engines = [engine_named(name) for name in options.engine or ENGINES]
+    except (ValueError, ImportError) as error:
+        parser.error(str(error))
     for engine in engines:
         if engine.missing():
             sys.stderr.write(f"{engine.name}: left out, {engine.missing()}\n")

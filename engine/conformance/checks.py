@@ -119,7 +119,7 @@ def trajectories() -> list[Case]:
     return [
         Case(size, 2, 4 // size, items=96, optimizer=optimizer, clip=0.5, warmup=4)
         for optimizer in ("momentum", "adamw")
-        for size in (1, 2)
+        for size in (1, 2, 4)
     ]
 
 
