@@ -1,6 +1,6 @@
 """One job, six ways: the same curve, whatever ranks, micro-batch, memory and failures do to it.
 
-    python benchmarks/promise.py [--steps 60] [--only fp64,fp32,bf16]
+    python benchmarks/promise.py [--steps 50] [--only fp64,fp32,bf16]
 
 A small GPT with dropout 0.1 is trained with a batch of 64 as
 
@@ -109,7 +109,7 @@ class Found:
 def main() -> int:
     """Run all ways in all formats, print the table, write the files."""
     parser = argparse.ArgumentParser(description="One job, six ways.")
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--only", default=",".join(BOUNDS), help="formats, such as fp64,fp32")
     options = parser.parse_args()
     rows, curves = [], {}
@@ -191,8 +191,8 @@ def write_spec(folder: Path, ranks: int, micro_size: int, precision: str, steps:
             },
             "batch": {"size": BATCH, "micro_size": micro_size},
             "steps": steps,
-            "optimizer": {"name": "adamw", "lr": 3e-3},
-            "schedule": {"name": "cosine", "warmup_steps": 5, "min_lr": 3e-4},
+            "optimizer": {"name": "adamw", "lr": 1e-3},
+            "schedule": {"name": "cosine", "warmup_steps": 5, "min_lr": 1e-4},
             "precision": "bf16" if precision == "bf16" else "fp32",
             "checkpoint": {"every_steps": 10},
         },

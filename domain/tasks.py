@@ -23,7 +23,7 @@ class _Args(BaseModel):
 
 
 class CausalLMArgs(_Args):
-    """A compact GPT on the bytes of text files.
+    """A compact GPT on text files.
 
     By default the text is the Python standard library's own sources: real text that is on every machine.
     """
@@ -34,8 +34,10 @@ class CausalLMArgs(_Args):
     """Which files of a folder are read."""
     max_bytes: Annotated[int, Field(ge=1_000), NO_BOOL] = 4_000_000
     """Bytes of text used, in file-name order."""
+    tokenizer: str | None = None
+    """A file of the ``tokenizers`` library (``tokenizer.json``), like ``path``. None: each byte is a token."""
     context: Annotated[int, Field(ge=8, le=8_192), NO_BOOL] = 128
-    """T, tokens in one sequence. A sample is T + 1 consecutive bytes."""
+    """T, tokens in one sequence. A sample is T + 1 consecutive tokens."""
     layers: Annotated[int, Field(ge=1, le=96), NO_BOOL] = 4
     """Transformer blocks."""
     heads: Annotated[int, Field(ge=1, le=128), NO_BOOL] = 4
@@ -53,6 +55,23 @@ class CausalLMArgs(_Args):
         return self
 
 
+class HfCausalLMArgs(_Args):
+    """Fine-tuning of a causal language model of Hugging Face's transformers; nodes need the extra ``lockstep[hf]``."""
+
+    model: Annotated[str, Field(min_length=1)]
+    """Folder of the model and its tokenizer, as ``save_pretrained`` writes them, on the node or in the job's code."""
+    path: Annotated[str, Field(min_length=1)]
+    """A text file, or a folder read recursively, on the node or relative to the job's code."""
+    glob: str = "*.txt"
+    """Which files of a folder are read."""
+    max_bytes: Annotated[int, Field(ge=1_000), NO_BOOL] = 1_000_000_000
+    """Bytes of text used, in file-name order."""
+    context: Annotated[int, Field(ge=8, le=131_072), NO_BOOL] = 512
+    """T, tokens in one sequence; at most the model's positions."""
+    from_scratch: bool = False
+    """Start from random weights of the model's shape instead of its trained ones."""
+
+
 class ImageClassificationArgs(_Args):
     """A small convolutional net with GroupNorm on scikit-learn's bundled handwritten digits (1,797 images, 8 × 8)."""
 
@@ -64,6 +83,7 @@ class ImageClassificationArgs(_Args):
 
 BUILT_IN: Final[dict[str, type[_Args]]] = {
     "causal_lm": CausalLMArgs,
+    "hf_causal_lm": HfCausalLMArgs,
     "image_classification": ImageClassificationArgs,
 }
 

@@ -9,6 +9,11 @@ from typing import Final
 
 from engine.task import Task
 from engine.tasks.causal_lm import CausalLM
+from engine.tasks.hf_causal_lm import HfCausalLM
 from engine.tasks.image_classification import ImageClassification
 
-BUILT_IN: Final[dict[str, type[Task]]] = {"causal_lm": CausalLM, "image_classification": ImageClassification}
+BUILT_IN: Final[dict[str, type[Task]]] = {
+    "causal_lm": CausalLM,
+    "hf_causal_lm": HfCausalLM,
+    "image_classification": ImageClassification,
+}

@@ -1,93 +1,29 @@
-"""``causal_lm``: a compact GPT that learns to predict the next byte of text.
+"""``causal_lm``: a compact GPT that learns to predict the next token of text.
 
-A token is a byte, so there is no tokenizer and the vocabulary is 256. By default the text is the Python standard
+By default a token is a byte, so there is no tokenizer and the vocabulary is 256, and the text is the Python standard
 library's own sources: real text that is on every machine, in an order that does not depend on the file system.
 
-Not here: the arguments and their limits (``domain.tasks.CausalLMArgs``).
+Not here: how text becomes tokens (``engine.tasks.text``), the arguments and their limits (``domain.tasks.CausalLMArgs``).
 """
 
 from __future__ import annotations
 
 import math
+import os
 import sysconfig
-from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from domain.tasks import CausalLMArgs
 from engine.dropout import Dropout
 from engine.task import Task
-
-VOCABULARY: Final = 256
-IGNORED: Final = -100
-"""Target of a position that is not counted: the padding of the text's last window."""
-EVAL_EVERY: Final = 20
-"""One window in so many belongs to the eval split. Spread over the text, because its first files differ from its last."""
-_NOT_TEXT: Final = frozenset({"site-packages", "dist-packages", "__pycache__"})
-
-Sequences = tuple[Tensor, Tensor]
-"""Tokens (B, T) and the tokens that follow them (B, T)."""
-
-
-def text_files(path: Path, pattern: str) -> Iterator[Path]:
-    """The files under ``path`` that match, in the order of their relative names; ``path`` itself if it is a file.
-
-    Installed packages are left out: which of them a machine has is no property of the text.
-    """
-    if path.is_file():
-        yield path
-        return
-    found = (file for file in path.rglob(pattern) if file.is_file())
-    inside = ((file.relative_to(path), file) for file in found)
-    yield from (
-        file
-        for _, file in sorted(
-            (relative.as_posix(), file) for relative, file in inside if not _NOT_TEXT & {*relative.parts}
-        )
-    )
-
-
-def read_text(path: Path, pattern: str, max_bytes: int) -> bytes:
-    """The first ``max_bytes`` bytes of the files, one after the other."""
-    if not path.exists():
-        raise FileNotFoundError(f"causal_lm: there is no text at {path}; task_args.path names a file or a folder")
-    text = bytearray()
-    for file in text_files(path, pattern):
-        text += file.read_bytes()
-        if len(text) >= max_bytes:
-            break
-    if len(text) < 2:
-        raise ValueError(f"causal_lm: the files {pattern} under {path} hold {len(text)} bytes; at least 2 are needed")
-    return bytes(text[:max_bytes])
-
-
-class Windows(Dataset[Sequences]):
-    """Consecutive windows of T + 1 bytes, of which the first T are read and the last T predicted.
-
-    The last window may be short: it is padded with targets that are not counted, so that no byte is left out.
-    """
-
-    def __init__(self, tokens: Tensor, context: int, *, split: str):
-        windows = max(1, math.ceil((len(tokens) - 1) / context))
-        held_out = torch.arange(windows) % EVAL_EVERY == EVAL_EVERY - 1
-        if windows < EVAL_EVERY:
-            held_out[-1] = windows > 1
-        self._windows = torch.nonzero(held_out if split == "eval" else ~held_out).flatten()
-        self._tokens, self._context = tokens, context
-
-    def __len__(self) -> int:
-        return len(self._windows)
-
-    def __getitem__(self, item: int) -> Sequences:
-        start = int(self._windows[item]) * self._context
-        window_T = self._tokens[start : start + self._context + 1].long()
-        missing = self._context + 1 - len(window_T)
-        return F.pad(window_T[:-1], (0, missing)), F.pad(window_T[1:], (0, missing), value=IGNORED)
+from engine.tasks import text
+from engine.tasks.text import BYTES, IGNORED, Sequences, Windows
 
 
 class Block(nn.Module):
@@ -119,9 +55,11 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """GPT-2's shape (Radford et al. 2019) with tied embeddings and without biases."""
 
-    def __init__(self, *, context: int, layers: int, heads: int, width: int, dropout: float = 0.0):
+    def __init__(
+        self, *, context: int, layers: int, heads: int, width: int, dropout: float = 0.0, vocabulary: int = BYTES
+    ):
         super().__init__()
-        self.token = nn.Embedding(VOCABULARY, width)
+        self.token = nn.Embedding(vocabulary, width)
         self.position = nn.Embedding(context, width)
         self.dropout = Dropout(dropout)
         self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
@@ -134,7 +72,7 @@ class GPT(nn.Module):
             nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers) if output else 0.02)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        """Logits of shape (B, T, 256)."""
+        """Logits of shape (B, T, vocabulary)."""
         positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         x_BTC = self.dropout(self.token(tokens_BT) + self.position(positions_T))
         for block in self.blocks:
@@ -142,14 +80,37 @@ class GPT(nn.Module):
         return F.linear(self.norm(x_BTC), self.token.weight)
 
 
-class CausalLM(Task):
-    """Next-byte prediction; the loss is in nats per token."""
+class TextTask(Task):
+    """Next-token prediction over windows of text; the loss is in nats per token."""
 
     unit: ClassVar[str] = "tokens"
 
+    def weight(self, batch: Sequences) -> float:
+        return float((batch[1] != IGNORED).sum())
+
+    def loss(self, model: nn.Module, batch: Sequences) -> Tensor:
+        tokens_BT, targets_BT = batch
+        logits_BTV = self.logits(model, tokens_BT)
+        return F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORED, reduction="sum")
+
+    def logits(self, model: nn.Module, tokens_BT: Tensor) -> Tensor:
+        """Shape (B, T, vocabulary)."""
+        logits_BTV: Tensor = model(tokens_BT)
+        return logits_BTV
+
+    def finalize(self, totals: dict[str, float]) -> dict[str, float]:
+        return {**totals, "perplexity": math.exp(min(totals["loss"], 700.0))}
+
+
+class CausalLM(TextTask):
+    """The compact GPT on text of one's own, or on the standard library's."""
+
     def __init__(self, **arguments: object):
         self.args = CausalLMArgs.model_validate(arguments)
-        self._tokens: Tensor | None = None
+
+    def prepare(self) -> None:
+        if self.args.tokenizer is not None:
+            _ = self._tokens  # Encoded by the node's first rank, and only mapped by the others.
 
     def model(self) -> nn.Module:
         return GPT(
@@ -158,22 +119,40 @@ class CausalLM(Task):
             heads=self.args.heads,
             width=self.args.width,
             dropout=self.args.dropout,
+            vocabulary=BYTES if self.args.tokenizer is None else self._tokenizer.get_vocab_size(),
         )
 
     def dataset(self, split: str) -> Windows:
-        if self._tokens is None:
-            path = Path(self.args.path) if self.args.path else Path(sysconfig.get_path("stdlib"))
-            text = read_text(path, self.args.glob, self.args.max_bytes)
-            self._tokens = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         return Windows(self._tokens, self.args.context, split=split)
 
-    def weight(self, batch: Sequences) -> float:
-        return float((batch[1] != IGNORED).sum())
-
-    def loss(self, model: nn.Module, batch: Sequences) -> Tensor:
-        tokens_BT, targets_BT = batch
-        logits_BTV = model(tokens_BT)
-        return F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORED, reduction="sum")
-
     def finalize(self, totals: dict[str, float]) -> dict[str, float]:
+        if self.args.tokenizer is not None:
+            return super().finalize(totals)
         return {**totals, "bits_per_byte": totals["loss"] / math.log(2)}
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        assert self.args.tokenizer is not None, "bytes need no tokenizer"
+        return text.load_tokenizer(Path(self.args.tokenizer))
+
+    @cached_property
+    def _tokens(self) -> Tensor:
+        args = self.args
+        path = Path(args.path) if args.path else Path(sysconfig.get_path("stdlib"))
+        if args.tokenizer is None:
+            return text.byte_tokens(path, args.glob, args.max_bytes)
+        return text.encoded_tokens(
+            path,
+            args.glob,
+            args.max_bytes,
+            encode=text.encoder(self._tokenizer),
+            vocabulary=self._tokenizer.get_vocab_size(),
+            identity=self._tokenizer.to_str().encode(),
+            cache=token_cache(),
+        )
+
+
+def token_cache() -> Path:
+    """Where a node keeps encoded text: the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "lockstep" / "tokens"

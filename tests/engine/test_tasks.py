@@ -13,13 +13,15 @@ from domain import tasks as names
 from engine.errors import EngineError
 from engine.loading import load_task
 from engine.tasks import BUILT_IN
-from engine.tasks.causal_lm import IGNORED, CausalLM, read_text, text_files
+from engine.tasks.causal_lm import CausalLM
+from engine.tasks.text import IGNORED, read_text, text_files
 
 
 def test_the_engines_tasks_are_the_domains() -> None:
     assert BUILT_IN.keys() == names.BUILT_IN.keys()
     for name, schema in names.BUILT_IN.items():
-        assert load_task(name, {}, Path()).args == schema()  # type: ignore[attr-defined]
+        needed = {field: "x" for field, about in schema.model_fields.items() if about.is_required()}
+        assert load_task(name, needed, Path()).args == schema(**needed)  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -144,7 +146,7 @@ def test_a_persons_own_task_is_built_with_its_arguments_and_imports_its_neighbou
             {"size": 1, "color": "blue"},
             r"takes \(size, colour='red'\).*unexpected keyword argument 'color'",
         ),
-        ("transformer", {}, r"no task is named 'transformer'; built in: causal_lm, image_classification"),
+        ("transformer", {}, r"no task is named 'transformer'; built in: causal_lm, hf_causal_lm, image_classification"),
     ],
 )
 def test_a_task_that_cannot_be_built_is_refused_with_what_is_there(
