@@ -14,8 +14,8 @@ everything between two updates: fetching, collating, forward, backward, clipping
 synchronised or read for the measurement. The first steps of every run are dropped. Processes stay up and the engines
 take turns within each round, in an order that rotates, so that other work on the machine hits all of them. On a quiet
 machine the minima are what to read and the medians show the noise. ``× cpu`` compares processor time instead, over all
-threads of rank 0: other work hardly moves it, and it counts what an engine does in threads of its own, which the clock
-shows only where no core is free for them. Every rank computes with one thread.
+threads of rank 0 (the first quartile of the steps of a run, the least of all runs): other work moves it less, and it
+counts what an engine does in threads of its own, which the clock shows only where no core is free for them. Every rank computes with one thread.
 
 Kernel. Lockstep uses torch's fused AdamW. So do the others here, because loops are compared and not kernels;
 ``--kernel default`` leaves them what torch chooses, which on the CPU takes two to four times as long.
@@ -26,8 +26,9 @@ own, a ``collate`` that returns a ready micro-batch.
 
 Collectives, host reads (``aten::_local_scalar_dense``, what ``.item()`` is) and peak bytes of the CPU allocator are
 counted by torch's profiler in runs of their own, never in a timed one. Host reads of a micro-batch are the difference
-to a run with twice as many of them. The peak is that of the steps: a checkpoint at the end, which the other loops do
-not write, is left out.
+to a run with twice as many of them. The peak is that of the steps, from the first update to the last; ``start`` is
+what was held at most before, where an engine may warm up or check its task. A checkpoint at the end, which the other
+loops do not write, is left out.
 
 Not here: the loops (``engine_loops.py``), and whether what they compute is right (``engine.conformance``).
 """
@@ -106,7 +107,7 @@ def clock(engine: str, setting: Setting, rank: int, folder: Path) -> list[tuple[
 
 
 def count(engine: str, setting: Setting, rank: int, folder: Path) -> dict[str, float]:
-    """Per step: collectives and host reads. And the most bytes held up to the last update, what comes after left out."""
+    """Per step: collectives and host reads. And the most bytes held, before the first update and up to the last one."""
     import torch
 
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -122,14 +123,16 @@ def count(engine: str, setting: Setting, rank: int, folder: Path) -> dict[str, f
             setting.steps - 2
         )
 
+    held = [
+        (event["ts"], event["args"]["Total Allocated"])
+        for event in events
+        if event["name"] == "[memory]" and event["args"].get("Device Type") == 0
+    ]
     return {
         "collectives": per_step("gloo:"),
         "host_reads": per_step("aten::_local_scalar_dense"),
-        "peak_bytes": max(
-            event["args"]["Total Allocated"]
-            for event in events
-            if event["name"] == "[memory]" and event["args"].get("Device Type") == 0 and event["ts"] <= last
-        ),
+        "peak_bytes": max(bytes_held for at, bytes_held in held if updates[0] <= at <= last),
+        "peak_bytes_at_start": max(bytes_held for at, bytes_held in held if at <= updates[0]),
     }
 
 
@@ -212,7 +215,7 @@ def measure(setting: Setting, running: list[Processes], turns: int) -> dict[str,
             for slots in (setting.slots, 2 * setting.slots)
         )
         rounds = [
-            {"min": min(wall), "median": statistics.median(wall), "cpu": statistics.fmean(cpu)}
+            {"min": min(wall), "median": statistics.median(wall), "cpu": statistics.quantiles(cpu, n=4)[0]}
             for wall, cpu in (zip(*run, strict=True) for run in times[one.engine])
         ]
         found[one.engine] = {
@@ -224,6 +227,7 @@ def measure(setting: Setting, running: list[Processes], turns: int) -> dict[str,
             "host_reads_per_step": plain["host_reads"],
             "host_reads_per_micro_batch": (finer["host_reads"] - plain["host_reads"]) / setting.slots,
             "peak_bytes": plain["peak_bytes"],
+            "peak_bytes_at_start": plain["peak_bytes_at_start"],
         }
     base = found["raw"]
     for values in found.values():
@@ -240,7 +244,7 @@ def measure(setting: Setting, running: list[Processes], turns: int) -> dict[str,
 
 HEAD = (
     f"{'model':5} {'W':>2} {'K':>2}  {'engine':10} {'min ms':>8} {'median':>8} {'× min':>6} {'× med':>6} {'× cpu':>6} "
-    f"{'µs/micro':>9} {'coll.':>5} {'reads':>6} {'/micro':>6} {'MiB':>7} {'× MiB':>6}"
+    f"{'µs/micro':>9} {'coll.':>5} {'reads':>6} {'/micro':>6} {'MiB':>7} {'× MiB':>6} {'start':>7}"
 )
 
 
@@ -249,7 +253,8 @@ def line(setting: Setting, engine: str, values: dict[str, Any]) -> str:
         f"{setting.model:5} {setting.world_size:2} {setting.slots:2}  {engine:10} {values['min_seconds'] * 1e3:8.3f} "
         f"{values['median_seconds'] * 1e3:8.3f} {values['ratio_min']:6.3f} {values['ratio_median']:6.3f} {values['ratio_cpu']:6.3f} "
         f"{values['over_raw_us_per_micro_batch']:+9.1f} {values['collectives_per_step']:5.2f} "
-        f"{values['host_reads_per_step']:6.2f} {values['host_reads_per_micro_batch']:6.2f} {values['peak_bytes'] / 2**20:7.2f} {values['ratio_peak_bytes']:6.3f}"
+        f"{values['host_reads_per_step']:6.2f} {values['host_reads_per_micro_batch']:6.2f} {values['peak_bytes'] / 2**20:7.2f} {values['ratio_peak_bytes']:6.3f} "
+        f"{values['peak_bytes_at_start'] / 2**20:7.2f}"
     )
 
 
