@@ -160,7 +160,8 @@ def _argument_rows(model: type[BaseModel]) -> Iterator[str]:
     schema = model.model_json_schema()
     for name, definition in schema["properties"].items():
         meaning = _cell(definition.get("description", ""))
-        yield f"| `{name}` | {_type(definition, schema)} | `{_value(definition['default'])}` | {meaning} |"
+        default = f"`{_value(definition['default'])}`" if "default" in definition else "*needed*"
+        yield f"| `{name}` | {_type(definition, schema)} | {default} | {meaning} |"
 
 
 def _fields(
