@@ -22,6 +22,7 @@ from engine.dropout import Dropout
 from engine.objective import as_terms
 from engine.step import to_device
 from engine.task import Batch, Task
+from engine.window import Window
 
 
 class StandIn:
@@ -41,6 +42,7 @@ class StandIn:
         """Of the loss's terms; known once a loss was computed."""
         memo: dict[int, Any] = {}
         self.model = copy.deepcopy(model, memo).to(dtype)
+        self._window = Window(self.model)
         self.task = copy.copy(task)
         for name, value in vars(task).items():
             if isinstance(value, Tensor | nn.Module):
@@ -76,7 +78,9 @@ class StandIn:
 
     def gradient(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
         """The gradient so far, this batch's added, and the batch's losses of shape (terms,)."""
+        seen = self._window.look()
         terms = torch.stack(list(self.terms(batch).values()))
+        self._window.require_unchanged(seen)  # Or a loss that drops gradients would look as if it were no sum.
         # Not autograd.grad: checkpointing of the reentrant kind refuses it.
         terms.sum().backward()  # type: ignore[no-untyped-call]
         gradient = [

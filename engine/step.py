@@ -35,6 +35,7 @@ from engine.ranks import Ranks
 from engine.strategies.base import Strategy
 from engine.task import Batch, Task
 from engine.timeline import Timeline
+from engine.window import Window
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class GradientStep:
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
         self._masks = Masks(strategy.model, seed=seed, device=ranks.device)
+        self._window = Window(strategy.model)
+        self._window.watch_optimizers()
         self._on_last_gradient: Callable[[], None] | None = None
         self._hook: RemovableHandle | None = None
         self.terms: tuple[str, ...] = ()
@@ -91,7 +94,9 @@ class GradientStep:
                 with _arrivals(self._model, arrived):
                     self._strategy.begin_reduction()
                     self._masks.begin_slot(0, 0, 1)
+                    seen = self._window.look()
                     objective, sums = self._strategy.forward(batch, None, penalize=True)
+                    self._window.require_unchanged(seen)
                     self._masks.begin_backward()
                     objective.backward()  # type: ignore[no-untyped-call]
                     if not self._strategy.finish_reduction():
@@ -125,6 +130,7 @@ class GradientStep:
         }
         # From here on, whatever is not sent is this step's: so a rank that fails in its first slot drains all of it.
         strategy.begin_reduction()
+        self._window.open()
         try:
             total = self._run_slots(batch, scales, timeline)
             reduced = strategy.finish_reduction()
@@ -137,6 +143,7 @@ class GradientStep:
         finally:
             self._on_last_gradient = None
             self._masks.end()
+            self._window.shut()
         return Accumulated(total, reduced=reduced, overflow=self._precision.unscale(self._model.parameters()))
 
     def rehearse(self, batch: Batch, samples: int) -> None:
@@ -181,6 +188,10 @@ class GradientStep:
             if parameter.requires_grad and id(parameter) not in there
         ]
 
+    def require_kept(self) -> None:
+        """The gradient that ``accumulate`` left must still be there when it is used."""
+        self._window.require_kept()
+
     def nothing(self) -> Tensor:
         """The sums of a rank that ran no slot."""
         return torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
@@ -220,7 +231,9 @@ class GradientStep:
     def _differentiate(
         self, batch: Batch, scales: Mapping[str, float] | None, timeline: Timeline, *, last: bool
     ) -> list[Tensor]:
+        seen = self._window.look()
         objective, sums = self._strategy.forward(batch, scales, penalize=last)
+        self._window.require_unchanged(seen)
         timeline.mark("forward", then="backward")
         self._masks.begin_backward()
         self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
@@ -240,6 +253,7 @@ class GradientStep:
 
     def close(self) -> None:
         """Drop the strategy's wrapper."""
+        self._window.close()
         if self._hook is not None:
             self._hook.remove()
         self._strategy.close()
