@@ -28,6 +28,8 @@ from domain import limits
 from domain.errors import ErrorCode
 from domain.lifecycle import TERMINAL, JobState
 from domain.views import (
+    CheckpointDetail,
+    CheckpointFile,
     CheckpointView,
     EventView,
     JobView,
@@ -275,7 +277,22 @@ class Client:
         yield from self._pages(_job(reference, "/events"), Page[EventView])
 
     def checkpoints(self, reference: str) -> list[CheckpointView]:
+        """A job's checkpoints, newest first."""
         return list(self._pages(_job(reference, "/checkpoints"), Page[CheckpointView]))
+
+    def checkpoint(
+        self, reference: str, which: int | Literal["last", "best"] = "last", *, attempt: int | None = None
+    ) -> CheckpointDetail:
+        """One checkpoint of a job, with its files: of a step, the newest, or the best by ``keep_best``."""
+        return self.transport.get(_job(reference, f"/checkpoints/{which}"), CheckpointDetail, _given(attempt=attempt))
+
+    def read_checkpoint_file(
+        self, reference: str, checkpoint: CheckpointDetail, file: CheckpointFile, take: Callable[[bytes], object]
+    ) -> None:
+        """Read a file of a checkpoint; ``take`` gets its bytes. Whether they are right is the caller's to check."""
+        path = _job(reference, f"/checkpoints/{checkpoint.step}/files/{quote(file.name, safe='')}")
+        params = _given(attempt=checkpoint.attempt)
+        self.transport.download(path, take, params=params, size=file.bytes, tag=f'"{file.sha256}"')
 
     # The service
 

@@ -35,6 +35,7 @@ RETRY_AFTER_SECONDS_MAX: Final = 60.0
 """A server that asks for more patience than this is asked again anyway."""
 TIMEOUT: Final = httpx2.Timeout(30.0, connect=5.0)
 UPLOAD_TIMEOUT: Final = httpx2.Timeout(300.0, connect=5.0)
+"""For bodies of any size, both ways: of one block, not of the whole."""
 SAID_AGAIN_SECONDS: Final = 10.0
 """Between two lines about a server that stays silent."""
 REMEMBERED_ANSWERS_MAX: Final = 64
@@ -149,6 +150,77 @@ class Transport:
         RefusedError
             If the answer is an error.
         """
+
+        def attempt() -> httpx2.Response:
+            opened = body() if body is not None else {}
+            try:
+                return self._http.request(method, path, params=list(params), headers=dict(headers), json=json, **opened)
+            finally:
+                if "content" in opened:
+                    opened["content"].close()
+
+        return self._patiently(attempt)
+
+    def download(self, path: str, take: Callable[[bytes], object], *, params: Params = (), size: int, tag: str) -> None:
+        """Read a file of ``size`` bytes; after a broken connection go on where it stopped.
+
+        Parameters
+        ----------
+        path : str
+        take : callable
+            Gets the bytes in order, each once.
+        params : sequence of (name, value)
+        size : int
+            Bytes of the whole file, as the server announced them.
+        tag : str
+            Its entity tag: the rest is taken only of the same file.
+
+        Raises
+        ------
+        UnreachableError
+            If nothing more came within the patience, or another file is there by now.
+        RefusedError
+            If the answer is an error.
+        """
+        received = 0
+
+        def attempt() -> httpx2.Response:
+            nonlocal received
+            before = received
+            # Not compressed on the way: the digest is of the file as it is.
+            headers = {"Accept-Encoding": "identity"}
+            if received:
+                headers |= {"Range": f"bytes={received}-", "If-Range": tag}
+            with self._http.stream(
+                "GET", path, params=list(params), headers=headers, timeout=UPLOAD_TIMEOUT
+            ) as response:
+                if response.is_error:
+                    response.read()
+                    return response
+                if response.headers.get("ETag") != tag or (received and response.status_code != 206):
+                    raise UnreachableError(
+                        f"{self.url}{path} has changed since it was announced", next_step="ask for it again"
+                    )
+                try:
+                    for block in response.iter_bytes():
+                        received += len(block)
+                        take(block)
+                except httpx2.TransportError:
+                    # What came is kept, and patience begins anew: a long download outlives many short breaks.
+                    if received == before:
+                        raise
+                return response
+
+        while received < size:
+            before = received
+            self._patiently(attempt)
+            if received == before:
+                raise UnreachableError(
+                    f"{self.url}{path} ended after {received} of {size} bytes", next_step="ask for it again"
+                )
+
+    def _patiently(self, attempt: Callable[[], httpx2.Response]) -> httpx2.Response:
+        """The answer of ``attempt``, which is called again for as long as it may pass."""
         started = self._clock()
         said_at = float("-inf")
         tries = 0
@@ -156,11 +228,8 @@ class Transport:
             tries += 1
             why: str
             response: httpx2.Response | None = None
-            opened = body() if body is not None else {}
             try:
-                response = self._http.request(
-                    method, path, params=list(params), headers=dict(headers), json=json, **opened
-                )
+                response = attempt()
             except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
                 raise _no_address(self.url, error) from None
             except httpx2.TransportError as error:
@@ -169,9 +238,6 @@ class Transport:
                 if response.status_code not in RETRIED_STATUS:
                     break
                 why = f"it answered {response.status_code}"
-            finally:
-                if "content" in opened:
-                    opened["content"].close()
             delay = self._delay(tries, response)
             if self._clock() - started + delay > self.patience_seconds:
                 if response is not None:

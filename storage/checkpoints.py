@@ -6,6 +6,7 @@ Not here: their files (``storage.blobs``). A folder without a row is not a check
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import uuid_utils
 from sqlalchemy import Select, delete, select
@@ -107,12 +108,16 @@ def best(newest_first: list[CheckpointRow]) -> CheckpointRow | None:
     return best_of(newest_first, _value)
 
 
+def pick(newest_first: list[CheckpointRow], which: int | Literal["best"] | None) -> CheckpointRow | None:
+    """The checkpoint of a step, the best, or the newest; of two of one step, the later attempt's."""
+    if which == "best":
+        return best(newest_first)
+    return next((row for row in newest_first if which is None or row.step == which), None)
+
+
 def named(session: Session, source: JobCheckpoint) -> CheckpointRow | None:
-    """The checkpoint that ``source`` means; its job is given by its full id. Of two of one step, the later attempt's."""
-    found = of_job(session, source.job)
-    if source.which == "best":
-        return best(found)
-    return next((row for row in found if source.which is None or row.step == source.which), None)
+    """The checkpoint that ``source`` means; its job is given by its full id."""
+    return pick(of_job(session, source.job), source.which)
 
 
 def prune(session: Session, job_id: str, keep_last: int) -> list[str]:

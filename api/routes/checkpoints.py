@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Annotated, BinaryIO, Final, Literal
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api import conditional
@@ -24,7 +24,6 @@ from api.views import checkpoint_view
 from domain.attempt import MANIFEST
 from domain.errors import ErrorCode, LockstepError
 from domain.manifest import Manifest, ManifestError, read_manifest
-from domain.sources import JobCheckpoint
 from domain.views import CheckpointDetail, CheckpointFile, CheckpointView, Page
 from storage import checkpoints, jobs
 from storage.tables import CheckpointRow
@@ -41,6 +40,9 @@ Which = Annotated[
         pattern=r"^([0-9]{1,9}|best|last)$",
         description="A step; `last`, the newest; or `best`, where the job has `keep_best`.",
     ),
+]
+Attempt = Annotated[
+    int | None, Query(ge=1, lt=2**31, description="Only of this attempt; two of them may have saved the same step.")
 ]
 Name = Annotated[str, Path(description="As `files` names it.", max_length=200)]
 
@@ -65,8 +67,8 @@ def list_checkpoints(reference: Reference, here: Here) -> Page[CheckpointView]:
     summary="One checkpoint and its files",
     responses=documented(404),
 )
-def get_checkpoint(reference: Reference, which: Which, here: Here) -> CheckpointDetail:
-    row, best = _find(here, reference, which)
+def get_checkpoint(reference: Reference, which: Which, here: Here, attempt: Attempt = None) -> CheckpointDetail:
+    row, best = _find(here, reference, which, attempt)
     text, manifest = _manifest(here, row)
     files = [CheckpointFile(name=name, bytes=file.bytes, sha256=file.sha256) for name, file in manifest.files.items()]
     files.append(CheckpointFile(name=MANIFEST, bytes=len(text), sha256=row.sha256))
@@ -87,8 +89,10 @@ def get_checkpoint(reference: Reference, which: Which, here: Here) -> Checkpoint
         **documented(404),
     },
 )
-def get_checkpoint_file(reference: Reference, which: Which, name: Name, request: Request, here: Here) -> Response:
-    row, _ = _find(here, reference, which)
+def get_checkpoint_file(
+    reference: Reference, which: Which, name: Name, *, request: Request, here: Here, attempt: Attempt = None
+) -> Response:
+    row, _ = _find(here, reference, which, attempt)
     text, manifest = _manifest(here, row)
     file = manifest.files.get(name)
     if file is None and name != MANIFEST:
@@ -121,13 +125,14 @@ def get_checkpoint_file(reference: Reference, which: Which, name: Name, request:
     )
 
 
-def _find(here: Parts, reference: str, which: str) -> tuple[CheckpointRow, bool]:
+def _find(here: Parts, reference: str, which: str, attempt: int | None) -> tuple[CheckpointRow, bool]:
     """The checkpoint, and whether it is the job's best."""
-    asked: int | Literal["best"] | None = None if which == "last" else "best" if which == "best" else int(which)
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
-        row = checkpoints.named(session, JobCheckpoint(job.id, asked))
         rows = checkpoints.of_job(session, job.id)
+    asked: int | Literal["best"] | None = None if which == "last" else "best" if which == "best" else int(which)
+    best = checkpoints.best(rows)
+    row = checkpoints.pick([each for each in rows if attempt in {None, each.attempt}], asked)
     if row is None:
         steps = ", ".join(str(each.step) for each in rows)
         what = {"last": "no checkpoint", "best": "no best checkpoint: it has no keep_best, or measured nothing yet"}
@@ -136,8 +141,7 @@ def _find(here: Parts, reference: str, which: str) -> tuple[CheckpointRow, bool]
             f"job {job.id} has {what.get(which, f'no checkpoint of step {which}')}",
             next_step=f"it has those of steps {steps}" if steps else "it has none yet",
         )
-    best = checkpoints.best(rows)
-    return row, best is not None and best.id == row.id
+    return row, row is best
 
 
 def _manifest(here: Parts, row: CheckpointRow) -> tuple[bytes, Manifest]:

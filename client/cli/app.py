@@ -25,6 +25,7 @@ COMMANDS: Final = (
     ("show", "client.cli.show:show", "Everything about one job.", _JOBS),
     ("logs", "client.cli.logs:logs", "What the ranks of a job wrote.", _JOBS),
     ("metrics", "client.cli.metrics:metrics", "The numbers of a job.", _JOBS),
+    ("ckpt", "client.cli.ckpt:app", "A job's checkpoints: list, fetch and check them.", _JOBS),
     ("events", "client.cli.show:events", "What happened to a job, in order.", _JOBS),
     ("wait", "client.cli.jobs:wait", "Wait for a job's end; the exit code says how it ended.", _JOBS),
     ("cancel", "client.cli.jobs:cancel", "End jobs.", _JOBS),
@@ -58,7 +59,9 @@ def make_app(called: str = "") -> App:
     )
     for number, (name, target, help_line, group) in enumerate(COMMANDS):
         line = None if name == called else help_line
-        app.command(target, name=name, help=line, help_epilogue="", group=group, sort_key=number)
+        # A group of commands is an app of its own and says it there.
+        own = {} if target.endswith(":app") else {"help_epilogue": ""}
+        app.command(target, name=name, help=line, group=group, sort_key=number, **own)
     return app
 
 

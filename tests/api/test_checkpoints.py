@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from domain.manifest import Manifest, ManifestFile
+from domain.outcomes import Reason
 from storage import checkpoints
 from storage.attempts import Claim
 from tests.api.conftest import TRAIN, Api, problem
@@ -104,6 +105,21 @@ def test_a_broken_download_goes_on_where_it_stopped_if_the_file_is_the_same(api:
         assert api.http.get(address, headers={"Range": odd}).status_code == 200
     beyond = api.http.get(address, headers={"Range": f"bytes={len(whole)}-"})
     assert (beyond.status_code, beyond.headers["content-range"]) == (416, f"bytes */{len(whole)}")
+
+
+def test_two_attempts_that_saved_the_same_step_are_told_apart(api: Api, claim: Claim, tmp_path: Path) -> None:
+    scenes.end(api.database, claim, Reason.KILLED)
+    scenes.release(api.database, claim)
+    scenes.skip_backoff(api.database, claim.job_id)
+    publish(api, scenes.start(api.database, claim.job_id), tmp_path / "again", 20, 0.9)
+    address = f"/v1/jobs/{claim.job_id}/checkpoints/20"
+    found = {attempt: api.http.get(address, params={"attempt": attempt}).json() for attempt in (1, 2)}
+    assert [(found[attempt]["attempt"], found[attempt]["best"]) for attempt in (1, 2)] == [(1, True), (2, False)]
+    assert api.http.get(address).json()["attempt"] == 2
+    problem(api.http.get(address, params={"attempt": 3}), 404, "not_found")
+    for attempt in (1, 2):
+        answer = api.http.get(f"{address}/files/manifest.json", params={"attempt": attempt})
+        assert digest(answer.content) == found[attempt]["sha256"]
 
 
 @pytest.mark.parametrize(

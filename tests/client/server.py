@@ -29,6 +29,8 @@ class Answer:
     status: int
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
+    cut: int | None = None
+    """The connection breaks after so many bytes of the body."""
 
 
 RESET = Answer(0)
@@ -128,17 +130,19 @@ class _Handler(BaseHTTPRequestHandler):
             # SO_LINGER of zero turns the close into a reset.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return
-        etag = f'"{hashlib.sha256(answer.body).hexdigest()[:16]}"'
+        etag = answer.headers.get("ETag") or f'"{hashlib.sha256(answer.body).hexdigest()[:16]}"'
         known = self.command == "GET" and answer.status == 200 and asked.headers.get("if-none-match") == etag
         self.send_response(304 if known else answer.status)
         self.send_header("ETag", etag)
         for name, value in answer.headers.items():
-            self.send_header(name, value)
+            if name != "ETag":
+                self.send_header(name, value)
         if not known:
             self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         if not known:
-            self.wfile.write(answer.body)
+            self.wfile.write(answer.body[: answer.cut])
+            self.close_connection = self.close_connection or answer.cut is not None
 
     do_GET = do_POST = do_PUT = _serve  # noqa: N815 - the base class calls them so
 

@@ -1,0 +1,178 @@
+"""``ckpt``: a job's checkpoints: which there are, fetching one, and checking one.
+
+Not here: how a checkpoint is fetched and checked (``client.checkpoints``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from client.cli.common import Connection, Flag, Output, say
+from client.errors import ClientError, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from client.api import Client
+    from domain.views import CheckpointDetail, CheckpointView
+
+app = App(
+    name="ckpt", help="A job's checkpoints: list, fetch and check them.", help_epilogue="", help_format="plaintext"
+)
+
+Which = int | Literal["last", "best"]
+
+
+@app.command(name="ls")
+def ls(job: str, /, *, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+    """List a job's checkpoints, newest first.
+
+    Parameters
+    ----------
+    job
+        Its id, a unique beginning or end of that, its name, or last.
+    """
+    from client.cli import output as out
+
+    form = (output or Output()).format
+    with (connection or Connection()).client() as client:
+        found = client.checkpoints(job)
+    if form == "json":
+        out.print_json(found)
+    elif form == "name":
+        for checkpoint in found:
+            print(checkpoint.step)
+    elif not found:
+        say(f"no checkpoint of {job} yet; checkpoint.every_steps in its spec says how often there is one")
+    else:
+        wide = ["SHA256", "WHERE"] if form == "wide" else []
+        columns = ["STEP", "SIZE", "VALUE", "", "ATTEMPT", "AGE", *wide]
+        rows = list(_rows(found, wide=form == "wide"))
+        out.print_table(columns, rows, right=("STEP", "SIZE", "VALUE", "ATTEMPT"))
+    return ExitCode.OK
+
+
+@app.command(name="get")
+def get(
+    job: str,
+    /,
+    *,
+    step: int | None = None,
+    best: Annotated[bool, Flag] = False,
+    last: Annotated[bool, Flag] = False,
+    model_only: Annotated[bool, Flag] = False,
+    folder: Annotated[Path, Parameter(name=["--folder", "-C"])] = Path(),
+    connection: Connection | None = None,
+) -> ExitCode:
+    """Fetch a checkpoint into a folder of its own, step-00000050, and check it on the way.
+
+    Parameters
+    ----------
+    job
+        Its id, a unique beginning or end of that, its name, or last.
+    step
+        The checkpoint of this step.
+    best
+        The one with the lowest value of the metric that keep_best names.
+    last
+        The newest; also without any of these.
+    model_only
+        Only model.safetensors and spec.json, which a run's last checkpoint has.
+    folder
+        Where to put it; by default the current folder.
+    """
+    from client import checkpoints
+
+    with (connection or Connection()).client() as client:
+        found = client.checkpoint(job, _which(step, best=best, last=last))
+        print(checkpoints.fetch(client, job, found, folder, model_only=model_only, say=say))
+    return ExitCode.OK
+
+
+@app.command(name="verify")
+def verify(
+    what: str,
+    /,
+    *,
+    step: int | None = None,
+    best: Annotated[bool, Flag] = False,
+    last: Annotated[bool, Flag] = False,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """Check a checkpoint's files against the digests in its manifest; exit code 1 names the first that differs.
+
+    Parameters
+    ----------
+    what
+        A checkpoint's folder on this machine, or a job: then all of its checkpoints are read from the server.
+    step
+        Of a job, only the checkpoint of this step.
+    best
+        Of a job, only the best one.
+    last
+        Of a job, only the newest one.
+    """
+    if Path(what).is_dir():
+        from client import checkpoints
+
+        checked, files, size = checkpoints.verify(Path(what))
+        _report(checked, files, size)
+        return ExitCode.OK
+    with (connection or Connection()).client() as client:
+        one = step is not None or best or last
+        if one:
+            found = [client.checkpoint(what, _which(step, best=best, last=last))]
+        else:
+            found = [client.checkpoint(what, each.step, attempt=each.attempt) for each in client.checkpoints(what)]
+        if not found:
+            say(f"no checkpoint of {what} to check")
+        failures = [failure for each in found if (failure := _check(client, what, each)) is not None]
+    if failures:
+        raise failures[0]
+    return ExitCode.OK
+
+
+def _check(client: Client, job: str, checkpoint: CheckpointDetail) -> ClientError | None:
+    """Read one checkpoint's files; what is wrong is said at once, so that the others are looked at too."""
+    from client import checkpoints
+
+    try:
+        for file in checkpoint.files:
+            checkpoints.check_file(client, job, checkpoint, file)
+    except checkpoints.DamagedError as error:
+        print(f"step {checkpoint.step}: {error.message}")
+        return error
+    _report(checkpoint.step, len(checkpoint.files) - 1, checkpoint.bytes)
+    return None
+
+
+def _report(step: int, files: int, size: int) -> None:
+    from client.cli import output as out
+
+    print(f"step {step}: {files} file{'s' if files != 1 else ''}, {out.size(size)}, as written")
+
+
+def _which(step: int | None, *, best: bool, last: bool) -> Which:
+    if (step is not None) + best + last > 1:
+        raise UsageError("--step, --best and --last each name one checkpoint", next_step="give one of them")
+    return step if step is not None else "best" if best else "last"
+
+
+def _rows(found: list[CheckpointView], *, wide: bool) -> Iterator[list[str]]:
+    from client.cli import output as out
+
+    now = datetime.now(UTC)
+    for checkpoint in found:
+        marks = [word for word, holds in (("best", checkpoint.best), ("final", checkpoint.final)) if holds]
+        row = [
+            str(checkpoint.step),
+            out.size(checkpoint.bytes),
+            out.number(checkpoint.value),
+            ", ".join(marks),
+            str(checkpoint.attempt),
+            out.age(checkpoint.created_at, now),
+        ]
+        yield [*row, checkpoint.sha256, checkpoint.location] if wide else row

@@ -1,0 +1,240 @@
+"""``lockstep ckpt``: what is listed, fetched and checked, and what a damaged file does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.manifest import Manifest, ManifestFile
+from domain.views import CheckpointDetail, CheckpointFile, CheckpointView, Page
+from tests.client import examples
+from tests.client.server import Answer, ReplayServer, problem
+from tests.client.terminal import CommandLine
+
+JOB = "/v1/jobs/tiny/checkpoints"
+STATE = bytes(range(256)) * 9_000
+FILES = {"state.pt": STATE, "model.safetensors": b"weights", "spec.json": b"{}"}
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def manifest(files: dict[str, bytes]) -> bytes:
+    described = {name: ManifestFile(bytes=len(each), sha256=digest(each)) for name, each in files.items()}
+    return Manifest(step=200, files=described).model_dump_json().encode()
+
+
+def view(**changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "step": 200,
+        "attempt": 2,
+        "bytes": 2_304_100,
+        "sha256": "ab" * 32,
+        "final": True,
+        "value": 0.51234,
+        "best": True,
+        "created_at": examples.T0,
+        "location": "/store/jobs/x/2/step-00000200",
+    }
+    return values | changes
+
+
+def serve(server: ReplayServer, files: dict[str, bytes] = FILES, which: str = "last") -> dict[str, bytes]:
+    """A checkpoint that can be fetched."""
+    everything = {**files, "manifest.json": manifest(files)}
+    listed = [CheckpointFile(name=name, bytes=len(each), sha256=digest(each)) for name, each in everything.items()]
+    server.on("GET", f"{JOB}/{which}", CheckpointDetail(**view(), files=listed))
+    for name, content in everything.items():
+        server.on("GET", f"{JOB}/200/files/{name}", Answer(200, content, {"ETag": f'"{digest(content)}"'}))
+    return everything
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_ls_shows_the_value_and_which_is_best(lockstep: CommandLine, server: ReplayServer) -> None:
+    rows = [CheckpointView(**view()), CheckpointView(**view(step=150, value=None, best=False, final=False))]
+    server.on("GET", JOB, Page[CheckpointView](items=rows))
+    said = lockstep("ckpt", "ls", "tiny")
+    heading, first, second = said.out.splitlines()
+    assert heading.split() == ["STEP", "SIZE", "VALUE", "ATTEMPT", "AGE"]
+    assert first.split()[:6] == ["200", "2.2", "MiB", "0.5123", "best,", "final"]
+    assert second.split()[:5] == ["150", "2.2", "MiB", "-", "2"]
+    assert lockstep("ckpt", "ls", "tiny", "-o", "name").out == "200\n150\n"
+    assert [
+        CheckpointView.model_validate(each) for each in json.loads(lockstep("ckpt", "ls", "tiny", "--json").out)
+    ] == rows
+    assert "/store/jobs/x/2/step-00000200" in lockstep("ckpt", "ls", "tiny", "-o", "wide").out
+
+
+def test_a_job_without_checkpoints_has_no_data_and_a_hint(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", JOB, Page[CheckpointView](items=[]))
+    said = lockstep("ckpt", "ls", "tiny")
+    assert (said.code, said.out) == (0, "")
+    assert "checkpoint.every_steps" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "which"), [((), "last"), (("--last",), "last"), (("--best",), "best"), (("--step", "200"), "200")]
+)
+def test_get_brings_a_checkpoint_whole_into_a_folder_of_its_own(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path, words: tuple[str, ...], which: str
+) -> None:
+    everything = serve(server, which=which)
+    said = lockstep("ckpt", "get", "tiny", *words, "-C", "down")
+    assert (said.code, said.out) == (0, "down/step-00000200\n"), said.err
+    assert contents(tmp_path / "down/step-00000200") == everything
+    assert "state.pt, 2,304,000 bytes" in said.err
+    assert server.requests("GET", f"{JOB}/200/files/state.pt")[0].query["attempt"] == ["2"]
+    assert [path.name for path in (tmp_path / "down").iterdir()] == ["step-00000200"]
+    assert lockstep("ckpt", "verify", "down/step-00000200").code == 0
+
+
+def test_get_model_only_brings_what_other_programs_read(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path
+) -> None:
+    serve(server)
+    assert lockstep("ckpt", "get", "tiny", "--model-only").code == 0
+    assert contents(tmp_path / "step-00000200") == {"model.safetensors": b"weights", "spec.json": b"{}"}
+    serve(server, {"state.pt": STATE})
+    said = lockstep("ckpt", "get", "tiny", "--model-only", "-C", "other")
+    assert said.code == 2
+    assert "has no model.safetensors: only a run's last one does" in said.err
+    assert not (tmp_path / "other").exists()
+
+
+def test_get_does_not_write_over_what_is_there(lockstep: CommandLine, server: ReplayServer, tmp_path: Path) -> None:
+    serve(server)
+    (tmp_path / "step-00000200").mkdir()
+    said = lockstep("ckpt", "get", "tiny")
+    assert said.code == 2
+    assert "step-00000200 is there already" in said.err
+
+
+def test_a_file_that_arrives_damaged_leaves_nothing(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path
+) -> None:
+    serve(server)
+    changed = b"x" + STATE[1:]
+    server.on("GET", f"{JOB}/200/files/state.pt", Answer(200, changed, {"ETag": f'"{digest(STATE)}"'}))
+    said = lockstep("ckpt", "get", "tiny")
+    assert said.code == 1
+    assert "state.pt of step 200 is damaged" in said.err
+    assert list(tmp_path.glob("*step*")) == []
+
+
+def test_a_broken_connection_goes_on_where_it_stopped(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path
+) -> None:
+    everything = serve(server)
+    tag = f'"{digest(STATE)}"'
+    server.on(
+        "GET",
+        f"{JOB}/200/files/state.pt",
+        Answer(200, STATE, {"ETag": tag}, cut=1_500_000),
+        Answer(206, STATE[1_500_000:], {"ETag": tag}, cut=300_000),
+        Answer(503),
+        Answer(206, STATE[1_800_000:], {"ETag": tag}),
+    )
+    said = lockstep("ckpt", "get", "tiny")
+    assert said.code == 0, said.err
+    assert contents(tmp_path / "step-00000200") == everything
+    asked = server.requests("GET", f"{JOB}/200/files/state.pt")
+    assert [each.headers.get("range") for each in asked] == [None, "bytes=1500000-", "bytes=1800000-", "bytes=1800000-"]
+    assert asked[1].headers["if-range"] == tag
+
+
+def test_a_file_that_was_replaced_meanwhile_is_not_glued_together(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path
+) -> None:
+    serve(server)
+    server.on(
+        "GET",
+        f"{JOB}/200/files/state.pt",
+        Answer(200, STATE, {"ETag": f'"{digest(STATE)}"'}, cut=1_500_000),
+        Answer(200, b"another", {"ETag": '"another"'}),
+    )
+    said = lockstep("ckpt", "get", "tiny")
+    assert said.code == 5
+    assert "has changed since it was announced" in said.err
+    assert list(tmp_path.glob("*step*")) == []
+
+
+def test_only_one_checkpoint_can_be_asked_for(lockstep: CommandLine, server: ReplayServer) -> None:
+    for command in ("get", "verify"):
+        said = lockstep("ckpt", command, "tiny", "--best", "--step", "3")
+        assert said.code == 2
+        assert "each name one checkpoint" in said.err
+    assert server.asked == []
+
+
+def test_what_is_not_there_is_said_in_the_servers_words(lockstep: CommandLine, server: ReplayServer) -> None:
+    gone = problem(404, "not_found", "job x has no checkpoint of step 7", next_step="it has those of steps 5")
+    server.on("GET", f"{JOB}/7", gone)
+    said = lockstep("ckpt", "get", "tiny", "--step", "7")
+    assert said.code == 3
+    assert "it has those of steps 5" in said.err
+
+
+def folder_of(tmp_path: Path) -> Path:
+    folder = tmp_path / "step-00000200"
+    folder.mkdir()
+    for name, content in {**FILES, "manifest.json": manifest(FILES)}.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def test_verify_says_what_was_checked(lockstep: CommandLine, tmp_path: Path) -> None:
+    said = lockstep("ckpt", "verify", str(folder_of(tmp_path)))
+    assert (said.code, said.out) == (0, "step 200: 3 files, 2.2 MiB, as written\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("state.pt", STATE[:-1], "state.pt has 2,303,999 bytes, but was written with 2,304,000"),
+        ("state.pt", b"x" + STATE[1:], "state.pt has changed since it was written"),
+        ("model.safetensors", None, "model.safetensors is missing"),
+        ("manifest.json", None, "has no manifest.json: it is no checkpoint, or was never finished"),
+        ("manifest.json", b"{}", "manifest.json cannot be read"),
+        (
+            "manifest.json",
+            b'{"format": 1, "step": 1, "files": {"../x": {"bytes": 1, "sha256": "0"}}}',
+            "cannot be read",
+        ),
+    ],
+)
+def test_verify_names_the_damaged_file(
+    lockstep: CommandLine, tmp_path: Path, name: str, content: bytes | None, words: str
+) -> None:
+    folder = folder_of(tmp_path)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    said = lockstep("ckpt", "verify", str(folder))
+    assert said.code == 1
+    assert words in said.err
+
+
+def test_verify_of_a_job_reads_all_of_its_checkpoints_and_names_the_damaged_one(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
+    server.on("GET", JOB, Page[CheckpointView](items=[CheckpointView(**view()), CheckpointView(**view(step=100))]))
+    everything = serve(server, which="200")
+    listed = [CheckpointFile(name=name, bytes=len(each), sha256=digest(each)) for name, each in everything.items()]
+    server.on("GET", f"{JOB}/100", CheckpointDetail(**view(step=100), files=listed))
+    for name, content in everything.items():
+        damaged = content if name != "spec.json" else b"[]"
+        server.on("GET", f"{JOB}/100/files/{name}", Answer(200, damaged, {"ETag": f'"{digest(content)}"'}))
+    said = lockstep("ckpt", "verify", "tiny")
+    assert said.code == 1
+    first, second = said.out.splitlines()
+    assert first == "step 200: 3 files, 2.2 MiB, as written"
+    assert second.startswith("step 100: spec.json of step 100 is damaged")
+    assert lockstep("ckpt", "verify", "tiny", "--step", "200").code == 0
