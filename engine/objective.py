@@ -9,7 +9,7 @@ Not here: how slots are weighted and when they synchronise (``engine.step``), wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import torch
@@ -36,6 +36,8 @@ class Objective(nn.Module):
         self.task, self.model = task, model
         self.precision = precision if precision is not None else Precision()
         self.has_penalty = type(task).penalty is not Task.penalty
+        self.before_penalty: Callable[[], None] = lambda: None
+        """What a strategy does before the penalty reads parameters."""
         # In a tuple, where torch does not see a second module with the same parameters.
         self._compiled = (compiled,) if compiled is not None else ()
 
@@ -58,6 +60,7 @@ class Objective(nn.Module):
         scaled = [term * (scales[name] if scales else 0.0) for name, term in sums.items()]
         objective = scaled[0] if len(scaled) == 1 else torch.stack(scaled).sum()
         if penalize and self.has_penalty:
+            self.before_penalty()
             penalty = self.task.penalty(self.model)
             objective = objective + (penalty if scales else penalty * 0.0)
         return objective, {name: term.detach() for name, term in sums.items()}

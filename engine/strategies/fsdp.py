@@ -2,8 +2,8 @@
 
 Repeated blocks (what the model keeps in a ``ModuleList``, ``ModuleDict`` or ``Sequential``) are gathered one at a time, in
 forward and again in backward; the rest of the model is gathered once per micro-batch, around the whole objective. So a
-loss may call the model any number of times, and methods of it that read those other parameters; a block's own
-parameters are whole only inside the block's forward.
+loss may call the model any number of times, and methods of it that read those other parameters; a block's own parameters
+are whole only inside the block's forward. For a penalty everything is gathered, from there to the end of the backward.
 
 Before the last micro-batch of a step nothing is reduced: until then each rank keeps a gradient of the whole model's
 size. A parameter that got no gradient takes part with zeros. All-gathers happen in every micro-batch, so ranks run equally
@@ -34,7 +34,6 @@ from engine.objective import Objective
 from engine.ranks import Ranks
 from engine.strategies import shards
 from engine.strategies.base import Forward, Groups, State, Strategy
-from engine.strategies.manual import require_same_parameters
 from engine.task import Batch
 
 
@@ -51,12 +50,16 @@ class FSDP(Strategy):
         """The blocks, and the objective as the last one. Empty on a single rank."""
 
     def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
-        with _explained():
-            return self.objective(batch, scales, penalize=penalize)  # type: ignore[no-any-return] # what modules return
+        with shards.explained():
+            result: Forward = self.objective(batch, scales, penalize=penalize)
+            shards.require_whole(result[0])
+            return result
 
     def evaluate(self, batch: Batch) -> dict[str, tuple[Tensor, float]]:
-        with _explained():
-            return super().evaluate(batch)
+        with shards.explained():
+            found = super().evaluate(batch)
+            shards.require_whole(*(total for total, _ in found.values()))
+            return found
 
     @contextmanager
     def local(self) -> Iterator[None]:
@@ -108,13 +111,12 @@ class FSDP(Strategy):
         optimizer.load_state_dict({**state, "state": mine})
 
     def _shard(self) -> list[FSDPModule]:
-        require_same_parameters(self.model, self.ranks)
         formats = {parameter.dtype for parameter in self.model.parameters() if parameter.requires_grad}
         if len(formats) > 1:
             raise EngineError(
                 Reason.BAD_SPEC,
                 f"strategy fsdp takes parameters of one type, and the model has {sorted(map(str, formats))}: "
-                "convert them in model(), or use strategy ddp or zero1",
+                "convert them in model(), or write strategy: {name: ddp}",
             )
         assert self.ranks.device_group is not None, "more than one rank has a group"
         mesh = DeviceMesh.from_group(self.ranks.device_group, self.ranks.device.type)
@@ -125,27 +127,17 @@ class FSDP(Strategy):
         except (ValueError, AssertionError, NotImplementedError) as error:
             raise EngineError(Reason.BAD_SPEC, f"strategy fsdp cannot shard this model: {error}") from error
         for unit in units:
-            unit.set_force_sum_reduction_for_comms(
-                True
-            )  # Gloo knows no average; the division by W is a step of its own.
+            # Gloo knows no average: the division by W is a step of its own.
+            unit.set_force_sum_reduction_for_comms(True)
         register_fsdp_forward_method(self.objective, "evaluate")
+        self.objective.before_penalty = self._gather
         return units
+
+    def _gather(self) -> None:
+        """Make all parameters whole until the backward, which shards them again."""
+        for unit in self._units:
+            unit.unshard()
 
     def _reduces(self, reduces: bool) -> None:
         for unit in self._units:
             unit.set_requires_gradient_sync(reduces, recurse=False)
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        if "DTensor" not in str(error):
-            raise
-        raise EngineError(
-            Reason.BAD_SPEC,
-            "under strategy fsdp the parameters of a block in a ModuleList, ModuleDict or Sequential are whole only inside "
-            "that block's forward, and the task or the model reads them outside of it: call the block itself, or use "
-            f"strategy zero1 or ddp ({error})",
-        ) from error

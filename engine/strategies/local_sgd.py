@@ -33,7 +33,6 @@ from engine.objective import Objective
 from engine.ranks import Ranks
 from engine.strategies.averaging import average, averaged_moments, on_host
 from engine.strategies.base import Forward, Groups, State, Strategy
-from engine.strategies.manual import require_same_parameters
 from engine.task import Batch
 
 
@@ -53,8 +52,6 @@ class LocalSGD(Strategy):
 
     def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
         super().__init__(objective, ranks, options)
-        if ranks.world_size > 1:
-            require_same_parameters(self.model, ranks)
         self._every = options.sync_every_steps or 1
         self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self._steps_apart = 0  # Since the last synchronisation; the same on all ranks.

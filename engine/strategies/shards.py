@@ -1,4 +1,4 @@
-"""Shards: which parts of a model are cut together, and how a value gets from its shards to the whole and back.
+"""Shards: which parts of a model are cut together, how a value gets whole and back, and what may not read them.
 
 Not here: when parameters are gathered and gradients reduced (``engine.strategies.fsdp``).
 """
@@ -6,10 +6,14 @@ Not here: when parameters are gathered and gradients reduced (``engine.strategie
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
+
+from domain.outcomes import Reason
+from engine.errors import EngineError
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
@@ -69,3 +73,25 @@ def shard_like(value: Any, parameter: Tensor) -> Any:
         return value
     on_device = value.to(parameter.device)
     return distribute_tensor(on_device, parameter.device_mesh, parameter.placements, src_data_rank=None)
+
+
+def require_whole(*tensors: object) -> None:
+    """Raise where something was computed from a shard: torch would take it for what it computes of the whole."""
+    if any(isinstance(tensor, DTensor) for tensor in tensors):
+        raise RuntimeError("a result is a DTensor")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say what to change where a task reads parameters that are not whole."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "DTensor" not in str(error):
+            raise
+        raise EngineError(
+            Reason.BAD_SPEC,
+            "under strategy fsdp the parameters of a block in a ModuleList, ModuleDict or Sequential are whole only inside "
+            "that block's forward, and the task or the model reads them outside of it: call the block itself, or use "
+            f"strategy zero1 or ddp ({error})",
+        ) from error
