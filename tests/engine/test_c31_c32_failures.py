@@ -26,10 +26,11 @@ MOMENTS = {
     "first forward": (Fault("forward", at=1), {None}),
     "mid-accumulation": (Fault("forward", at=8), {2}),
     "all-reduce": (Fault("all-reduce", at=8), {2, 3}),
-    "checkpoint": (Fault("checkpoint", rank=0), {2}),
+    "checkpoint": (Fault("checkpoint", rank=0), {2, 3, 4}),
     "shutdown": (Fault("shutdown"), {STEPS}),
 }
-"""Each with the last step that may be complete then: a rank may still finish what the other has begun to send."""
+"""Each with the last step that may be complete then: a rank may still finish what the other has begun to send, and
+trains on while its checkpoint is written."""
 CAUSES = ("raise", "exit 0", "exit 7", "kill")
 ALWAYS = {
     ("init", "exit 0"),
