@@ -40,10 +40,11 @@ def explained() -> Iterator[None]:
     except Exception as error:
         if reason_of(error) is Reason.OUT_OF_MEMORY or not _is_compilers(error):
             raise
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        # The first line may say no more than which backend it was.
+        said = " ".join([line.strip() for line in str(error).splitlines() if line.strip()][:2]) or type(error).__name__
         raise EngineError(
             Reason.BAD_SPEC,
-            f"compile: true, but the model could not be compiled: {first} (needed on the node: a C++ compiler, "
+            f"compile: true, but the model could not be compiled: {said} (needed on the node: a C++ compiler, "
             f"c++ or the one that CXX names, now {os.environ.get('CXX') or 'unset'}, and on GPUs Triton and a C "
             "compiler); install it, change what the message names, or write compile: false",
         ) from error

@@ -77,7 +77,7 @@ class Optimizer:
             found = (total - total).ne(0).to(torch.float32)
             for kernel in self._kernels:
                 kernel.found_inf = found  # type: ignore[attr-defined] # torch.amp.GradScaler sets it the same way
-        elif not math.isfinite(sums.sum() + norm):
+        elif not (math.isfinite(norm) and all(map(math.isfinite, sums.tolist()))):
             return
         if self._train.clip_grad_norm is not None:
             self._strategy.clip(self._parameters, self._train.clip_grad_norm, norm)

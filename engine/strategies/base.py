@@ -138,9 +138,10 @@ class Strategy:
 
     def clip(self, parameters: list[nn.Parameter], limit: float, norm: Tensor) -> None:
         """Scale the gradient down to a 2-norm of ``limit``; ``norm`` is what :meth:`norm` gave, and finite."""
-        factor = limit / (norm + 1e-6)  # As torch.nn.utils.clip_grads_with_norm_ has it.
-        if norm.device.type == "cpu" and factor >= 1:
+        # The 1e-6 is that of torch.nn.utils.clip_grads_with_norm_.
+        if norm.device.type == "cpu" and float(norm) + 1e-6 <= limit:
             return  # On the CPU it is known that there is nothing to do; a device would have to be asked.
+        factor = limit / (norm + 1e-6)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         torch._foreach_mul_(gradients, factor.clamp(max=1.0))
 
