@@ -27,7 +27,6 @@ def _train(ask: Callable[[Train], object]) -> Callable[[JobSpec], object]:
     return lambda spec: ask(spec.train) if spec.train is not None else None
 
 
-_STRATEGIES_TO_COME: Final = ("fsdp", "local_sgd", "diloco")
 LATER: Final = (
     _Later(
         "/resources/gpus",
@@ -46,12 +45,6 @@ LATER: Final = (
         _train(lambda train: "auto" if train.batch.micro_size == "auto" else None),
         "finding the micro-batch (auto, the default)",
         "name how many samples one device takes at a time, such as micro_size: 8",
-    ),
-    _Later(
-        "/train/strategy/name",
-        _train(lambda train: train.strategy.name if train.strategy.name in _STRATEGIES_TO_COME else None),
-        f"the strategies {' and '.join((', '.join(_STRATEGIES_TO_COME[:-1]), _STRATEGIES_TO_COME[-1]))}",
-        "write strategy: {name: ddp}",
     ),
     _Later(
         "/train/memory_headroom",

@@ -17,7 +17,6 @@ LATER: dict[str, tuple[Any, str, Any]] = {
     "/resources/gpus": ({"min": 1, "max": 2}, "elastic jobs", 2),
     "/resources/nodes": (2, "several nodes", 1),
     "/train/batch/micro_size": ("auto", "finding the micro-batch", 8),
-    "/train/strategy/name": ("fsdp", "the strategies fsdp, local_sgd and diloco", "ddp"),
     "/train/memory_headroom": (0.2, "memory_headroom", 0.15),
     "/code": ({"git": "https://example.org/x.git"}, "code from git", {"upload": "0" * 64}),
     "/secrets": (["TOKEN"], "secrets", []),
