@@ -163,18 +163,21 @@ class EngineEvent(_File):
     ======================  ==================================================================================
     ``running``             ``{}``: all ranks have met
     ``plan``                ``BatchPlan`` as settled, plus ``parameters`` (count), ``samples`` (of the dataset),
-                            ``steps`` (of the run): what the engine actually does
+                            ``steps`` (of the run): what the engine actually does. Again when it changes, and when
+                            ``memory``, its forecast, has been worked out
     ``resumed``             ``{"step": int, "from": str}``
     ``initialized``         ``{"from": str}``: a fresh start from the weights that ``train.init_from`` names
     ``checkpoint``          ``{"step": int, "folder": str, "bytes": int, "sha256": str, "final": bool}``; ``folder`` is
                             relative to ``checkpoints/``; ``sha256`` is of its manifest. With ``keep_best`` also
                             ``"metric": {"name": str, "value": number or None}``
     ``checkpoint_skipped``  ``{"folder": str, "why": str}``: torn or damaged, not used
+    ``memory``              ``{"measured_bytes": number, "measure": str, "forecast_bytes": number or None}``: at the end of
+                            a run; ``measure`` is ``allocated`` on CUDA and ``process growth`` on the CPU
     ``warning``             ``{"message": str}``
     ======================  ==================================================================================
     """
 
-    kind: Literal["running", "plan", "resumed", "initialized", "checkpoint", "checkpoint_skipped", "warning"]
+    kind: Literal["running", "plan", "resumed", "initialized", "checkpoint", "checkpoint_skipped", "memory", "warning"]
     time: float
     """Seconds since the epoch."""
     data: dict[str, Any] = {}

@@ -39,6 +39,8 @@ METRICS: Final = (
     Metric("eval/loss", "loss", "weighted mean over the eval split"),
     Metric("throughput/samples_per_second", "samples/s", "all ranks together"),
     Metric("throughput/tokens_per_second", "tokens/s", "all ranks together; language models only"),
+    Metric("throughput/tflops_per_second", "TFLOP/s", "all ranks together; model FLOPs of forward and backward"),
+    Metric("throughput/mfu", "fraction", "model FLOPs over what the devices could do at best; known devices only"),
     Metric("time/step_seconds", "s", "rank 0, wall clock of the whole step"),
     Metric("time/data_seconds", "s", "rank 0, waiting for samples"),
     Metric("time/forward_seconds", "s", "rank 0"),

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from domain import limits
 from domain.errors import FieldError
+from domain.memory import MemoryForecast
 from domain.spec import JobSpec
 
 
@@ -72,6 +73,8 @@ class BatchPlan(BaseModel):
     """Ranks, one per device."""
     steps: int | None = None
     """Optimizer steps of the run; null where it is given in epochs, until the dataset's length is known."""
+    memory: MemoryForecast | None = None
+    """Null until the first attempt has worked it out, and where it cannot be."""
 
     def slots(self, rank: int, batch_size: int | None = None) -> list[tuple[int, int]]:
         """Bounds [start, stop) inside the batch of each slot of ``rank``; a slot may be empty (start == stop).
@@ -96,7 +99,7 @@ class BatchPlan(BaseModel):
             return None
         micro = ceil_div(largest, 2)
         steps = accumulation_steps(self.batch_size, micro, self.world_size)
-        return self.model_copy(update={"micro_batch_size": micro, "accumulation_steps": steps})
+        return self.model_copy(update={"micro_batch_size": micro, "accumulation_steps": steps, "memory": None})
 
     def sentence(self) -> str:
         """The plan in words: "64 = 2 ranks × 8 samples × 4 accumulation steps"."""

@@ -121,7 +121,17 @@ def _rank(run: Run, environment: RankEnvironment) -> None:
 def _train(run: Run, ranks: Ranks, folder: Path) -> Ending:
     randomness.seed_host(randomness.seed_of(randomness.MODEL, run.train.seed))
     task = load_task(run.train.task, run.train.task_args, run.code)
-    run.trainer = Trainer(run.train, run.plan, task, ranks, folder, goes_on=run.goes_on, pulse=run.pulse, spec=run.spec)
+    run.trainer = Trainer(
+        run.train,
+        run.plan,
+        task,
+        ranks,
+        folder,
+        goes_on=run.goes_on,
+        pulse=run.pulse,
+        spec=run.spec,
+        code=run.code,
+    )
     return run.trainer.run()
 
 

@@ -61,8 +61,10 @@ class Assembly:
     samples: int
     """Size of the training dataset."""
     eval_dataset: Dataset[Any] | None
+    sample: Any
+    """The first of the dataset."""
     masked: Batch
-    """One collated sample, for passes that leave no trace."""
+    """That one collated, for passes that leave no trace."""
     steps_done: int
     """Those of the checkpoint that the run goes on from; 0 at a fresh start."""
     parameters: int
@@ -104,7 +106,8 @@ def assemble(
     samples = _length(dataset, "train")
     eval_dataset = task.dataset("eval") if train.eval.every_steps else None
     length = Length.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
-    masked = task.collate([seeded_sample(dataset, 0, seed=train.seed)])
+    sample = seeded_sample(dataset, 0, seed=train.seed)
+    masked = task.collate([sample])
     look = partial(samples_of, dataset, samples, task.collate, seed=train.seed)
     precision = Precision(train.precision, ranks.device)
     saved = TrainingState(
@@ -174,6 +177,7 @@ def assemble(
         length=length,
         samples=samples,
         eval_dataset=eval_dataset,
+        sample=sample,
         masked=masked,
         steps_done=steps_done,
         parameters=parameters,
@@ -206,9 +210,14 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
 
 def announce_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
     """Say how the batch is split: at the start, and whenever that changes."""
+    report_plan(assembly, plan, telemetry)
+    telemetry.say(plan.sentence())
+
+
+def report_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
+    """The plan as it is now, for the service."""
     settled = plan.model_copy(update={"steps": assembly.length.steps})
     telemetry.event("plan", **settled.model_dump(), parameters=assembly.parameters, samples=assembly.samples)
-    telemetry.say(plan.sentence())
 
 
 def _length(dataset: Dataset[Any], split: str) -> int:

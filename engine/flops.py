@@ -85,6 +85,23 @@ def peak_flops(device_name: str, precision: str, *, tf32: bool = False) -> float
     return None
 
 
+class Arithmetic(NamedTuple):
+    """How much a run computes, and how much it could."""
+
+    flops_per_sample: float
+    """Model FLOPs of forward and backward."""
+    peak: float | None
+    """FLOP/s of all ranks' devices together; None where it is not known, as for a CPU."""
+
+    def rates(self, samples_per_second: float) -> dict[str, float]:
+        """The metrics that follow from a throughput."""
+        achieved = self.flops_per_sample * samples_per_second
+        rates = {"throughput/tflops_per_second": achieved / 1e12}
+        if self.peak is not None:
+            rates["throughput/mfu"] = achieved / self.peak
+        return rates
+
+
 def count(run: Callable[[], object]) -> float:
     """Model FLOPs of ``run``, which does forward and backward; it may run under fake tensors."""
     with FlopCounterMode(display=False, custom_mapping=_MODEL_FLOPS) as counter:

@@ -19,11 +19,12 @@ from domain.outcomes import Reason
 from domain.plan import BatchPlan
 from domain.spec import JobSpec, Train
 from engine import telemetry
-from engine.assembly import announce, announce_plan, assemble
+from engine.assembly import announce, announce_plan, assemble, report_plan
 from engine.control import Flags, Verdict
 from engine.errors import EngineError
 from engine.evaluation import evaluate
 from engine.loader import RankBatch
+from engine.memory.account import Account
 from engine.non_finite import NonFinite
 from engine.normalization import average_statistics
 from engine.pulse import Pulse
@@ -69,6 +70,8 @@ class Trainer:
         Where this rank shows what it does; left out where nobody looks.
     spec : JobSpec, optional
         The whole of it, for what is exported at the end.
+    code : Path, optional
+        Folder of the job's code; with it, the run's memory is foretold.
     """
 
     def __init__(
@@ -82,12 +85,14 @@ class Trainer:
         goes_on: bool = False,
         pulse: Pulse | None = None,
         spec: JobSpec | None = None,
+        code: Path | None = None,
     ):
         self.train, self.plan, self.task, self.ranks, self.folder = train, plan, task, ranks, folder
         self.steps_done = 0
         self._goes_on, self._spec = goes_on, spec
         self._pulse = pulse or Pulse.unseen()
         self._telemetry = Telemetry(folder, writes=ranks.first)
+        self._account = Account(train, ranks, self._telemetry, code)
         self._stopping = Stopping(folder, looks=ranks.first, device=ranks.device)
         self._non_finite = NonFinite(train.non_finite, self._telemetry)
         self._pending: StepReport | None = None
@@ -115,6 +120,7 @@ class Trainer:
             )
             self.steps_done = self._parts.steps_done
             announce(self._parts, self.plan, self._telemetry)
+            self._account.begin(self.plan, self._parts.sample)
             if self._parts.strategy.saves_together or not self._parts.strategy.replicated:
                 self._stopping.over()  # Rank 0 has nothing whole to save by itself.
             self._stopping.begin(self._save_alone)
@@ -125,10 +131,12 @@ class Trainer:
                 self._parts.state.abandon()
                 raise
             self._report_pending()
+            self._account.finish(self.plan)
             # No rank leaves before the last checkpoint is durable: one that is gone looks like a rank that failed.
             self.ranks.meet()
         finally:
             self._stopping.over()
+            self._account.close()
             self._telemetry.close()
         self._parts.gradient.close()
         saved = self._parts.state.newest
@@ -185,12 +193,14 @@ class Trainer:
             peak_bytes=max(verdict.peak_bytes),
             unit=self.task.unit,
             loss_scale=parts.precision.loss_scale,
+            arithmetic=self._account.arithmetic,
         )
         last = following is None
         due = last or report.step % self.train.log_every_steps == 0
         parts.state.poll()
         share = sum(batch.weights()) / sum(divisors) if report.counted else 0.0
         if report.counted:
+            parts.gradient.require_kept()
             report.norm = parts.optimizer.norm(share)
         if not self._late:
             self._non_finite.judge(report)  # Before the update: the values are there already.
@@ -270,6 +280,7 @@ class Trainer:
     def _finish_step(self, report: StepReport, *, due: bool, last: bool, stop: bool) -> None:
         """Evaluation, checkpoint and report, where they are due. All ranks must call this."""
         self._report_pending()
+        self._hear_forecast()
         train = self.train
         if last:
             self._parts.strategy.settle()
@@ -299,6 +310,12 @@ class Trainer:
             self._say(report)
         if not self._late:
             self._report_pending()
+
+    def _hear_forecast(self) -> None:
+        plan = self._account.poll(self.plan)
+        if plan is not self.plan:
+            self.plan = plan
+            report_plan(self._parts, plan, self._telemetry)
 
     def _report_pending(self) -> None:
         """Judge the step whose values are, or by now must be, on the host, and report it if it is due."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from engine.flops import Arithmetic
 from engine.objective import WHOLE
 from engine.timeline import Line
 
@@ -39,6 +40,7 @@ class StepReport:
     norm: Tensor | None = None
     """2-norm of the whole batch's gradient; None for a batch of weight zero."""
     loss_scale: float | None = None
+    arithmetic: Arithmetic | None = None
     line: Line | None = None
     evaluated: dict[str, float] = field(default_factory=dict)
     _copied: torch.cuda.Event | None = None
@@ -114,6 +116,8 @@ class StepReport:
             values["throughput/samples_per_second"] = self.samples / training
             if self.unit == "tokens" and len(self.divisors) == 1:
                 values["throughput/tokens_per_second"] = self.divisors[0] / training
+            if self.arithmetic is not None:
+                values |= self.arithmetic.rates(self.samples / training)
         return values
 
     def _wait(self) -> None:

@@ -23,7 +23,9 @@ from domain.attempt import EVENTS, METRICS, EngineEvent
 _LINES_SECONDS: Final = 1.0
 """Log lines about steps come at most this often: they are for a person; the spool has every step."""
 
-EventKind = Literal["running", "plan", "resumed", "initialized", "checkpoint", "checkpoint_skipped", "warning"]
+EventKind = Literal[
+    "running", "plan", "resumed", "initialized", "checkpoint", "checkpoint_skipped", "memory", "warning"
+]
 
 
 class Telemetry:

@@ -18,6 +18,7 @@ from sqlalchemy import and_, select, tuple_, update
 from sqlalchemy.orm import Session, selectinload
 
 from domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
+from domain.memory import MemoryForecast
 from domain.sources import job_checkpoint
 from storage import checkpoints, events, nodes, steps
 from storage.clock import db_now, now
@@ -213,6 +214,8 @@ def settle_plan(session: Session, assignment_id: str, token: str, plan: dict[str
     if attempt is None:
         return False
     if attempt.plan != plan:
+        memory = plan.get("memory")
+        foretold = memory is not None and memory != (attempt.plan or {}).get("memory")
         attempt.plan = plan
         session.flush()
         settled = update(JobRow).where(JobRow.id == attempt.job_id, JobRow.attempt_count == attempt.number)
@@ -222,7 +225,9 @@ def settle_plan(session: Session, assignment_id: str, token: str, plan: dict[str
             job_id=attempt.job_id,
             attempt=attempt.number,
             kind="plan",
-            message="the batch plan is settled",
+            message=f"memory: {MemoryForecast.model_validate(memory).sentence()}"
+            if foretold
+            else "the batch plan is settled",
             actor=ACTOR,
             data=plan,
         )

@@ -23,6 +23,7 @@ import structlog
 
 from domain import attempt
 from domain.attempt import EngineEvent
+from domain.memory import in_words
 from domain.metrics import from_json
 from domain.plan import BatchPlan
 from storage import attempts, checkpoints, events, streams
@@ -134,6 +135,8 @@ class Reporter:
             case "checkpoint_skipped":
                 folder, why = event.data.get("folder"), event.data.get("why")
                 self._tell("checkpoint_skipped", f"Checkpoint {folder} is not used: {why}.", event.data)
+            case "memory":
+                self._tell("memory", _memory_sentence(event.data), event.data)
             case "warning":
                 self._tell("warning", str(event.data.get("message", ""))[:WARNING_CHARS_MAX], event.data)
 
@@ -219,3 +222,10 @@ class Reporter:
 def _value(metric: Any) -> float | None:
     """What the checkpoint was worth, where the engine says so."""
     return None if metric is None or metric["value"] is None else from_json(metric["value"])
+
+
+def _memory_sentence(data: dict[str, Any]) -> str:
+    """What training took, next to what was foretold."""
+    forecast = data.get("forecast_bytes")
+    foretold = f"{in_words(float(forecast))} were foretold" if forecast is not None else "there was no forecast"
+    return f"Rank 0 took {in_words(float(data['measured_bytes']))} at most ({data['measure']}); {foretold}."

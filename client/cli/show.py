@@ -105,6 +105,8 @@ def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[st
     yield "what", what_of(job)
     if job.plan_sentence:
         yield "batch", job.plan_sentence
+    if job.plan is not None and job.plan.memory is not None:
+        yield "memory", job.plan.memory.sentence()
     if job.attempt is not None:
         ranks = f"{job.attempt.world_size} rank{'s' if job.attempt.world_size != 1 else ''}"
         yield "attempt", f"{job.attempt.number}, {job.attempt.state}, {ranks} on {', '.join(job.attempt.nodes)}"

@@ -1,9 +1,13 @@
-"""The forecast beside a run: worked out in a process of its own, which costs the run nothing and can do it no harm.
+"""The forecast beside a run: worked out in a process of its own, which costs the run little and can do it no harm.
 
-Fake tensors and ``MemTracker`` take two seconds to import, and the forecast itself runs the person's code with tensors
-that have no values: a task that keeps one of them (a mask in a cache) would hand it to the real run, and break it. So a
-process at the lowest priority does it while the run begins. It sees no GPU, gets one sample of the dataset, and answers
-with one line of JSON: what was foretold, and how much arithmetic a sample takes. It dies with the run.
+Fake tensors take two seconds to import, and the forecast itself runs the person's code with tensors that have no values:
+a task that keeps one of them (a mask in a cache) would hand it to the real run, and break it. So another process does
+it, at a low priority, while the run begins. It gets one sample of the dataset and answers with one line of JSON: what
+was foretold, and how much arithmetic a sample takes. It dies with the run.
+
+On the CPU that process is forked from the rank: with several ranks, DDP has imported by then what fake tensors need, so
+that half a second of computing is left. A process that has used CUDA cannot be forked into one that differentiates, so
+there a new one is started, which sees no GPU; it takes five seconds of another core.
 
     python -m engine.memory PARENT < request > answer
 
@@ -12,15 +16,18 @@ Not here: the forecast (``engine.memory.forecast``) and the count (``engine.flop
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NoReturn
 
 import torch
 from torch.utils._pytree import tree_map_only
@@ -28,8 +35,11 @@ from torch.utils._pytree import tree_map_only
 from domain.memory import MemoryForecast
 from domain.spec import Train
 from engine.errors import describe
+from engine.fetching import die_with_parent
 from engine.loading import load_task
 
+PRIORITY: Final = 10
+"""Added to the rank's own: on a machine whose cores are all busy with ranks it gets a tenth of one."""
 _ANSWER_BYTES_MAX: Final = 64 * 1024
 _WHY_CHARS_MAX: Final = 500
 
@@ -71,11 +81,13 @@ class Aside:
     micro_batch_size, world_size : int
     sample : Any
         One item of the training dataset.
+    forks : bool
+        Whether the process may be forked from this one: not where CUDA is in use.
     """
 
-    def __init__(self, train: Train, code: Path, *, micro_batch_size: int, world_size: int, sample: Any):
+    def __init__(self, train: Train, code: Path, *, micro_batch_size: int, world_size: int, sample: Any, forks: bool):
         self._foretold: Foretold | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | _Fork | None = None
         try:
             # A tensor that is a view would be pickled with all that it is a view of: often the whole dataset.
             pickled = pickle.dumps(tree_map_only(torch.Tensor, torch.clone, sample))
@@ -84,7 +96,7 @@ class Aside:
             return
         request = Request(train.model_dump_json(), code, micro_batch_size, world_size, pickled)
         try:
-            self._process, self._answer = _start(request)
+            self._process, self._answer = _start(request, forks=forks)
         except OSError as error:
             self._foretold = Foretold(why=f"its process could not be started: {error}")
 
@@ -110,21 +122,76 @@ class Aside:
             self._answer.close()
 
 
-def _start(request: Request) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+def _start(request: Request, *, forks: bool) -> tuple[subprocess.Popen[bytes] | _Fork, IO[bytes]]:
     # Files, not pipes: neither side ever waits for the other.
     answer = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was read
+    if forks:
+        return _Fork(request, answer), answer
     with tempfile.TemporaryFile() as given:
         pickle.dump(request, given)
         given.seek(0)
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
             [sys.executable, "-m", "engine.memory", str(os.getpid())],
             stdin=given,
             stdout=answer,
             stderr=subprocess.DEVNULL,
-            env=environment,
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
         )
     return process, answer
+
+
+class _Fork:
+    """A forked process that answers a request, with what we need of ``Popen``."""
+
+    def __init__(self, request: Request, answer: IO[bytes]):
+        parent = os.getpid()
+        with warnings.catch_warnings():
+            # Python warns of threads that hold a lock at this moment. The loader's is idle before the first batch, the
+            # others hold none for long; a child that hangs all the same is killed with the run, which never waits.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
+        if self.pid == 0:
+            _answer_in_child(request, answer, parent)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+
+def _answer_in_child(request: Request, answers: IO[bytes], parent: int) -> NoReturn:
+    code = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)  # The rank's own handlers belong to the run.
+        faulthandler.disable()  # Where this dies is nobody's concern but ours, and said in the answer.
+        die_with_parent(parent)
+        be_quiet()
+        torch.set_num_threads(1)  # The threads that the rank computed with are not here.
+        answers.write(answer(request).encode())
+        answers.flush()
+        code = 0
+    finally:
+        os._exit(code)  # Nothing of the rank's is to be closed twice.
+
+
+def be_quiet() -> None:
+    """Leave the processor to the run, and its log alone: whatever the person's code prints, it has printed before."""
+    os.nice(PRIORITY)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
 
 
 def _read(answer: bytes, code: int) -> Foretold:

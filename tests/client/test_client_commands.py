@@ -12,6 +12,7 @@ import pytest
 
 from client.local.home import Home, RunFile
 from domain.lifecycle import JobState
+from domain.memory import MemoryForecast
 from domain.views import JobView, LogLine, MetricsView, NodeView, Page
 from tests.client import examples
 from tests.client.server import RESET, ReplayServer, problem
@@ -82,6 +83,15 @@ def test_show_tells_plan_outcome_and_what_happened(lockstep: CommandLine, server
         "placed on node-1",
     ):
         assert words in said.out
+
+
+def test_show_tells_the_memory_that_was_foretold(lockstep: CommandLine, server: ReplayServer) -> None:
+    parts = dict.fromkeys(MemoryForecast.model_fields, 0) | {"weights": 2**30, "optimizer": 2**31}
+    plan = examples.PLAN.model_copy(update={"memory": MemoryForecast.model_validate(parts)})
+    server.on("GET", "/v1/jobs/tiny", examples.job(JobState.RUNNING, plan=plan))
+    server.on("GET", f"{JOB}/events", examples.events())
+    server.on("GET", f"{JOB}/checkpoints", examples.checkpoints())
+    assert "about 3.0 GiB per rank (optimizer 2.0, weights 1.0)" in lockstep("show", "tiny").out
 
 
 def test_logs_have_their_rank_in_front(lockstep: CommandLine, server: ReplayServer) -> None:

@@ -60,8 +60,8 @@ def train_of(**args: Any) -> Train:
     )
 
 
-def begun(code: Path, train: Train, sample: Any) -> Aside:
-    return Aside(train, code, micro_batch_size=4, world_size=1, sample=sample)
+def begun(code: Path, train: Train, sample: Any, *, forks: bool = True) -> Aside:
+    return Aside(train, code, micro_batch_size=4, world_size=1, sample=sample, forks=forks)
 
 
 def awaited(aside: Aside) -> Foretold:
@@ -82,10 +82,11 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_task_of_its_own_file_gets_its_forecast_and_its_arithmetic(code: Path) -> None:
+@pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
+def test_a_task_of_its_own_file_gets_its_forecast_and_its_arithmetic(code: Path, forks: bool) -> None:
     train = train_of()
     sample = load_task(train.task, train.task_args, code).dataset("train")[0]
-    found = awaited(begun(code, train, sample))
+    found = awaited(begun(code, train, sample, forks=forks))
     assert found.why is None
     assert found.memory is not None
     assert found.memory.weights == 4 * 16 * 16
@@ -116,7 +117,7 @@ def test_a_sample_that_is_a_view_is_sent_without_what_it_is_a_view_of(
 ) -> None:
     sizes: list[int] = []
 
-    def start(request: Any) -> Any:
+    def start(request: Any, *, forks: bool) -> Any:
         sizes.append(len(request.sample))
         raise OSError("not today")
 
@@ -125,8 +126,9 @@ def test_a_sample_that_is_a_view_is_sent_without_what_it_is_a_view_of(
     assert sizes[0] < 10_000
 
 
-def test_the_process_ends_when_it_is_given_up(code: Path) -> None:
-    aside = begun(code, train_of(), (torch.ones(16),))
+@pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
+def test_the_process_ends_when_it_is_given_up(code: Path, forks: bool) -> None:
+    aside = begun(code, train_of(), (torch.ones(16),), forks=forks)
     process = aside._process
     assert process is not None
     aside.close()
@@ -134,14 +136,17 @@ def test_the_process_ends_when_it_is_given_up(code: Path) -> None:
     assert aside.arrived() is None
 
 
-def test_the_process_ends_with_its_parent(code: Path) -> None:
+@pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
+def test_the_process_ends_with_its_parent(code: Path, forks: bool) -> None:
     script = (
         "import sys, time; from pathlib import Path; from tests.engine.test_memory_aside import begun, train_of\n"
-        "import torch; aside = begun(Path(sys.argv[1]), train_of(), (torch.ones(16),)); print(aside._process.pid, flush=True)\n"
+        "import torch; aside = begun(Path(sys.argv[1]), train_of(), (torch.ones(16),), forks=sys.argv[2] == 'True'); print(aside._process.pid, flush=True)\n"
         "time.sleep(600)"
     )
     root = Path(__file__).parents[2]
-    parent = subprocess.Popen([sys.executable, "-c", script, str(code)], stdout=subprocess.PIPE, cwd=root, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(code), str(forks)], stdout=subprocess.PIPE, cwd=root, text=True
+    )
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     parent.kill()

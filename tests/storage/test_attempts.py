@@ -7,8 +7,9 @@ from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
 from domain.lifecycle import AssignmentState, AttemptState, JobState
+from domain.memory import MemoryForecast
 from domain.outcomes import Outcome, Reason
-from storage import attempts, checkpoints, jobs, nodes
+from storage import attempts, checkpoints, events, jobs, nodes
 from storage.clock import now
 from storage.database import Database
 from storage.tables import AssignmentRow, AttemptRow
@@ -197,6 +198,22 @@ def test_a_settled_plan_is_the_jobs_plan_and_the_next_attempts(database: Databas
     scenes.release(database, claimed)
     scenes.skip_backoff(database, claimed.job_id)
     assert scenes.start(database, claimed.job_id).plan == plan
+
+
+def test_a_plan_whose_memory_was_foretold_since_says_how_much(database: Database) -> None:
+    claimed = scenes.run(database)
+    plan = {"batch_size": 64, "micro_batch_size": 4, "accumulation_steps": 8, "world_size": 2, "memory": None}
+    parts = dict.fromkeys(MemoryForecast.model_fields, 2**20)
+    for told in (plan, plan | {"memory": parts}, plan | {"memory": parts}):
+        with database.jobs() as session:
+            assert attempts.settle_plan(session, claimed.assignment_id, claimed.token, told)
+    with database.read_jobs() as session:
+        said = [event.message for event in events.page(session, claimed.job_id, limit=100) if event.kind == "plan"]
+    assert len(said) == 2
+    assert said[1].startswith("memory: about 7.0 MiB per rank (")
+    stored = scenes.job_of(database, claimed.job_id).plan
+    assert stored is not None
+    assert stored["memory"] == parts
 
 
 def test_a_renewal_moves_the_lease_and_notes_that_the_node_was_heard(database: Database) -> None:
