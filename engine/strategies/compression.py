@@ -40,6 +40,7 @@ _SEED: Final = 0
 """Of the first Q. Equal on all ranks, or their products would be of different matrices."""
 
 Future = torch.futures.Future[Tensor]
+_HOOKS: Final = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 
 
 class RoundedDDP(DDP):
@@ -51,8 +52,9 @@ class RoundedDDP(DDP):
     )
 
     def add_hook(self, ddp: DistributedDataParallel) -> None:
-        hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
-        ddp.register_comm_hook(self.ranks.device_group, hooks[self.options.compression])
+        round_to = _HOOKS[self.options.compression]
+        # Not the hook itself: by its name DDP refuses bf16 on all but NCCL, though Gloo can sum it.
+        ddp.register_comm_hook(self._group, lambda group, bucket: round_to(group, bucket))
 
 
 class PowerSGD(DDP):
@@ -71,7 +73,8 @@ class PowerSGD(DDP):
         if self._memory is None:
             self._memory = _Memory(self._group, self.options, self.ranks.device, warm_up_passes=self.warm_up_passes)
         self._memory.begin_warm_up()
-        ddp.register_comm_hook(self._memory, _Memory.reduce)
+        # DDP looks at a hook's annotations and takes no strings for types; this has none.
+        ddp.register_comm_hook(self._memory, lambda memory, bucket: memory.reduce(bucket))
 
     def extra_state(self) -> State:
         return {} if self._memory is None else self._memory.state()
