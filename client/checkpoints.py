@@ -107,7 +107,7 @@ def check_file(
 
 
 def verify(folder: Path) -> tuple[int, int, int]:
-    """Check a checkpoint's folder; its step, its files and their bytes.
+    """Check a checkpoint's folder; its step, how many files its manifest names, and the bytes of all.
 
     Raises
     ------
@@ -115,7 +115,8 @@ def verify(folder: Path) -> tuple[int, int, int]:
         With the name of the first file that is missing, torn or changed.
     """
     try:
-        manifest = read_manifest((folder / MANIFEST).read_bytes())
+        text = (folder / MANIFEST).read_bytes()
+        manifest = read_manifest(text)
     except FileNotFoundError:
         raise DamagedError(
             f"{folder} has no {MANIFEST}: it is no checkpoint, or was never finished",
@@ -132,7 +133,7 @@ def verify(folder: Path) -> tuple[int, int, int]:
             raise DamagedError(f"{path} has {size:,} bytes, but was written with {expected.bytes:,}")
         if _sha256(path) != expected.sha256:
             raise DamagedError(f"{path} has changed since it was written: its SHA-256 differs")
-    return manifest.step, len(manifest.files), sum(file.bytes for file in manifest.files.values())
+    return manifest.step, len(manifest.files), len(text) + sum(file.bytes for file in manifest.files.values())
 
 
 def _sha256(path: Path) -> str:
