@@ -52,6 +52,13 @@ class Place:
     """Shared by the ranks, and by the runs that resume one another."""
 
 
+@dataclass(frozen=True)
+class Failed:
+    """What the work of a rank returns that cannot go on: the others hear of it, because the process leaves at once."""
+
+    answer: Any
+
+
 Work = Callable[[Place], Any]
 """What a rank does, after the group is up. Picklable, and so is what it returns."""
 
@@ -75,7 +82,7 @@ class Gang:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
 
     def run(self, work: Work, world_size: int, folder: Path) -> list[Any]:
-        """What each rank returned, in rank order.
+        """What each rank returned, in rank order, whether it failed or not.
 
         Raises
         ------
@@ -109,10 +116,11 @@ class Gang:
             if not end.poll(max(0.0, deadline - time.monotonic())):
                 raise HangError(f"rank {rank} gave no answer within {self._seconds:g} s")
             try:
-                answers.append(pickle.loads(end.recv_bytes()))  # noqa: S301 - written by our own rank
+                answer = pickle.loads(end.recv_bytes())  # noqa: S301 - written by our own rank
             except EOFError:
                 ranks[rank].join(_LEAVE_SECONDS)
                 raise DeadRankError(f"rank {rank} ended with exit code {ranks[rank].exitcode}") from None
+            answers.append(answer.answer if isinstance(answer, Failed) else answer)
         return answers
 
 
@@ -149,14 +157,16 @@ def _rank(end: Connection, work: Work, place: Place, store: str, seconds: float)
         )
     code = 0
     try:
-        answer = pickle.dumps(work(place))
+        answer = work(place)
+        content = pickle.dumps(answer)
     except BaseException:  # noqa: BLE001 - whatever it is, it is in the log, and the parent sees a rank that died
         traceback.print_exc()
         code = 1
     else:
-        end.send_bytes(answer)
-        with suppress(EOFError, OSError):
-            end.recv_bytes()
+        end.send_bytes(content)
+        if not isinstance(answer, Failed):
+            with suppress(EOFError, OSError):
+                end.recv_bytes()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)  # Not destroy_process_group: with a wrapper of DDP alive, Gloo may wait there for ever.

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.conformance.case import Case
 from engine.conformance.engines.base import Engine
-from engine.conformance.gang import Gang, Place
+from engine.conformance.gang import Failed, Gang, Place
 from engine.conformance.observer import Observed, Observer
 from engine.conformance.reference import Expected, distance, reference
 
@@ -34,13 +34,14 @@ class Training:
     engine: Engine
     case: Case
 
-    def __call__(self, place: Place) -> Observed:
+    def __call__(self, place: Place) -> Observed | Failed:
         observer = Observer(self.case)
         try:
             with observer.watching():
                 self.engine.train(self.case, place, observer)
         except Exception as error:  # noqa: BLE001 - an engine that refuses or fails is an observation too
             observer.seen.error = f"{type(error).__name__}: {error}"
+            return Failed(observer.seen)
         return observer.seen
 
 

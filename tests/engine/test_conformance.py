@@ -18,7 +18,7 @@ from engine.conformance.case import Case, Rows, optimizer
 from engine.conformance.engines import ENGINES, engine_named
 from engine.conformance.engines.base import Engine
 from engine.conformance.engines.lockstep import Lockstep
-from engine.conformance.gang import DeadRankError, Gang, HangError, Place
+from engine.conformance.gang import DeadRankError, Failed, Gang, HangError, Place
 from engine.conformance.observer import Observer
 from engine.conformance.runs import Runs
 from tests.engine import mutants
@@ -152,8 +152,8 @@ def test_an_engine_that_breaks_a_rule_fails_the_row_of_that_rule_alone(
 
 
 def silent(place: Place) -> int:
-    """Rank 1 never answers."""
-    while place.rank == 1:
+    """Rank 0 never answers."""
+    while place.rank == 0:
         time.sleep(0.1)
     return place.rank
 
@@ -164,15 +164,27 @@ def gone(place: Place) -> int:
     return place.rank
 
 
+def failed(place: Place) -> object:
+    """Rank 1 cannot go on; rank 0 waits for it in a collective, which fails when rank 1 is gone."""
+    if place.rank == 1:
+        return Failed("cannot")
+    try:
+        torch.distributed.all_reduce(torch.ones(1))
+    except RuntimeError:
+        return "heard"
+    return "not heard"
+
+
 def added(place: Place) -> float:
     number = torch.tensor(float(place.rank + 1))
     torch.distributed.all_reduce(number)
     return float(number)
 
 
-def test_a_rank_that_hangs_is_killed_and_named_and_one_that_dies_is_named_with_its_exit_code(tmp_path: Path) -> None:
+def test_a_rank_that_hangs_or_dies_is_named_and_one_that_fails_keeps_nobody_waiting(tmp_path: Path) -> None:
     assert Gang(60.0).run(added, 2, tmp_path) == [3.0, 3.0]
-    with pytest.raises(HangError, match="rank 1 gave no answer within 2 s"):
+    assert Gang(60.0).run(failed, 2, tmp_path) == ["heard", "cannot"]
+    with pytest.raises(HangError, match="rank 0 gave no answer within 2 s"):
         Gang(2.0).run(silent, 2, tmp_path)
     with pytest.raises(DeadRankError, match="rank 1 ended with exit code 7"):
         Gang(60.0).run(gone, 2, tmp_path)
