@@ -54,6 +54,8 @@ METRICS: Final = (
 )
 UNITS: Final[dict[str, str]] = {metric.name: metric.unit for metric in METRICS}
 
+_OF_THE_MACHINE: Final = ("time/", "throughput/", "memory/")
+
 NAME: Final = re.compile(rf"^[A-Za-z0-9_][A-Za-z0-9_./ -]{{0,{limits.METRIC_NAME_CHARS_MAX - 1}}}$")
 _TIME_MAX: Final = 1e11
 """Seconds since the epoch in the year 5138: a larger number is in milliseconds, or no time at all."""
@@ -67,6 +69,11 @@ class Record(NamedTuple):
     step: int
     time: float
     values: dict[str, float]
+
+
+def of_the_machine(name: str) -> bool:
+    """Whether a series tells of the machine, not of the training: two identical runs differ in these alone."""
+    return name.startswith(_OF_THE_MACHINE)
 
 
 def jsonable(value: float) -> float | str:

@@ -39,6 +39,8 @@ class Toy:
     """Of torch's dropout."""
     own_dropout: float = 0.0
     """Of the engine's dropout, in its place."""
+    batch_norm: bool = False
+    """Whether the hidden layer is normalised over the micro-batch; such a task declares it."""
     width: int = 4
     blocks: int = 0
     """Residual blocks between the two layers, in an ``nn.ModuleList``."""
@@ -103,6 +105,7 @@ class Net(nn.Module):
         self.scale = nn.Parameter(torch.ones(1))
         self.dropout = Dropout(toy.own_dropout) if toy.own_dropout else nn.Dropout(toy.dropout)
         self.blocks = nn.ModuleList(Block(toy.width) for _ in range(toy.blocks))
+        self.norm = nn.BatchNorm1d(toy.width) if toy.batch_norm else None
         if toy.buffer:
             self.register_buffer("calls", torch.zeros(1))
         self.to(toy.dtype)
@@ -110,7 +113,10 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.training and hasattr(self, "calls"):
             self.calls += 1
-        hidden = torch.tanh(self.scale * self.hidden(x))
+        hidden = self.scale * self.hidden(x)
+        if self.norm is not None:
+            hidden = self.norm(hidden.transpose(1, 2)).transpose(1, 2)
+        hidden = torch.tanh(hidden)
         for block in self.blocks:
             hidden = block(hidden)
         return self.scale * self.out(self.dropout(hidden)).squeeze(-1)
@@ -163,5 +169,11 @@ class PenalizedToyTask(ToyTask):
         return self._penalty(model)
 
 
+class NormedToyTask(ToyTask):
+    batch_dependent = True
+
+
 def toy_task(toy: Toy, folder: Path | None = None) -> ToyTask:
+    if toy.batch_norm:
+        return NormedToyTask(toy, folder)
     return PenalizedToyTask(toy, folder) if toy.penalty else ToyTask(toy, folder)
