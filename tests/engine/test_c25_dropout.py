@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from engine.tasks.causal_lm import GPT
 from tests.engine import cases, mutants
 from tests.engine.pool import Pool
 from tests.engine.reference import distance
+from tests.engine.shortage import shortage
 from tests.engine.spool import events
 from tests.engine.toy import Toy
 
@@ -62,6 +64,21 @@ def test_c25_a_resumed_run_drops_the_same(pool: Pool, tmp_path: Path, world_size
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000004", tmp_path / "again/resume")
     again = train(pool, tmp_path / "again", world_size, micro)
     assert distance(again, whole) <= (0.0 if (world_size, micro) == (2, 2) else 1e-12)
+
+
+def test_c25_a_step_that_is_repeated_in_smaller_micro_batches_drops_the_same(pool: Pool, tmp_path: Path) -> None:
+    expected = train(pool, tmp_path / "whole", 1, 14)
+    short = partial(shortage, "mid_backward", rank=1, samples=3, after=4)
+    assert distance(train(pool, tmp_path / "short", 2, 7, mutate=short), expected) <= 1e-12
+    assert "ran out of memory" in events(tmp_path / "short", "warning")[0]["message"]
+
+
+@pytest.mark.parametrize("strategy", ["manual", "zero1", "fsdp"])
+def test_c25_every_strategy_drops_the_same(pool: Pool, tmp_path: Path, strategy: str) -> None:
+    expected = train(pool, tmp_path / "whole", 1, 14)
+    options = OPTIONS | {"batch": {"size": 14, "micro_size": 3}, "strategy": {"name": strategy}}
+    found = pool.run(cases.train, TOY, options, tmp_path / strategy, world_size=2)[0].weights
+    assert distance(found, expected) <= 1e-12
 
 
 def test_c25_a_model_with_the_engines_dropout_draws_nothing_and_is_not_warned_about(pool: Pool, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from engine.errors import EngineError
 from engine.probe import Probed, probe
 from engine.task import Task
 from engine.tasks import BUILT_IN
+from tests.engine.contract import Distance
 
 CLASSES = 3
 
@@ -163,7 +164,7 @@ def test_c40_a_sum_passes_to_the_last_bits_of_float64(task: type[Task]) -> None:
         found = probed(task(), seed=seed)
         assert found.note == ""
         assert found.difference is not None
-        assert found.difference <= 1e-12
+        assert Distance(found.difference) <= 1e-12
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_c40_the_built_in_tasks_pass(name: str, args: dict[str, Any]) -> None:
     found = probed(BUILT_IN[name](**args))
     assert found.note == ""
     assert found.difference is not None
-    assert found.difference <= 1e-12
+    assert Distance(found.difference) <= 1e-12
 
 
 # --- what is refused
@@ -399,7 +400,7 @@ class NoneWithWeight(FewWithWeight):
 def test_c40_samples_without_weight_are_passed_over() -> None:
     found = probed(FewWithWeight())
     assert found.difference is not None
-    assert found.difference <= 1e-12
+    assert Distance(found.difference) <= 1e-12
     assert "is a mean over the micro-batch" in refusal(FewWithMean())
 
 
@@ -520,4 +521,4 @@ def test_c40_a_collation_that_takes_its_samples_apart_is_probed() -> None:
 
     found = probed(Fresh())
     assert found.difference is not None
-    assert found.difference <= 1e-12
+    assert Distance(found.difference) <= 1e-12
