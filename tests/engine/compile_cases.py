@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,21 @@ class Compiled:
     """Compiled so far, at the end of each step."""
 
 
-def train(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> Compiled:
+@contextlib.contextmanager
+def masked_passes_compiled() -> Iterator[None]:
+    """Compile also for the single sample of passes that leave no trace."""
+    loss = Objective._loss
+    with mock.patch.object(Objective, "_loss", lambda self, batch, *, masked: loss(self, batch, masked=False)):
+        yield
+
+
+def train(
+    ranks: Ranks,
+    toy: Toy,
+    settings: dict[str, Any],
+    folder: Path,
+    mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
+) -> Compiled:
     """One run, with the graphs that were compiled until each step."""
     finish, graphs = Trainer._finish_step, []
 
@@ -56,7 +70,7 @@ def train(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> Com
         assert stats["unique_graphs"] == graphs[-1], "an evaluation or a checkpoint compiled something"
 
     with counting() as stats, mock.patch.object(Trainer, "_finish_step", noting):
-        seen = cases.train(ranks, toy, settings, folder)
+        seen = cases.train(ranks, toy, settings, folder, mutate)
     return Compiled(seen, graphs)
 
 

@@ -72,7 +72,7 @@ class Told:
     weights: dict[str, Tensor] = field(default_factory=dict)
     slots: list[list[int]] = field(default_factory=list)
     state: dict[Any, Any] = field(default_factory=dict)
-    """The optimizer's."""
+    """The optimizer's, of a run on one rank."""
     seen: Seen | None = None
 
 
@@ -105,8 +105,9 @@ def train(
             told.error = f"{error.reason}: {error}"
     (trainer,) = trainers
     told.steps_done, told.slots = trainer.steps_done, task.slots[2:]
-    told.weights = {name: value.detach().clone() for name, value in task.built.state_dict().items()}
-    told.state = trainer._parts.optimizer.inner.state_dict()["state"]
+    told.weights = {name: cases.whole(value) for name, value in task.built.state_dict().items()}
+    if ranks.world_size == 1:
+        told.state = trainer._parts.optimizer.inner.state_dict()["state"]
     return told
 
 

@@ -10,6 +10,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from engine.precision import Precision, Scaler
 from engine.ranks import Ranks
@@ -69,6 +70,12 @@ def scales_of(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path, ca
     return int(unscale.call_count)
 
 
+def own_part(parameter: nn.Parameter) -> Tensor:
+    """This rank's part of a gradient."""
+    assert parameter.grad is not None
+    return parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
+
+
 @contextlib.contextmanager
 def infinities(rank: int, at: dict[int, int]) -> Iterator[None]:
     """Put an infinity into this rank's gradient at its n-th unscaling, as often as ``at`` says."""
@@ -78,7 +85,7 @@ def infinities(rank: int, at: dict[int, int]) -> Iterator[None]:
     def unscale(self: Scaler, parameters: Any) -> bool:
         listed = list(parameters)
         if next(calls) in chosen and rank == 0:
-            listed[0].grad.view(-1)[0] = torch.inf
+            next(local for local in map(own_part, listed) if local.numel()).view(-1)[0] = torch.inf
         return original(self, listed)
 
     with mock.patch.object(Scaler, "unscale", unscale):

@@ -167,6 +167,16 @@ def test_c15_an_infinity_on_one_rank_repeats_the_same_batch_on_all_at_half_the_s
     assert scales == [Scaler.START / factor for factor in (1, 8, 8, 16, 16, 16)]
 
 
+@pytest.mark.parametrize("name", ["manual", "zero1", "fsdp"])
+def test_c15_every_strategy_repeats_an_overflowed_batch(pool: Pool, tmp_path: Path, name: str) -> None:
+    options = spec(3, "fp16", strategy={"name": name})
+    plain = pool.run(cases.train, Toy(), spec(3, "fp32"), tmp_path / "plain", world_size=2)
+    seen = pool.run(precision_cases.train_with_infinities, Toy(), options, tmp_path / "scaled", 1, {1: 2}, world_size=2)
+    for one, other in zip(seen, plain, strict=True):
+        assert one.slots == other.slots[:2] + other.slots[2:4] * 2 + other.slots[2:]
+        assert distance(one.weights, other.weights) <= 1e-12
+
+
 def test_c15_a_real_overflow_in_fp16_finds_the_scale_that_fits(pool: Pool, tmp_path: Path) -> None:
     odd = Odd(far=(7, 8, 9, 10))
     options = spec(3, "fp16", log_every_steps=1)

@@ -81,6 +81,21 @@ def test_c17_a_step_with_a_nan_is_skipped_as_if_its_batch_had_no_weight(
     assert records(tmp_path)[3]["train/loss"] == "NaN"
 
 
+@pytest.mark.parametrize("like", ["host", "device"])
+@pytest.mark.parametrize("name", ["manual", "zero1", "fsdp"])
+def test_c17_no_strategy_moves_what_it_shards_by_a_nan(
+    pool: Pool, tmp_path: Path, batches: list[list[int]], name: str, like: str
+) -> None:
+    odd = Odd(nan=(once_in(batches, 0),), steep=(once_in(batches, 2),))
+    mutate = numerics.as_on_a_device if like == "device" else None
+    options = spec(3, strategy={"name": name})
+    told = pool.run(numerics.train, Toy(), options, tmp_path, odd, mutate, world_size=2)
+    expected = without(batches, 0, 2)
+    for one in told:
+        assert (one.error, one.steps_done) == ("", STEPS)
+        assert distance(one.weights, expected.weights) <= 1e-12
+
+
 def test_c17_an_update_all_the_same_fails_this_check(pool: Pool, tmp_path: Path, batches: list[list[int]]) -> None:
     odd = Odd(nan=(once_in(batches, 2),))
     told = pool.run(numerics.train, Toy(), spec(4), tmp_path, odd, numerics.update_anyway, world_size=2)

@@ -68,6 +68,13 @@ def test_c44_an_empty_slot_compiles_nothing(pool: Pool, tmp_path: Path) -> None:
     assert {tuple(one.graphs) for one in found} == {(1,) * STEPS}
 
 
+def test_c44_a_warm_up_that_is_compiled_too_fails_this_check(pool: Pool, tmp_path: Path) -> None:
+    (found,) = pool.run(
+        compile_cases.train, Toy(), spec(12, 4), tmp_path, compile_cases.masked_passes_compiled, world_size=1
+    )
+    assert found.graphs[0] > 1
+
+
 def test_a_compiled_run_saves_the_models_own_names_and_another_goes_on_uncompiled(pool: Pool, tmp_path: Path) -> None:
     options = spec(12, 4, checkpoint={"every_steps": 2})
     (found,) = run(pool, tmp_path / "compiled", 1, options)
