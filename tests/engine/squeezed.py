@@ -1,0 +1,56 @@
+"""What ranks are asked to do about compressed gradients: one layer's, step by step, and memories that forget."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from domain.spec import Strategy
+from engine.ranks import Ranks
+from engine.strategies.compression import PowerSGD, _Memory
+
+ROWS, COLUMNS = 16, 24
+
+
+def own_gradient(rank: int) -> torch.Tensor:
+    return torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(rank))
+
+
+def steps(
+    ranks: Ranks, scales: list[float], powersgd_rank: int = 1, *, forget: bool = False, mend: bool = True
+) -> list[torch.Tensor]:
+    """What PowerSGD makes of one layer's gradient; each step's is the same on its rank, times a factor."""
+    layer = torch.nn.Linear(COLUMNS, ROWS, bias=False)
+    torch.nn.init.zeros_(layer.weight)
+    options = Strategy(compression="powersgd", powersgd_start_step=0, powersgd_rank=powersgd_rank)
+    wrapped = DistributedDataParallel(layer, process_group=ranks.device_group)
+    assert ranks.device_group is not None
+    memory = _Memory(ranks.device_group, options, ranks.device, warm_up_passes=2)
+    wrapped.register_comm_hook(memory, lambda memory, bucket: memory.reduce(bucket))
+    found = []
+    for scale in [0.0, 0.0, *scales]:
+        layer.weight.grad = None
+        if forget:
+            memory._inner.error_dict.clear()
+        with contextlib.nullcontext() if mend else mock.patch.object(_Memory, "_mend"):
+            (wrapped(torch.eye(COLUMNS)).T * own_gradient(ranks.rank) * scale).sum().backward()
+        assert layer.weight.grad is not None
+        found.append(layer.weight.grad.clone())
+    return found[2:]
+
+
+@contextlib.contextmanager
+def not_restored(*parts: str) -> Iterator[None]:
+    """A run that resumes without some parts of the memory."""
+    load = PowerSGD.load_extra
+
+    def partly(self: PowerSGD, state: dict[str, Any]) -> None:
+        load(self, state | {part: 0 if part == "steps" else {} for part in parts})
+
+    with mock.patch.object(PowerSGD, "load_extra", partly):
+        yield
