@@ -15,7 +15,7 @@ Not here: which samples the positions hold (``domain.order``), and how slots are
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -97,9 +97,14 @@ class BatchPlan(BaseModel):
         largest = max(stop - start for start, stop in self.slots(0))
         if largest == 1:
             return None
-        micro = ceil_div(largest, 2)
-        steps = accumulation_steps(self.batch_size, micro, self.world_size)
-        return self.model_copy(update={"micro_batch_size": micro, "accumulation_steps": steps, "memory": None})
+        return self.settled(ceil_div(largest, 2))
+
+    def settled(self, micro_batch_size: int) -> BatchPlan:
+        """The same batch in micro-batches of at most so many samples."""
+        steps = accumulation_steps(self.batch_size, micro_batch_size, self.world_size)
+        return self.model_copy(
+            update={"micro_batch_size": micro_batch_size, "accumulation_steps": steps, "memory": None}
+        )
 
     def sentence(self) -> str:
         """The plan in words: "64 = 2 ranks × 8 samples × 4 accumulation steps"."""
@@ -140,6 +145,10 @@ def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
     )
 
 
+_SEARCHLESS: Final = frozenset({"fsdp"})
+"""Strategies under which every forward needs all ranks: one that runs out of memory would leave the others waiting."""
+
+
 def check_batch(spec: JobSpec) -> Iterator[FieldError]:
     """What is wrong with a spec's batch on the ranks it asks for."""
     if spec.train is None:
@@ -155,6 +164,13 @@ def check_batch(spec: JobSpec) -> Iterator[FieldError]:
         )
         return
     micro = spec.train.batch.micro_size
+    if micro == "auto" and spec.train.strategy.name in _SEARCHLESS:
+        yield FieldError(
+            "/train/batch/micro_size",
+            f"auto tries sizes on each rank alone, and under {spec.train.strategy.name} no rank can compute alone",
+            micro,
+            "name how many samples one device takes at a time, such as micro_size: 8",
+        )
     if micro != "auto" and accumulation_steps(size, micro, world) > limits.PLAN_SLOTS_MAX:
         yield FieldError(
             "/train/batch/micro_size",

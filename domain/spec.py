@@ -94,7 +94,9 @@ class Batch(Section):
         | Annotated[Literal["auto"], Tag("auto")],
         choice(kind_of_micro_size, "a number of samples, or auto"),
     ] = "auto"
-    """Samples in one forward and backward on one device, at most."""
+    """Samples in one forward and backward on one device, at most. ``auto`` tries sizes at the start of the first attempt:
+    on GPUs it takes the largest that leaves ``memory_headroom``, on CPUs the smallest that is as fast as any. The batch,
+    and so the training, is the same whatever comes out."""
 
 
 class Checkpoint(Section):
@@ -183,7 +185,7 @@ class Train(Section):
     activation_checkpointing: bool = False
     """Compute activations again in backward instead of keeping them: less memory, more time."""
     memory_headroom: Annotated[float, Field(ge=0, lt=0.9), NO_BOOL] = 0.15
-    """Fraction of device memory that ``micro_size: auto`` leaves free."""
+    """Fraction of memory that ``micro_size: auto`` leaves free: of the device's, or on CPUs of the rank's part of the host's."""
 
     @field_validator("optimizer", mode="before")
     @classmethod

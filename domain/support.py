@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from domain.errors import FieldError
-from domain.spec import GitCode, GpuRange, JobSpec, Train
+from domain.spec import GitCode, GpuRange, JobSpec
 
 
 class _Later(NamedTuple):
@@ -21,10 +21,6 @@ class _Later(NamedTuple):
     """The value as asked for, or None if this function was not asked for."""
     what: str
     instead: str
-
-
-def _train(ask: Callable[[Train], object]) -> Callable[[JobSpec], object]:
-    return lambda spec: ask(spec.train) if spec.train is not None else None
 
 
 LATER: Final = (
@@ -39,24 +35,6 @@ LATER: Final = (
         lambda spec: spec.resources.nodes if (spec.resources.nodes or 1) > 1 else None,
         "jobs over several nodes",
         "leave nodes out and ask for at most one node's devices",
-    ),
-    _Later(
-        "/train/batch/micro_size",
-        _train(lambda train: "auto" if train.batch.micro_size == "auto" else None),
-        "finding the micro-batch (auto, the default)",
-        "name how many samples one device takes at a time, such as micro_size: 8",
-    ),
-    _Later(
-        "/train/memory_headroom",
-        _train(
-            lambda train: (
-                train.memory_headroom
-                if train.memory_headroom != Train.model_fields["memory_headroom"].default
-                else None
-            )
-        ),
-        "memory_headroom, a setting of micro_size: auto,",
-        "leave it out",
     ),
     _Later(
         "/code",

@@ -3,7 +3,8 @@
 1. ``prepare`` on the node's first rank, then the model and the datasets, on all.
 2. The checkpoint to go on from, or the weights to start from, if there are any: before any wrapper sees the model.
 3. The strategy around model and loss, two masked passes through it, and only then the optimizer, which may be sharded.
-4. The loader, which starts at the step that the checkpoint names.
+4. The micro-batch, if it is to be found out: with everything else in memory already.
+5. The loader, which starts at the step that the checkpoint names.
 
 Not here: the loop that uses it (``engine.loop``), and what a changed plan does to a running step (there too).
 """
@@ -30,6 +31,7 @@ from engine.fetching import seeded_sample
 from engine.fingerprint import samples_of
 from engine.initial import load_initial
 from engine.loader import Batches, Length
+from engine.memory import auto
 from engine.objective import Objective
 from engine.optimizer import Optimizer
 from engine.precision import Precision, require_wide_parameters, use_tf32
@@ -48,6 +50,8 @@ from engine.telemetry import Telemetry
 class Assembly:
     """The parts of one rank of one run."""
 
+    plan: BatchPlan
+    """With a micro-batch."""
     task: Task
     model: nn.Module
     strategy: Strategy
@@ -147,6 +151,8 @@ def assemble(
     if state is not None:
         restore_optimizer(strategy, optimizer.inner, state, ranks, telemetry)
         precision.load(state.get("precision", {}))
+    plan = auto.settled(saved.plan, gradient, ranks, task=task, train=train, dataset=dataset, size=samples)
+    saved.replanned(plan)
     in_line = train.loader.workers == 0 and gradient.draws_on_host
     gradient.seeds_host = in_line or train.loader.workers > 0
     batches = Batches(
@@ -165,6 +171,7 @@ def assemble(
         pin=ranks.device.type == "cuda",
     )
     return Assembly(
+        plan=plan,
         task=task,
         model=model,
         strategy=strategy,

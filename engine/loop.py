@@ -59,7 +59,7 @@ class Trainer:
     train : Train
         The spec's section.
     plan : BatchPlan
-        Settled: its micro-batch is a number.
+        Its micro-batch may be left open; then it is found out.
     task : Task
     ranks : Ranks
     folder : Path
@@ -118,7 +118,7 @@ class Trainer:
                 goes_on=self._goes_on,
                 spec=self._spec,
             )
-            self.steps_done = self._parts.steps_done
+            self.steps_done, self.plan = self._parts.steps_done, self._parts.plan
             announce(self._parts, self.plan, self._telemetry)
             self._account.begin(self.plan, self._parts.sample)
             if self._parts.strategy.saves_together or not self._parts.strategy.replicated:

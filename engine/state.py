@@ -180,6 +180,11 @@ class TrainingState:
         if self._saver is not None:
             self._saver.abandon()
 
+    @property
+    def plan(self) -> BatchPlan:
+        """The run's; settled by the checkpoint that it goes on from, if the spec leaves it open."""
+        return self._plan
+
     def replanned(self, plan: BatchPlan) -> None:
         """From the next checkpoint on, the layout is that of another plan."""
         self._plan = plan
@@ -263,7 +268,10 @@ class TrainingState:
             )
         self._resumed_step = state["step"]
         self._resumed = checkpoint.measured_of(found)
-        exact = state["layout"] == self._layout
+        layout = state["layout"]
+        if self._plan.micro_batch_size is None and layout["world_size"] == self._plan.world_size:
+            self.replanned(self._plan.settled(layout["micro_batch_size"]))  # Not searched again: the run stays exact.
+        exact = layout == self._layout
         self._telemetry.event("resumed", step=state["step"], exact=exact, **{"from": name})
         return state
 

@@ -51,8 +51,7 @@ class Account:
 
     def begin(self, plan: BatchPlan, sample: Any) -> None:
         """Everything is built: have its memory foretold, and measure from here on."""
-        if self._ranks.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._ranks.device)  # Checks at the start held copies of the model.
+        telemetry.forget_peak(self._ranks.device)
         if self._ranks.first and self._code is not None and plan.micro_batch_size is not None:
             self._asked_size = plan.micro_batch_size
             self._aside = Aside(

@@ -33,14 +33,17 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
 
 from domain.outcomes import Reason
-from domain.plan import ceil_div
+from domain.plan import BatchPlan, ceil_div
+from domain.spec import Train
 from engine.errors import EngineError, reason_of
+from engine.fetching import seeded_sample
 from engine.memory.measured import kept_for_backward
 from engine.ranks import Ranks
 from engine.step import GradientStep, release, unchanged_buffers
-from engine.task import Batch
+from engine.task import Batch, Task
 
 AS_FAST: Final = 0.95
 """Sizes with at least this part of the best throughput are equally fast: less cannot be told from noise."""
@@ -130,6 +133,41 @@ def fastest(try_size: Try, sizes: Sequence[int], *, fits: Callable[[int], bool])
             break
     best = max(speed.values(), default=0.0)
     return next((size for size in sizes if speed.get(size, 0.0) >= AS_FAST * best > 0), None)
+
+
+def settled(
+    plan: BatchPlan,
+    gradient: GradientStep,
+    ranks: Ranks,
+    *,
+    task: Task,
+    train: Train,
+    dataset: Dataset[Any],
+    size: int,
+) -> BatchPlan:
+    """The plan, with the micro-batch that :func:`choose` finds if it has none. All ranks must call this.
+
+    Parameters
+    ----------
+    plan : BatchPlan
+    gradient : GradientStep
+        Warmed up.
+    ranks : Ranks
+    task : Task
+    train : Train
+    dataset : Dataset
+        To train on: its first samples are tried.
+    size : int
+        Samples in it.
+    """
+    if plan.micro_batch_size is not None:
+        return plan
+
+    def make_batch(samples: int) -> Batch:
+        return task.collate([seeded_sample(dataset, index % size, seed=train.seed) for index in range(samples)])
+
+    share = ceil_div(plan.batch_size, plan.world_size)
+    return plan.settled(choose(gradient, make_batch, ranks, share=share, headroom=train.memory_headroom))
 
 
 def choose(

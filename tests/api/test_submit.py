@@ -28,6 +28,7 @@ def test_a_submitted_job_is_queued_and_said_where_it_is(api: Api) -> None:
         "accumulation_steps": 4,
         "world_size": 2,
         "steps": 200,
+        "memory": None,
     }
     assert job["plan_sentence"] == "64 = 2 ranks × 8 samples × 4 accumulation steps"
     assert job["created_at"].endswith("Z")

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from domain import limits
 from domain.errors import LockstepError
+from domain.memory import MemoryForecast
 from domain.plan import BatchPlan, accumulation_steps, ceil_div, check_batch, part, plan_of
 from domain.reading import read_spec
 from domain.spec import JobSpec
@@ -143,6 +144,7 @@ def test_the_plan_of_a_spec_has_its_numbers() -> None:
     assert made is not None
     assert made.model_dump() == {
         "batch_size": 64, "micro_batch_size": 8, "accumulation_steps": 4, "world_size": 2, "steps": 10,
+        "memory": None,
     }  # fmt: skip
 
 
@@ -175,3 +177,23 @@ def test_a_plan_of_nothing_is_no_plan(field: str) -> None:
     numbers = {"batch_size": 8, "micro_batch_size": 2, "accumulation_steps": 4, "world_size": 1, field: 0}
     with pytest.raises(ValidationError):
         BatchPlan.model_validate(numbers)
+
+
+def test_a_plan_is_settled_by_a_micro_batch_and_its_forecast_was_for_another() -> None:
+    spec = JobSpec.model_validate(changed(train_document(), "/train/batch", {"size": 64}))
+    open_plan = plan_of(spec, world_size=2)
+    assert open_plan is not None
+    found = open_plan.settled(5)
+    assert (found.micro_batch_size, found.accumulation_steps) == (5, 7)
+    parts = dict.fromkeys(MemoryForecast.model_fields, 1)
+    foretold = found.model_copy(update={"memory": MemoryForecast.model_validate(parts)})
+    halved = foretold.halved()
+    assert halved is not None
+    assert (halved.micro_batch_size, halved.memory) == (3, None)
+
+
+def test_auto_is_refused_where_no_rank_can_compute_alone() -> None:
+    document = changed(changed(train_document(), "/train/batch", {"size": 64}), "/train/strategy", {"name": "fsdp"})
+    with pytest.raises(LockstepError) as caught:
+        read_spec(document)
+    assert [field.pointer for field in caught.value.fields] == ["/train/batch/micro_size"]

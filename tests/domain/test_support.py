@@ -16,8 +16,6 @@ from tests.domain.documents import changed, train_document
 LATER: dict[str, tuple[Any, str, Any]] = {
     "/resources/gpus": ({"min": 1, "max": 2}, "elastic jobs", 2),
     "/resources/nodes": (2, "several nodes", 1),
-    "/train/batch/micro_size": ("auto", "finding the micro-batch", 8),
-    "/train/memory_headroom": (0.2, "memory_headroom", 0.15),
     "/code": ({"git": "https://example.org/x.git"}, "code from git", {"upload": "0" * 64}),
     "/secrets": (["TOKEN"], "secrets", []),
 }
@@ -69,10 +67,3 @@ def test_each_pointer_is_a_field_of_the_spec(pointer: str) -> None:
         variants = [here, *here.get("anyOf", [])]
         reference = next((variant["$ref"] for variant in variants if "$ref" in variant), None)
         here = schema["$defs"][reference.rsplit("/", 1)[1]] if reference else here
-
-
-def test_an_unsupported_default_is_named_too_because_nothing_is_ever_ignored() -> None:
-    document = changed(train_document(), "/train/batch", {"size": 64})
-    with pytest.raises(LockstepError) as caught:
-        read_spec(document)
-    assert [field.pointer for field in caught.value.fields] == ["/train/batch/micro_size"]

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from domain.plan import BatchPlan
 from domain.spec import Train
 from engine.loader import RankBatch, Slot, weights_of
+from engine.loop import Trainer
+from engine.memory import auto
 from engine.memory.auto import choose
 from engine.objective import Objective
 from engine.optimizer import Optimizer
@@ -134,6 +138,56 @@ def weights_after_steps(ranks: Ranks, search: bool) -> list[bytes]:
         engine.step(step)
     engine.gradient.close()
     return [parameter.detach().numpy().tobytes() for parameter in engine.model.parameters()]
+
+
+@dataclass
+class Run:
+    """What one rank saw of a whole run with ``micro_size: auto``."""
+
+    micro_batch_size: int | None = None
+    weights: dict[str, bytes] = field(default_factory=dict)
+    steps_done: int = 0
+
+
+def train_with_auto(
+    ranks: Ranks,
+    folder: Path,
+    *,
+    steps: int,
+    micro_size: int | str = "auto",
+    goes_on: bool = False,
+    refuse: bool = False,
+) -> Run:
+    """Train the toy in float64; with ``refuse``, a search is an error."""
+    toy = Toy(dropout=0.0)
+    train = Train.model_validate(
+        {
+            "task": "causal_lm",
+            "batch": {"size": BATCH, "micro_size": micro_size},
+            "steps": steps,
+            "checkpoint": {"every_steps": 2},
+        }
+    )
+    plan = BatchPlan(
+        batch_size=BATCH, micro_batch_size=None, accumulation_steps=None, world_size=ranks.world_size, steps=steps
+    )
+    if isinstance(micro_size, int):
+        plan = plan.settled(micro_size)
+    task = ToyTask(toy, folder)
+    trainer = Trainer(train, plan, task, ranks, folder, goes_on=goes_on)
+    searched = auto.choose
+    if refuse:
+        auto.choose = _refused
+    try:
+        ending = trainer.run()
+    finally:
+        auto.choose = searched
+    weights = {name: value.numpy().tobytes() for name, value in task.built.state_dict().items()}
+    return Run(trainer.plan.micro_batch_size, weights, ending.steps_done)
+
+
+def _refused(*_: Any, **__: Any) -> int:
+    raise AssertionError("searched again")
 
 
 def _state(engine: Engine) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +168,26 @@ def test_another_error_in_a_trial_is_raised_as_it_is(pool: Pool) -> None:
     options: dict[str, Any] = {"fails_on": 0, "fails_from": 1, "message": "no such luck"}
     with pytest.raises(RuntimeError, match="no such luck"):
         pool.run(auto_cases.choose_on_rank, options, world_size=1)
+
+
+def test_a_run_with_auto_settles_its_plan_and_trains_what_a_run_of_that_size_trains(pool: Pool, tmp_path: Path) -> None:
+    found = pool.run(partial(auto_cases.train_with_auto, steps=3), tmp_path / "auto", world_size=2)
+    size = found[0].micro_batch_size
+    assert {one.micro_batch_size for one in found} == {size}
+    told = [json.loads(line) for line in (tmp_path / "auto" / "spool" / "events.jsonl").read_text().splitlines()]
+    plan = next(event["data"] for event in told if event["kind"] == "plan")
+    assert (plan["micro_batch_size"], plan["accumulation_steps"]) == (size, accumulation_steps(24, size, 2))
+    named = pool.run(partial(auto_cases.train_with_auto, steps=3, micro_size=size), tmp_path / "named", world_size=2)
+    assert found[0].weights == named[0].weights
+
+
+def test_c26_a_resumed_run_takes_its_checkpoints_size_instead_of_searching(pool: Pool, tmp_path: Path) -> None:
+    first = partial(auto_cases.train_with_auto, steps=2)
+    size = pool.run(first, tmp_path / "cut", world_size=2)[0].micro_batch_size
+    more = partial(auto_cases.train_with_auto, steps=4, goes_on=True, refuse=True)
+    resumed = pool.run(more, tmp_path / "cut", world_size=2)
+    assert {one.micro_batch_size for one in resumed} == {size}
+    whole = partial(auto_cases.train_with_auto, steps=4, micro_size=size)
+    assert resumed[0].weights == pool.run(whole, tmp_path / "whole", world_size=2)[0].weights
+    told = (tmp_path / "cut" / "spool" / "events.jsonl").read_text().splitlines()
+    assert next(event["data"]["exact"] for event in map(json.loads, told) if event["kind"] == "resumed") is True
