@@ -8,6 +8,8 @@ Not here: how lines travel on (``worker.shipping``), what the series mean (``dom
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import resource
 import sys
 import threading
@@ -82,6 +84,18 @@ def peak_bytes(device: torch.device) -> float:
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0  # Linux counts KiB.
+
+
+def forget_peak(device: torch.device) -> None:
+    """Let ``peak_bytes`` start anew: the checks of a start hold copies of the model, which training does not."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    # What was freed goes back to the system first, or it would still count. Both are Linux's and glibc's own; where they
+    # are missing, the peak is that of the start.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def _append_to(path: Path) -> TextIO:

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, TensorDataset
 
 from engine import probe as probing
-from engine import randomness
+from engine import randomness, telemetry
 from engine.dropout import Dropout
 from engine.errors import EngineError
 from engine.probe import Probed, probe
@@ -522,3 +522,12 @@ def test_c40_a_collation_that_takes_its_samples_apart_is_probed() -> None:
     found = probed(Fresh())
     assert found.difference is not None
     assert Distance(found.difference) <= 1e-12
+
+
+def test_c40_the_copies_are_not_counted_as_the_memory_of_training() -> None:
+    cpu = torch.device("cpu")
+    held = torch.ones(50_000_000)  # 200 MB, as a probe's copy may have.
+    at_most = telemetry.peak_bytes(cpu)
+    del held
+    telemetry.forget_peak(cpu)
+    assert telemetry.peak_bytes(cpu) < at_most - 150e6
