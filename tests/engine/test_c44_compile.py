@@ -68,6 +68,18 @@ def test_c44_an_empty_slot_compiles_nothing(pool: Pool, tmp_path: Path) -> None:
     assert {tuple(one.graphs) for one in found} == {(1,) * STEPS}
 
 
+@pytest.mark.parametrize("name", ["manual", "zero1", "fsdp"])
+def test_c44_every_strategy_compiles_once_also_blocks_that_are_computed_again(
+    pool: Pool, tmp_path: Path, name: str
+) -> None:
+    toy, options = Toy(blocks=3), spec(12, 2, activation_checkpointing=True, strategy={"name": name})
+    found = run(pool, tmp_path, 2, options, toy)
+    assert [one.graphs for one in found] == [[1] * STEPS] * 2
+    expected = reference(toy, options, batches_of([one.seen.slots for one in found], [12] * STEPS, 2))
+    for one in found:
+        assert distance(one.seen.weights, expected.weights) <= 1e-12
+
+
 def test_c44_a_warm_up_that_is_compiled_too_fails_this_check(pool: Pool, tmp_path: Path) -> None:
     (found,) = pool.run(
         compile_cases.train, Toy(), spec(12, 4), tmp_path, compile_cases.masked_passes_compiled, world_size=1
