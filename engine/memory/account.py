@@ -87,7 +87,14 @@ class Account:
         if self._ranks.device.type == "cpu":
             measured, measure = max(0.0, measured - self._resident_before), "process growth"
         forecast = plan.memory.peak if plan.memory is not None else None
-        self._telemetry.event("memory", measured_bytes=measured, measure=measure, forecast_bytes=forecast)
+        self._telemetry.event(
+            "memory",
+            measured_bytes=measured,
+            measure=measure,
+            forecast_bytes=forecast,
+            flops_per_sample=self.arithmetic.flops_per_sample if self.arithmetic else None,
+            peak_flops=self.arithmetic.peak if self.arithmetic else None,
+        )
         foretold = f"{in_words(forecast)} were foretold" if forecast is not None else "no forecast"
         self._telemetry.say(f"memory: {in_words(measured)} at most on rank 0 ({measure}); {foretold}")
 

@@ -13,7 +13,10 @@ import pytest
 import torch
 
 from domain import metrics
+from engine.flops import Arithmetic
+from engine.memory.account import Account
 from engine.ranks import Ranks
+from engine.telemetry import Telemetry
 from tests.engine import cases
 from tests.engine.cases import Seen
 from tests.engine.pool import Pool
@@ -153,3 +156,14 @@ def test_c39_what_is_said_is_what_is_written(tmp_path: Path, capsys: pytest.Capt
         assert lr == f"{values['train/lr']:.3g}"
         assert speed == f"{values['throughput/samples_per_second']:,.1f}"
         assert evaluated == (f"{values['eval/loss']:.4f}" if "eval/loss" in values else "")
+
+
+def test_c39_rates_of_computation_follow_from_what_the_run_says_of_itself(tmp_path: Path) -> None:
+    plan, spec = cases.planned(OPTIONS, 1)
+    account = Account(spec, Ranks(), Telemetry(tmp_path, writes=True), None)
+    account.arithmetic = Arithmetic(flops_per_sample=3e9, peak=2e12)
+    rates = account.arithmetic.rates(samples_per_second=100.0)
+    account.finish(plan)
+    (said,) = events(tmp_path, "memory")
+    assert rates["throughput/tflops_per_second"] == pytest.approx(said["flops_per_sample"] * 100.0 / 1e12)
+    assert rates["throughput/mfu"] == pytest.approx(said["flops_per_sample"] * 100.0 / said["peak_flops"])
