@@ -92,6 +92,14 @@ class Ranks:
         dist.all_gather_object(values, value, group=self.host_group)
         return values
 
+    def to_first(self, value: T) -> list[T]:
+        """Every rank's value, in rank order, on rank 0 alone; the others get nothing. All ranks must call this."""
+        if self.host_group is None:
+            return [value]
+        values: list[Any] | None = [None] * self.world_size if self.first else None
+        dist.gather_object(value, values, group=self.host_group, group_dst=0)
+        return values or []
+
     def meet(self) -> None:
         """Wait until every rank is here. All ranks must call this."""
         self.sum_on_host(torch.zeros(1))

@@ -154,7 +154,7 @@ class TrainingState:
             "precision": self._precision.state(),
         }
         if strategy.saves_together:
-            state["extra"] = self._ranks.gather(strategy.extra_state())
+            state["extra"] = self._ranks.to_first(strategy.extra_state())
         if self._saver is None:
             return
         self._final_step = step if final else None

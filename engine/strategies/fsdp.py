@@ -72,7 +72,7 @@ class FSDP(Strategy):
     def optimizer(self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups) -> torch.optim.Optimizer:
         # Only now: in the warm-up before it, a parameter that the loss does not use must be seen to have no gradient.
         for unit in self._units:
-            if hasattr(unit, "set_reduce_scatter_unused_params"):  # Not in torch 2.11.
+            if hasattr(unit, "set_reduce_scatter_unused_params"):  # Not in every torch that is supported.
                 unit.set_reduce_scatter_unused_params(True, recurse=False)
         optimizer = super().optimizer(build, groups)
         if self._units and isinstance(optimizer, torch.optim.SGD):
