@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from domain.outcomes import Reason
 from engine import checkpoint, saving
 from engine.errors import EngineError
-from engine.loop import Trainer
+from engine.non_finite import NonFinite
 from engine.saving import HostCopy, Saver
 
 DEADLINE_SECONDS = 30.0
@@ -79,14 +79,14 @@ def written_only_after_a_failure() -> Iterator[None]:
 
 @contextlib.contextmanager
 def fails_at_step(step: int) -> Iterator[None]:
-    require = Trainer._require_finite
+    judge = NonFinite.judge
 
-    def fail(self: Trainer, report: Any) -> None:
+    def fail(self: NonFinite, report: Any) -> None:
         if report.step == step:
             raise EngineError(Reason.NON_FINITE, f"the loss of step {step} is {math.nan}")
-        require(self, report)
+        judge(self, report)
 
-    with mock.patch.object(Trainer, "_require_finite", fail):
+    with mock.patch.object(NonFinite, "judge", fail):
         yield
 
 
