@@ -127,6 +127,8 @@ class Scaler:
 
     def repeats(self, verdict: Verdict) -> bool:
         """See :meth:`Precision.repeats`."""
+        if verdict.flags.unreduced:
+            return False  # Its gradient is no gradient at any scale, and the run ends over it.
         if not verdict.flags.overflow:
             self._count_good_step()
             return False

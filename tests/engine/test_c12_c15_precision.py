@@ -232,6 +232,13 @@ def test_c15_the_scale_stays_a_power_of_two_and_is_put_back_when_20_halvings_do_
     assert not scaler.repeats(verdict(overflow=True, total=float("nan")))
 
 
+def test_c15_a_gradient_that_did_not_reach_the_others_is_not_tried_again() -> None:
+    scaler = Scaler()
+    lost = Verdict(Flags(overflow=True, unreduced=True), torch.ones(1), (1.0,), (0.0,))
+    assert not scaler.repeats(lost)
+    assert scaler.scale == Scaler.START
+
+
 @pytest.mark.parametrize("restored", [True, False])
 def test_c15_scale_and_count_go_on_from_the_checkpoint_and_without_them_this_check_fails(
     pool: Pool, tmp_path: Path, *, restored: bool
