@@ -41,6 +41,8 @@ FIRST_STEPS: Final = 10
 """Steps to the first comparisons, until it is known what one costs."""
 _STEPS_NOTED: Final = 32
 """Steps whose median is taken for what a step costs."""
+_GATHER: Final[Callable[..., object]] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+"""Torch 2.13 renamed it, and warns of the old name on every rank."""
 _WHOLE_NUMBERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -147,7 +149,7 @@ class ReplicaCheck:
     def _gathered(self, vector: Tensor) -> Tensor:
         """Every rank's vector, shape (W, …)."""
         gathered = vector.new_empty(self._ranks.world_size * len(vector))
-        dist.all_gather_into_tensor(gathered, vector, group=self._ranks.device_group)
+        _GATHER(gathered, vector, group=self._ranks.device_group)
         return gathered.view(self._ranks.world_size, len(vector))
 
     def _first_difference(self, found: Tensor) -> str:
