@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 from domain.errors import at_field
 
 JOB_PREFIX: Final = "job:"
-_JOB: Final = re.compile(r"^job:(?P<job>[^@\s]+)(?:@(?P<which>[0-9]{1,9}|best))?$")
+_JOB: Final = re.compile(r"^job:(?P<job>[^@\s]+)(?:@(?P<which>[0-9]{1,10}|best))?$")
 
 
 class JobCheckpoint(NamedTuple):

@@ -89,7 +89,7 @@ class Saved:
 
 
 def folder_name(step: int) -> str:
-    """``step-00000050``: sorts by step."""
+    """``step-00000050``."""
     return f"{_PREFIX}{step:08d}"
 
 
@@ -145,7 +145,7 @@ def prune(parent: Path, newest: Saved, *, keep_last: int) -> None:
     What claims to be of a later step goes too: a run saves behind such a checkpoint only because it was damaged.
     """
     metric = newest.measured.name if newest.measured else None
-    earlier = [folder for folder in complete(parent) if folder.name <= newest.folder.name]
+    earlier = [folder for folder in complete(parent) if _step_of(folder) <= newest.step]
     old = superseded(earlier, keep_last, lambda folder: _value(folder, metric))
     for folder in complete(parent):
         if folder in old or folder not in earlier:
@@ -170,7 +170,8 @@ def tidy(parent: Path) -> None:
 def complete(parent: Path) -> Iterator[Path]:
     """Checkpoint folders below ``parent``, newest first. Those that are not finished have another name."""
     if parent.is_dir():
-        yield from sorted((path for path in parent.glob(f"{_PREFIX}*") if path.is_dir()), reverse=True)
+        found = (path for path in parent.glob(f"{_PREFIX}*") if path.is_dir() and _step_of(path) >= 0)
+        yield from sorted(found, key=_step_of, reverse=True)
 
 
 def measured_of(folder: Path) -> Measured | None:
@@ -287,6 +288,12 @@ def _manifest(step: int, files: Mapping[str, Written], measured: Measured | None
 def _value(folder: Path, metric: str | None) -> float | None:
     found = measured_of(folder)
     return found.value if found is not None and found.name == metric else None
+
+
+def _step_of(folder: Path) -> int:
+    """The step that a folder's name says; -1 where it says none. Names alone sort wrongly from the ninth digit on."""
+    digits = folder.name.removeprefix(_PREFIX)
+    return int(digits) if digits.isdecimal() else -1
 
 
 def _beside(target: Path, kind: str) -> Path:

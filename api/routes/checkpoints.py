@@ -37,7 +37,7 @@ _BINARY: Final = {"application/octet-stream": {"schema": {"type": "string", "for
 Which = Annotated[
     str,
     Path(
-        pattern=r"^([0-9]{1,9}|best|last)$",
+        pattern=r"^([0-9]{1,10}|best|last)$",
         description="A step; `last`, the newest; or `best`, where the job has `keep_best`.",
     ),
 ]

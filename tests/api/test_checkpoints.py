@@ -147,7 +147,7 @@ def test_a_job_without_values_has_no_best(api: Api, tmp_path: Path) -> None:
     problem(api.http.get(f"/v1/jobs/{made.job_id}/checkpoints/best"), 404, "not_found")
 
 
-@pytest.mark.parametrize("which", ["newest", "-1", "1e3", "9999999999"])
+@pytest.mark.parametrize("which", ["newest", "-1", "1e3", "99999999999"])
 def test_a_checkpoint_is_named_by_its_step_last_or_best(api: Api, claim: Claim, which: str) -> None:
     problem(api.http.get(f"/v1/jobs/{claim.job_id}/checkpoints/{which}"), 422, "invalid")
 

@@ -237,6 +237,14 @@ def test_what_claims_to_be_later_than_what_is_saved_was_damaged_and_goes(tmp_pat
     assert newest(tmp_path) == 2.5
 
 
+def test_the_newest_is_the_newest_also_from_the_ninth_digit_on(tmp_path: Path) -> None:
+    given = saver(tmp_path, keep_last=2)
+    for step in (9_999_999, 99_999_999, 100_000_000):
+        given.write(step, state(float(step)))
+    (tmp_path / "step-by-step").mkdir()  # A person's own folder.
+    assert [folder.name for folder in checkpoint.complete(tmp_path)] == ["step-100000000", "step-99999999"]
+
+
 def test_loading_runs_no_code(tmp_path: Path) -> None:
     import pickle
 
