@@ -151,7 +151,9 @@ def assemble(
     if state is not None:
         restore_optimizer(strategy, optimizer.inner, state, ranks, telemetry)
         precision.load(state.get("precision", {}))
-    plan = auto.settled(saved.plan, gradient, ranks, task=task, train=train, dataset=dataset, size=samples)
+    plan = auto.settled(
+        saved.plan, gradient, ranks, task=task, train=train, dataset=dataset, size=samples, say=telemetry.say
+    )
     saved.replanned(plan)
     in_line = train.loader.workers == 0 and gradient.draws_on_host
     gradient.seeds_host = in_line or train.loader.workers > 0

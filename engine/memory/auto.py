@@ -35,6 +35,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from domain.memory import in_words
 from domain.outcomes import Reason
 from domain.plan import BatchPlan, ceil_div
 from domain.spec import Train
@@ -51,10 +52,10 @@ _GAINLESS_MAX: Final = 2
 """Sizes in a row without a gain after which larger ones are not tried."""
 _BACKWARD_FACTOR: Final = 2.0
 """Peak of a pass on the host, as a multiple of what forward keeps: more than was found in any model tried."""
-_PASSES: Final = 3
+_PASSES_MIN: Final = 3
 """Timed passes of a trial, of which the fastest counts: whatever else runs on a machine only ever makes one slower."""
-_TRIAL_SECONDS_MAX: Final = 5.0
-"""A trial whose passes take longer is not repeated."""
+_TRIAL_SECONDS: Final = (0.3, 5.0)
+"""Short passes are repeated at least for so long, because they are disturbed most; and long ones no longer than that."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ def settled(
     train: Train,
     dataset: Dataset[Any],
     size: int,
+    say: Callable[[str], None],
 ) -> BatchPlan:
     """The plan, with the micro-batch that :func:`choose` finds if it has none. All ranks must call this.
 
@@ -159,6 +161,8 @@ def settled(
         To train on: its first samples are tried.
     size : int
         Samples in it.
+    say : callable
+        Gets a line about what was tried.
     """
     if plan.micro_batch_size is not None:
         return plan
@@ -167,7 +171,7 @@ def settled(
         return task.collate([seeded_sample(dataset, index % size, seed=train.seed) for index in range(samples)])
 
     share = ceil_div(plan.batch_size, plan.world_size)
-    return plan.settled(choose(gradient, make_batch, ranks, share=share, headroom=train.memory_headroom))
+    return plan.settled(choose(gradient, make_batch, ranks, share=share, headroom=train.memory_headroom, say=say))
 
 
 def choose(
@@ -177,6 +181,7 @@ def choose(
     *,
     share: int,
     headroom: float,
+    say: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Settle the micro-batch of a run. All ranks must call this, once everything that takes memory is there.
 
@@ -191,6 +196,8 @@ def choose(
         Samples of a batch on the rank that has most.
     headroom : float
         Part of the memory to leave free.
+    say : callable
+        Gets a line about what was tried.
 
     Returns
     -------
@@ -215,6 +222,7 @@ def choose(
             "not even one sample at a time fits into memory: use a smaller model or shorter samples, "
             "activation_checkpointing: true, precision: bf16, a smaller memory_headroom, or devices with more memory",
         )
+    say(f"micro_size: auto takes {found} (on each rank: {trials.sentence()})")
     return found
 
 
@@ -223,15 +231,23 @@ class _Trials:
 
     def __init__(self, gradient: GradientStep, make_batch: Callable[[int], Batch], ranks: Ranks):
         self._gradient, self._make_batch, self._ranks = gradient, make_batch, ranks
+        self._tried: list[str] = []
 
     def __call__(self, size: int) -> Trial | OutOfMemory:
         """Try a size. All ranks must call this, with the same one."""
         found = self._ranks.gather(self._alone(partial(self._measure, size)))
         trials = [trial for trial in found if trial is not None]
         if len(trials) < len(found):
+            self._tried.append(f"{size} does not fit")
             return OUT_OF_MEMORY
         peak_bytes, seconds = (max(values) for values in zip(*trials, strict=True))
+        took = f" in {in_words(peak_bytes)}" if peak_bytes else ""
+        self._tried.append(f"{size} at {size / seconds:,.0f} samples/s{took}")
         return Trial(peak_bytes, seconds / size)
+
+    def sentence(self) -> str:
+        """What was tried, in words."""
+        return ", ".join(self._tried)
 
     def limit_bytes(self, headroom: float) -> float:
         """What the allocator of a CUDA device may hold, on the rank that has least. All ranks must call this."""
@@ -267,15 +283,13 @@ class _Trials:
             torch.cuda.reset_peak_memory_stats(device)
         # The first pass is not timed: it leaves the gradient that later slots of a step find, and warms up kernels.
         self._run(batch, size)
-        seconds = math.inf
-        until = time.perf_counter() + _TRIAL_SECONDS_MAX
-        for _ in range(_PASSES):
+        seconds, passes, spent = math.inf, 0, 0.0
+        at_least, at_most = _TRIAL_SECONDS
+        while (passes < _PASSES_MIN and spent < at_most) or spent < at_least:
             begin = time.perf_counter()
             self._run(batch, size)
-            end = time.perf_counter()
-            seconds = min(seconds, end - begin)
-            if end > until:
-                break
+            took = time.perf_counter() - begin
+            seconds, passes, spent = min(seconds, took), passes + 1, spent + took
         return float(torch.cuda.max_memory_allocated(device)) if cuda else 0.0, seconds
 
     def _kept(self, size: int) -> int:
