@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from domain import metrics
+from domain.plan import BatchPlan
 from engine.flops import Arithmetic
 from engine.memory.account import Account
 from engine.ranks import Ranks
@@ -158,12 +160,18 @@ def test_c39_what_is_said_is_what_is_written(tmp_path: Path, capsys: pytest.Capt
         assert evaluated == (f"{values['eval/loss']:.4f}" if "eval/loss" in values else "")
 
 
+def finished(account: Account, plan: BatchPlan) -> dict[str, float]:
+    """The rates of 100 samples per second, in a run that is over."""
+    account.arithmetic = Arithmetic(flops_per_sample=3e9, peak=2e12)
+    account.finish(plan)
+    return account.arithmetic.rates(samples_per_second=100.0)
+
+
 def test_c39_rates_of_computation_follow_from_what_the_run_says_of_itself(tmp_path: Path) -> None:
     plan, spec = cases.planned(OPTIONS, 1)
-    account = Account(spec, Ranks(), Telemetry(tmp_path, writes=True), None)
-    account.arithmetic = Arithmetic(flops_per_sample=3e9, peak=2e12)
-    rates = account.arithmetic.rates(samples_per_second=100.0)
-    account.finish(plan)
+    with contextlib.closing(Telemetry(tmp_path, writes=True)) as telemetry:
+        account = Account(spec, Ranks(), telemetry, None)
+        rates = finished(account, plan)
     (said,) = events(tmp_path, "memory")
     assert rates["throughput/tflops_per_second"] == pytest.approx(said["flops_per_sample"] * 100.0 / 1e12)
     assert rates["throughput/mfu"] == pytest.approx(said["flops_per_sample"] * 100.0 / said["peak_flops"])
