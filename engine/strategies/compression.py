@@ -54,7 +54,7 @@ class RoundedDDP(DDP):
     def add_hook(self, ddp: DistributedDataParallel) -> None:
         round_to = _HOOKS[self.options.compression]
         # Not the hook itself: by its name DDP refuses bf16 on all but NCCL, though Gloo can sum it.
-        ddp.register_comm_hook(self._group, lambda group, bucket: round_to(group, bucket))
+        ddp.register_comm_hook(self._group, lambda group, bucket: round_to(group, bucket))  # noqa: PLW0108 - as said above
 
 
 class PowerSGD(DDP):
