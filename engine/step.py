@@ -92,7 +92,8 @@ class GradientStep:
             arrived: list[nn.Parameter] = []
             for _ in range(self._strategy.warm_up_passes):
                 for parameter in self._model.parameters():
-                    parameter.grad = None  # A view of a bucket would be replaced by the forward that builds the buckets anew.
+                    # A view of a bucket would be replaced by the forward that builds the buckets anew.
+                    parameter.grad = None
                 with _arrivals(self._model, arrived):
                     self._strategy.begin_reduction()
                     self._masks.begin_slot(0, 0, 1)

@@ -124,7 +124,8 @@ def require_same_parameters(model: nn.Module, ranks: Ranks) -> None:
             differing.append(name)
     found = {rank: names for rank, names in enumerate(ranks.gather(differing)) if names}
     if found:
-        where = "; ".join(f"rank {rank}: {names[0]} and {len(names) - 1} more" for rank, names in found.items())
+        more = {rank: f" and {len(names) - 1} more" if len(names) > 1 else "" for rank, names in found.items()}
+        where = "; ".join(f"rank {rank}: {names[0]}{more[rank]}" for rank, names in found.items())
         raise EngineError(
             Reason.BAD_SPEC,
             f"the model starts with other weights than on rank 0 ({where}): model() must build the same weights on every "

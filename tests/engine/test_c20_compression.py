@@ -234,5 +234,5 @@ def test_c11_an_unreduced_gradient_is_named_under_compression(
 ) -> None:
     options = OPTIONS | {"batch": {"size": 12, "micro_size": 2}} | section
     lacking = partial(unused, "out.weight", rank=rank, last=True)
-    with pytest.raises(EngineError, match=r"in step 2 some parameters got no gradient.*out\.weight"):
+    with pytest.raises(EngineError, match=r"in step \d some parameters got no gradient.*out\.weight"):
         pool.run(cases.train, WIDE, options, tmp_path, lacking, world_size=2)

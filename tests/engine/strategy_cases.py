@@ -1,0 +1,173 @@
+"""What ranks are asked to do about particular strategies: models that differ, optimizers looked into, GPUs pretended."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+
+from domain.spec import Strategy
+from engine.loop import Trainer
+from engine.objective import Objective
+from engine.ranks import Ranks
+from engine.strategies import data_parallel
+from engine.strategies.data_parallel import DataParallel, SummedDataParallel
+from engine.strategies.manual import Manual
+from tests.engine.cases import planned
+from tests.engine.diverging import net, nudge
+from tests.engine.toy import Net, Toy, toy_task
+
+# --- manual
+
+
+def wrapped_by_hand(ranks: Ranks, kind: str, odd: int) -> None:
+    """A start at which one rank has built something of its own."""
+    changes: dict[str, Any] = {}
+    if ranks.rank == odd:
+        changes = {"order": {"order": "acb"}, "shape": {"b": nn.Linear(3, 4)}, "fewer": {"order": "ab"}}.get(kind, {})
+    model = net(**changes)
+    if ranks.rank == odd and kind == "value":
+        nudge(model["b"].weight)  # type: ignore[index]
+    Manual(Objective(toy_task(Toy()), model), ranks, Strategy(name="manual"))
+
+
+def buffers_of_rank_0(ranks: Ranks, wrapper: Callable[[Objective, Ranks, Strategy], Any]) -> list[float]:
+    """A buffer that each rank starts with in its own way."""
+    model = net()
+    model.register_buffer("own", torch.full((2,), float(ranks.rank)))
+    wrapper(Objective(toy_task(Toy()), model), ranks, Strategy())
+    found: list[float] = model.get_buffer("own").tolist()
+    return found
+
+
+@contextlib.contextmanager
+def sum_without_division() -> Iterator[None]:
+    """The sum over the ranks where the mean is due."""
+    finish = Manual.finish_reduction
+
+    def undivided(self: Manual) -> bool:
+        done = finish(self)
+        for parameter in self.model.parameters():
+            assert parameter.grad is not None
+            parameter.grad *= self.ranks.world_size
+        return done
+
+    with mock.patch.object(Manual, "finish_reduction", undivided):
+        yield
+
+
+# --- zero1
+
+
+def moments(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> dict[str, int]:
+    """Train, and count the numbers that this rank's optimizer holds."""
+    plan, spec = planned(settings, ranks.world_size)
+    folder.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(spec, plan, toy_task(toy, folder), ranks, folder)
+    trainer.run()
+    inner: Any = trainer._parts.optimizer.inner
+    return {
+        "inside": sum(_numbers(state) for state in getattr(inner, "optim", inner).state.values()),
+        "outside": sum(_numbers(state) for state in inner.state.values()) if hasattr(inner, "optim") else 0,
+        "gathered": len(getattr(inner, "_all_state_dicts", [])),
+        "parameters": sum(parameter.numel() for parameter in trainer._parts.strategy.model.parameters()),
+    }
+
+
+def _numbers(state: dict[str, Any]) -> int:
+    return sum(value.numel() for value in state.values() if isinstance(value, torch.Tensor) and value.ndim)
+
+
+@contextlib.contextmanager
+def warnings_are_errors() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@contextlib.contextmanager
+def two_formats() -> Iterator[None]:
+    build = Net.__init__
+
+    def mixed(self: Net, toy: Toy) -> None:
+        build(self, toy)
+        self.scale = nn.Parameter(self.scale.detach().float())
+
+    with mock.patch.object(Net, "__init__", mixed):
+        yield
+
+
+# --- data_parallel
+
+
+class _Chunks:
+    """Scatter without devices."""
+
+    @staticmethod
+    def apply(devices: list[int], sizes: Any, dim: int, tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tensor.chunk(len(devices), dim)
+
+
+@contextlib.contextmanager
+def pretended_gpus(count: int) -> Iterator[None]:
+    """Let data_parallel share a micro-batch out over so many copies on the CPU.
+
+    Torch's own scatter decides what each copy gets. Copies share the parameters themselves, which add up their gradients
+    as the broadcast's backward does on devices.
+    """
+
+    def wrapped(self: DataParallel) -> SummedDataParallel:
+        parallel = SummedDataParallel(self.objective)
+        parallel.dim, parallel.device_ids = 0, list(range(count))
+        parallel.src_device_obj, parallel.output_device = torch.device("cpu"), torch.device("cpu")  # type: ignore[assignment]
+        parallel.replicate = lambda module, devices: [module] * len(devices)  # type: ignore[method-assign]
+        parallel.parallel_apply = lambda copies, inputs, options: [  # type: ignore[method-assign]
+            copy(*given, **named) for copy, given, named in zip(copies, inputs, options, strict=True)
+        ]
+        return parallel
+
+    with (
+        mock.patch.object(data_parallel, "_require_one_process_with_gpus"),
+        mock.patch.object(DataParallel, "wrapped", wrapped),
+        mock.patch("torch.nn.parallel.scatter_gather.Scatter", _Chunks),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def averaged_copies() -> Iterator[None]:
+    """The mean of the copies' objectives, as a DataParallel of losses that are means has it."""
+    gather = SummedDataParallel.gather
+
+    def mean(self: SummedDataParallel, outputs: Any, device: Any) -> Any:
+        objective, sums = gather(self, outputs, device)
+        return objective / len(outputs), sums
+
+    with pretended_gpus(2), mock.patch.object(SummedDataParallel, "gather", mean):
+        yield
+
+
+@contextlib.contextmanager
+def penalty_in_every_copy() -> Iterator[None]:
+    scatter = SummedDataParallel.scatter
+
+    def everywhere(self: SummedDataParallel, inputs: Any, options: Any, devices: Any) -> Any:
+        scattered, given = scatter(self, inputs, options, devices)
+        return scattered, [options] * len(given)
+
+    with pretended_gpus(2), mock.patch.object(SummedDataParallel, "scatter", everywhere):
+        yield
+
+
+@contextlib.contextmanager
+def both(*conditions: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for condition in conditions:
+            stack.enter_context(condition())
+        yield
