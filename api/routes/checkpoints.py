@@ -85,7 +85,6 @@ def get_checkpoint(reference: Reference, which: Which, here: Here, attempt: Atte
         200: {"content": _BINARY, "description": "The whole file. `ETag` is its SHA-256."},
         206: {"content": _BINARY, "description": "The rest of it, from the first byte that `Range` asks for."},
         304: {"description": "The caller has it."},
-        416: {"description": "It has no such byte."},
         **documented(404),
     },
 )

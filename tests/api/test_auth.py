@@ -25,7 +25,7 @@ def test_every_address_under_v1_wants_a_token_and_the_others_do_not(api: Api) ->
     seen = 0
     for path, operations in api.http.get("/openapi.json").json()["paths"].items():
         for method in operations:
-            address = path.format(reference="last", sha256="0" * 64)
+            address = path.format(reference="last", sha256="0" * 64, which="last", name="manifest.json")
             response = api.http.request(method.upper(), address, headers={"Authorization": ""})
             assert (response.status_code == 401) == path.startswith("/v1"), (method, path)
             seen += 1

@@ -72,7 +72,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
             changed("train.task", "casual_lm"),
             {
                 "pointer": "/train/task",
-                "message": "expected a built-in task (causal_lm, image_classification) or path/to/file.py:ClassName, "
+                "message": "expected a built-in task (causal_lm, hf_causal_lm, image_classification) or path/to/file.py:ClassName, "
                 "got 'casual_lm'",
                 "value": "casual_lm",
                 "next_step": "did you mean causal_lm?",
@@ -124,7 +124,7 @@ def test_several_wrong_values_are_all_named(api: Api) -> None:
 def test_what_this_version_does_not_have_is_refused_by_name_and_never_ignored(api: Api) -> None:
     found = problem(api.submit(changed("secrets", ["TOKEN"])), 422, "not_yet")
     assert found["errors"][0]["pointer"] == "/secrets"
-    assert found["errors"][0]["value"] == ["TOKEN"]
+    assert found["errors"][0]["value"] == "['TOKEN']"
 
 
 def test_a_body_that_is_not_json_is_refused_with_its_place(api: Api) -> None:

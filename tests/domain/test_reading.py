@@ -55,9 +55,21 @@ CASES: list[tuple[str, Any, str, str, str]] = [
     ("/train/steps", None, "/train/steps", "expected steps or epochs, and neither is there", "add one"),
     ("/train/epochs", 3, "/train/epochs", "either steps (10) or epochs, not both, got 3", "remove one"),
     ("/train/lr", 0.1, "/train/lr", "there is no such field here", "did you mean train.optimizer.lr?"),
-    ("/train/task", "causal_ml", "/train/task", "built-in task (causal_lm, image_classification)", "mean causal_lm?"),
+    (
+        "/train/task",
+        "causal_ml",
+        "/train/task",
+        "built-in task (causal_lm, hf_causal_lm, image_classification)",
+        "mean causal_lm?",
+    ),
     ("/train/task", "x.py:X", "/code", "is needed, because the task x.py:X is a file", "--code DIR"),
-    ("/train/task_args", {"layerz": 2}, "/train/task_args/layerz", "known: context, glob, heads", "mean layers?"),
+    (
+        "/train/task_args",
+        {"layerz": 2},
+        "/train/task_args/layerz",
+        "known: context, dropout, glob, heads",
+        "mean layers?",
+    ),
     ("/train/task_args", {"layers": 0}, "/train/task_args/layers", "expected at least 1, got 0", "use 1 or more"),
     (
         "/train/task_args",

@@ -200,7 +200,7 @@ def test_loader_workers_die_with_their_rank(tmp_path: Path, sent: signal.Signals
     with running(folder) as rank:
         spool = folder / "spool/metrics.jsonl"
         until(lambda: spool.exists() and spool.stat().st_size, 60, "first step")
-        workers = rank.children(recursive=True)
+        workers = [child for child in rank.children(recursive=True) if child.name() == "pt_data_worker"]
         assert len(workers) == 2
         rank.send_signal(sent)
         assert psutil.wait_procs(workers, timeout=5)[1] == []
@@ -217,7 +217,7 @@ def test_loader_workers_are_gone_when_a_run_ends(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"batch": {"size": 0, "micro_size": 4}}, "train.batch.size: expected at least 1, got 0"),
-        ({"precision": "bf16"}, "this version of Lockstep does not have reduced precision yet"),
+        ({"precision": "fp8"}, "train.precision: expected fp32, bf16 or fp16, got 'fp8'"),
     ],
 )
 def test_a_file_that_cannot_be_run_is_refused_in_words(tmp_path: Path, change: dict[str, Any], message: str) -> None:

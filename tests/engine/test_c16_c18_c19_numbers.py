@@ -137,6 +137,7 @@ def test_the_plan_event_has_what_the_engine_did(pool: Pool, tmp_path: Path) -> N
         "steps": 12,
         "parameters": 22,
         "samples": 31,
+        "memory": None,
     }
     assert len(events(tmp_path, "running")) == 1
 
