@@ -82,7 +82,7 @@ def test_c40_what_is_no_sum_is_refused_by_its_cause(task: type[Task], message: s
 
 def test_c40_the_error_names_the_line_in_the_persons_file() -> None:
     line = Mean.loss.__code__.co_firstlineno
-    assert f"loss() (test_c40_probe.py, line {line}) is a mean" in refusal(Mean())
+    assert f"loss() (probe_tasks.py, line {line}) is a mean" in refusal(Mean())
 
 
 @pytest.mark.parametrize("wrong", [Mean, InBatchNegatives, BatchNormed, BatchNormOfVectors])
