@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -143,5 +144,8 @@ def test_a_scripts_json_lines_become_series(lockstep: Service, tmp_path: Path) -
 def test_many_jobs_share_the_devices_and_all_end(lockstep: Service, tmp_path: Path) -> None:
     jobs = [lockstep.submit(script(f"true-{n}", ["true"], gpus=1 + n % 2)) for n in range(8)]
     assert {lockstep.ended(job["id"])["state"] for job in jobs} == {"succeeded"}
-    devices = lockstep.http.get("/v1/nodes").json()["items"][0]
-    assert devices["devices_free"] == 4
+    # A job has ended before its devices are free: that waits until no process of it is left.
+    deadline = time.monotonic() + 20
+    while (free := lockstep.http.get("/v1/nodes").json()["items"][0]["devices_free"]) != 4:
+        assert time.monotonic() < deadline, free
+        time.sleep(0.1)
