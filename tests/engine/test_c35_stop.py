@@ -74,14 +74,15 @@ def test_c35_what_hangs_is_abandoned_at_half_the_grace_and_the_last_step_is_save
 
 
 def test_c35_rank_0_saves_without_its_dead_peers(attempt: Attempt) -> None:
-    prepare(attempt, Fault("data", "hang", rank=1, at=15), **NO_CHECKPOINTS).start()
+    prepare(attempt, Fault("data", "hang", rank=1, at=23), **NO_CHECKPOINTS).start()
     struck(attempt)
     attempt.stop("cancelled", 60.0)
     attempt.saw("Stopping (cancelled)")
     os.kill(attempt.ranks()[1], signal.SIGKILL)
     outcome = attempt.outcome()
     assert outcome.reason is Reason.CANCELLED, (outcome, why(attempt))
-    assert [checkpoint.verify(folder) for folder in checkpoints(attempt)] == [2]
+    assert [checkpoint.verify(folder) for folder in checkpoints(attempt)] == [outcome.last_step]
+    assert outcome.last_step
 
 
 @pytest.mark.drill
