@@ -1,8 +1,8 @@
 """The four loops that ``engine_overhead.py`` compares, and what they train.
 
 Each is written as the documentation of its engine writes it, and does what a real run does: AdamW with the same kernel
-for all, a schedule, clipping, and a line in a file every few steps. Libraries are imported inside the loop that uses them, so that no
-engine's process carries another's.
+for all, a schedule, clipping, and a line in a file every few steps. Libraries are imported inside the loop that uses
+them, so that no engine's process carries another's.
 
 Not here: what is measured, and how (``engine_overhead.py``).
 """
