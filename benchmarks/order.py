@@ -2,7 +2,7 @@
 
     python benchmarks/order.py [--json FILE]
 
-The order is a function (``domain.order``), so the first sample of a huge dataset costs what any other does.
+The order is a function (``engine.order``), so the first sample of a huge dataset costs what any other does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import time
 from pathlib import Path
 
-from domain.order import EpochOrder, samples
+from engine.order import EpochOrder, samples
 
 SIZES = (1_000, 65_537, 1_000_000, 100_000_000)
 SAMPLES = 20_000
@@ -24,7 +24,7 @@ def measure(size: int) -> dict[str, float]:
     firsts, each = [], []
     for repeat in range(REPEATS):
         started = time.perf_counter_ns()
-        EpochOrder(size, seed=1337, epoch=repeat)[0]
+        EpochOrder(size, seed=1337, epoch=repeat).samples(0, 1)
         firsts.append(time.perf_counter_ns() - started)
         started = time.perf_counter_ns()
         for _ in samples(0, SAMPLES, size=size, seed=repeat):

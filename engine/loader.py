@@ -1,6 +1,6 @@
 """From positions to micro-batches: this rank's slots of each batch, fetched one batch ahead.
 
-What batch t holds is decided by ``domain.order`` and ``domain.plan``; a rank computes its own slots, so ranks share no
+What batch t holds is decided by ``engine.order`` and ``domain.plan``; a rank computes its own slots, so ranks share no
 sampler state and a run that starts at step 10,000 starts at once. Samples are fetched
 
 * in line, as long as that takes no time worth mentioning, and where the model draws from the generators that the
@@ -24,9 +24,9 @@ from typing import Any, Final
 
 from torch.utils.data import Dataset
 
-from domain import order
 from domain.outcomes import Reason
 from domain.plan import BatchPlan, ceil_div
+from engine import order
 from engine.errors import EngineError
 from engine.fetching import Fetcher, Item, micro_batches, pinned
 from engine.task import Batch, Task
@@ -131,7 +131,7 @@ class _Planned:
         """The items of each non-empty slot of one step."""
         origin = step * self._plan.batch_size
         return [
-            list(order.samples(origin + start, origin + stop, size=self._size, seed=self._seed))
+            order.samples(origin + start, origin + stop, size=self._size, seed=self._seed)
             for start, stop in self.bounds(step)
             if start < stop
         ]

@@ -13,24 +13,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from domain.outcomes import Reason
 from domain.plan import BatchPlan
 from domain.spec import JobSpec, Train
 from engine import telemetry
-from engine.assembly import announce, announce_plan, assemble, report_plan
+from engine.assembly import announce, assemble, report_plan
 from engine.control import Flags, Verdict
-from engine.errors import EngineError
 from engine.evaluation import evaluate
 from engine.loader import RankBatch
 from engine.memory.account import Account
+from engine.missing import fail_unreduced
 from engine.non_finite import NonFinite
 from engine.normalization import average_statistics
 from engine.pulse import Pulse
 from engine.ranks import Ranks
 from engine.report import StepReport
-from engine.step import Accumulated, listed
+from engine.reporter import Reporter
+from engine.shortage import halve
+from engine.step import Accumulated
 from engine.stopping import Stopping
 from engine.task import Task
 from engine.telemetry import Telemetry
@@ -94,13 +94,8 @@ class Trainer:
         self._telemetry = Telemetry(folder, writes=ranks.first)
         self._account = Account(train, ranks, self._telemetry, code)
         self._stopping = Stopping(folder, looks=ranks.first, device=ranks.device)
-        self._non_finite = NonFinite(train.non_finite, self._telemetry)
-        self._pending: StepReport | None = None
-        self._pending_due = False
-        self._late = ranks.device.type == "cuda"
-        """Whether a step's values are read when the next one has been launched (``engine.report``)."""
-        self._updated: StepReport | None = None
-        self._loss: float | None = None
+        non_finite = NonFinite(train.non_finite, self._telemetry)
+        self._reporter = Reporter(self._telemetry, non_finite, late=ranks.device.type == "cuda")
         self._saved_step = -1
 
     def run(self) -> Ending:
@@ -120,6 +115,7 @@ class Trainer:
             )
             self.steps_done, self.plan = self._parts.steps_done, self._parts.plan
             announce(self._parts, self.plan, self._telemetry)
+            self._reporter.begin(self._parts.length.steps)
             self._account.begin(self.plan, self._parts.sample)
             if self._parts.strategy.saves_together or not self._parts.strategy.replicated:
                 self._stopping.over()  # Rank 0 has nothing whole to save by itself.
@@ -130,7 +126,7 @@ class Trainer:
                 self._stopping.rescue()
                 self._parts.state.abandon()
                 raise
-            self._report_pending()
+            self._reporter.write_pending()
             self._account.finish(self.plan)
             # No rank leaves before the last checkpoint is durable: one that is gone looks like a rank that failed.
             self.ranks.meet()
@@ -140,7 +136,7 @@ class Trainer:
             self._telemetry.close()
         self._parts.gradient.close()
         saved = self._parts.state.newest
-        return Ending(self.steps_done, stopped, self._loss, saved.folder if saved else None)
+        return Ending(self.steps_done, stopped, self._reporter.loss, saved.folder if saved else None)
 
     # --- the loop
 
@@ -176,13 +172,15 @@ class Trainer:
         verdict = self._agree(accumulated, following)
         while verdict.flags.out_of_memory or parts.precision.repeats(verdict):
             if verdict.flags.out_of_memory:
-                batch, following = self._halve(batch.step)
+                self.plan, batch, following = halve(parts, self.plan, batch.step, self._telemetry)
+                timeline.mark("other")
             else:
                 parts.gradient.discard()
             accumulated = parts.gradient.accumulate(batch, divisors, timeline)
             verdict = self._agree(accumulated, following)
         if verdict.flags.unreduced:
-            self._name_unreduced(batch, accumulated)
+            missing = [] if accumulated.reduced else parts.gradient.missing_gradients(batch)
+            fail_unreduced(self.ranks, batch.step + 1, missing)
         report = StepReport(
             step=batch.step + 1,
             samples=batch.size,
@@ -202,14 +200,14 @@ class Trainer:
         if report.counted:
             parts.gradient.require_kept()
             report.norm = parts.optimizer.norm(share)
-        if not self._late:
-            self._non_finite.judge(report)  # Before the update: the values are there already.
+        self._reporter.before_update(report)
         with self._stopping.update():
             if report.norm is not None and parts.strategy.moves(share):
                 parts.optimizer.update(batch.step, verdict.sums, report.norm)
             parts.strategy.after_update(batch.step, share)
             report.leave_device()
-            self.steps_done, self._updated = report.step, report if due else None
+            self.steps_done = report.step
+            self._reporter.updated(report, due=due)
         parts.gradient.discard()
         self._pulse.step(report.step)
         timeline.mark("optimizer")
@@ -237,49 +235,9 @@ class Trainer:
         self._timeline.mark("communication", then="optimizer")
         return verdict
 
-    def _halve(self, step: int) -> tuple[RankBatch, RankBatch | None]:
-        """Forget this step, and split its batch into micro-batches of half the size. All ranks must call this.
-
-        Returns the same batch and the one after it, fetched again.
-        """
-        parts = self._parts
-        plan = self.plan.halved()
-        if plan is None:
-            raise EngineError(
-                Reason.OUT_OF_MEMORY,
-                f"step {step + 1} does not fit into memory with one sample at a time: use a smaller model or shorter "
-                "samples, activation_checkpointing: true, precision: bf16, or devices with more memory",
-            )
-        self._telemetry.warn(
-            f"step {step + 1} ran out of memory: going on with micro-batches of {plan.micro_batch_size} instead of "
-            f"{self.plan.micro_batch_size}; the batch stays {plan.batch_size}"
-        )
-        self.plan = plan
-        parts.gradient.abandon(parts.masked)
-        parts.batches.replan(plan, step)
-        parts.state.replanned(plan)
-        announce_plan(parts, plan, self._telemetry)
-        batch = parts.batches.take()
-        assert batch is not None, "the step that is repeated has a batch"
-        following = parts.batches.take()
-        self._timeline.mark("other")
-        return batch, following
-
-    def _name_unreduced(self, batch: RankBatch, accumulated: Accumulated) -> NoReturn:
-        """Say which parameters had no gradient in the last slot of which rank. All ranks must call this."""
-        missing = [] if accumulated.reduced else self._parts.gradient.missing_gradients(batch)
-        found = {rank: names for rank, names in enumerate(self.ranks.gather(missing)) if names}
-        where = "; ".join(f"rank {rank}: {listed(names)}" for rank, names in found.items())
-        raise EngineError(
-            Reason.BAD_SPEC,
-            f"in step {batch.step + 1} some parameters got no gradient in the last micro-batch ({where}), so their "
-            "gradients could not be shared: use every parameter in every loss (adding 0.0 * parameter.sum() is enough), "
-            "or freeze them with requires_grad_(False)",
-        )
-
     def _finish_step(self, report: StepReport, *, due: bool, last: bool, stop: bool) -> None:
         """Evaluation, checkpoint and report, where they are due. All ranks must call this."""
-        self._report_pending()
+        self._reporter.write_pending()
         self._hear_forecast()
         train = self.train
         if last:
@@ -290,53 +248,19 @@ class Trainer:
             self._timeline.mark("eval")
             due = True
         save_every = train.checkpoint.every_steps
-        saves = last or stop or (save_every is not None and report.step % save_every == 0)
-        if saves:
-            # What the step achieved is written before its checkpoint is: a run that dies right after the checkpoint is
-            # resumed behind this step, and would otherwise never report it. Only its times wait for the checkpoint.
-            self._non_finite.judge(report)
-            results = report.results()
-            if due:
-                self._telemetry.record(report.step, results)
-            self._updated = None
-            self._save(results, ends=last or stop)
+        saved = last or stop or (save_every is not None and report.step % save_every == 0)
+        if saved:
+            self._save(self._reporter.before_checkpoint(report, due=due), ends=last or stop)
             self._timeline.mark("checkpoint")
         report.line = self._timeline.end()
         self._timeline.begin()
-        if not saves:
-            self._pending, self._pending_due = report, due
-        elif due:
-            self._telemetry.record(report.step, report.times())
-            self._say(report)
-        if not self._late:
-            self._report_pending()
+        self._reporter.finish(report, due=due, saved=saved)
 
     def _hear_forecast(self) -> None:
         plan = self._account.poll(self.plan)
         if plan is not self.plan:
             self.plan = plan
             report_plan(self._parts, plan, self._telemetry)
-
-    def _report_pending(self) -> None:
-        """Judge the step whose values are, or by now must be, on the host, and report it if it is due."""
-        report, self._pending = self._pending, None
-        if report is None:
-            return
-        self._non_finite.judge(report)
-        if self._pending_due:
-            self._telemetry.record(report.step, report.results() | report.times())
-            self._updated = None if self._updated is report else self._updated
-            self._say(report)
-
-    def _say(self, report: StepReport) -> None:
-        self._loss = report.loss()
-        ends = report.step in {1, self._parts.length.steps}
-        if not self._telemetry.says_now(always=ends or bool(report.evaluated)):
-            return
-        loss = "none (no weight)" if self._loss is None else f"{self._loss:.4f}"
-        speed = report.times().get("throughput/samples_per_second", 0.0)
-        text = f"step {report.step}/{self._parts.length.steps}  loss {loss}  lr {report.lr:.3g}  {speed:,.1f} samples/s"
-        self._telemetry.say(text + "".join(f"  eval/{name} {value:.4f}" for name, value in report.evaluated.items()))
 
     def _evaluate(self) -> dict[str, float]:
         assert self._parts.eval_dataset is not None
@@ -372,10 +296,7 @@ class Trainer:
         """
         parts = self._parts
         if self.steps_done > max(self._saved_step, parts.steps_done):
-            pending = self._pending if self._pending_due else None
-            unwritten = {report.step: report for report in (pending, self._updated) if report is not None}
-            for step, report in unwritten.items():
-                self._telemetry.record(step, report.results())
+            self._reporter.write_unwritten()
             parts.state.save(self.steps_done, parts.strategy, parts.optimizer.inner, ends=True, final=False, values={})
         parts.state.finish()
         self._telemetry.say(f"stopped after step {self.steps_done}: the one after it did not end in time")

@@ -34,9 +34,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import Dataset
 
-from domain import order
 from domain.outcomes import Reason
-from engine import randomness
+from engine import order, randomness
 from engine.errors import EngineError, describe
 from engine.fetching import seeded_sample
 from engine.loader import weights_of

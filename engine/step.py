@@ -30,6 +30,7 @@ from engine import randomness
 from engine.dropout import Masks
 from engine.errors import EngineError, reason_of
 from engine.loader import RankBatch, Slot, weights_of
+from engine.missing import arrivals, names_of_missing, require_none_missing
 from engine.precision import Precision
 from engine.ranks import Ranks
 from engine.strategies.base import Strategy
@@ -89,12 +90,11 @@ class GradientStep:
         before = randomness.host_state()
         batch = to_device(masked, self._ranks.device)
         with unchanged_buffers(self._model):
-            arrived: list[nn.Parameter] = []
             for _ in range(self._strategy.warm_up_passes):
                 for parameter in self._model.parameters():
                     # A view of a bucket would be replaced by the forward that builds the buckets anew.
                     parameter.grad = None
-                with _arrivals(self._model, arrived):
+                with arrivals(self._model) as arrived:
                     self._strategy.begin_reduction()
                     self._masks.begin_slot(0, 0, 1)
                     seen = self._window.look()
@@ -108,7 +108,7 @@ class GradientStep:
         weights_of(self._task.weight(masked), self.terms)
         self._masks.end()
         self.draws_on_host = randomness.host_state() != before
-        self._require_gradients()
+        require_none_missing(self._model)
         self.discard()
         if self._ranks.world_size > 1 and self._hook is None:
             self._hook = arrived[-1].register_post_accumulate_grad_hook(self._last_gradient)  # type: ignore[no-untyped-call]
@@ -178,18 +178,11 @@ class GradientStep:
     def missing_gradients(self, batch: RankBatch) -> list[str]:
         """Names of the parameters that get no gradient from this rank's last slot, for the error that ends the run."""
         self._strategy.close()  # What was left in the middle would not let another pass begin.
-        arrived: list[nn.Parameter] = []
-        with _arrivals(self._model, arrived):
-            objective, _ = self._strategy.objective(
-                to_device(batch.slots[-1].batch, self._ranks.device), None, penalize=True
-            )
+        last = to_device(batch.slots[-1].batch, self._ranks.device)
+        with arrivals(self._model) as arrived:
+            objective, _ = self._strategy.objective(last, None, penalize=True)
             objective.backward()
-        there = {id(parameter) for parameter in arrived}
-        return [
-            name
-            for name, parameter in self._model.named_parameters()
-            if parameter.requires_grad and id(parameter) not in there
-        ]
+        return names_of_missing(self._model, arrived)
 
     def require_kept(self) -> None:
         """The gradient that ``accumulate`` left must still be there when it is used."""
@@ -282,23 +275,6 @@ class GradientStep:
         if self._on_last_gradient is not None:
             self._on_last_gradient()
 
-    def _require_gradients(self) -> None:
-        missing = [
-            name
-            for name, parameter in self._model.named_parameters()
-            if parameter.requires_grad and parameter.grad is None
-        ]
-        if missing:
-            raise EngineError(
-                Reason.BAD_SPEC,
-                f"the loss does not depend on {listed(missing)}: use these parameters in every loss, or freeze them with requires_grad_(False)",
-            )
-
-
-def listed(names: list[str]) -> str:
-    """The first few of some parameters' names."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
 
 def release(error: BaseException) -> None:
     """Let go of the tensors that a failed pass left in the frames of its traceback."""
@@ -311,22 +287,6 @@ def release(error: BaseException) -> None:
             break
         error = cause
     gc.collect()
-
-
-@contextmanager
-def _arrivals(model: nn.Module, arrived: list[nn.Parameter]) -> Iterator[None]:
-    """Note the parameters in the order in which their gradients come."""
-    arrived.clear()
-    hooks = [
-        parameter.register_post_accumulate_grad_hook(arrived.append)  # type: ignore[no-untyped-call]
-        for parameter in model.parameters()
-        if parameter.requires_grad
-    ]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @contextmanager

@@ -13,7 +13,8 @@ taken: larger ones gain nothing that can be told from noise, and a choice at the
 run to the next, while the best of a plateau is a draw of lots. A resumed run does not search, it takes its checkpoint's.
 
 A trial is a masked pass over real samples. It changes nothing of a run: parameters, buffers, gradients, optimizer state,
-random generators and DDP's buckets are afterwards what they were before.
+random generators and DDP's buckets are afterwards what they were before. Masked passes do not use a compiled model, so
+under ``compile`` it is the model as it was that is tried.
 
 Not here: what the ranks do when memory runs out later (``engine.loop``).
 """
@@ -167,8 +168,12 @@ def settled(
     if plan.micro_batch_size is not None:
         return plan
 
+    fetched: list[Any] = []
+
     def make_batch(samples: int) -> Batch:
-        return task.collate([seeded_sample(dataset, index % size, seed=train.seed) for index in range(samples)])
+        while len(fetched) < samples:
+            fetched.append(seeded_sample(dataset, len(fetched) % size, seed=train.seed))
+        return task.collate(fetched[:samples])
 
     share = ceil_div(plan.batch_size, plan.world_size)
     return plan.settled(choose(gradient, make_batch, ranks, share=share, headroom=train.memory_headroom, say=say))

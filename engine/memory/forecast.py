@@ -7,7 +7,8 @@ the second on a whole gradient is there during forward.
 
 What cannot be seen this way: memory that a kernel takes for itself and gives back (most take none; a convolution that
 copies a gradient into another layout took 16 % in the worst case found), the allocator's rounding and fragmentation,
-and CUDA's own context. The micro-batch is built from one sample, so where samples differ in size it stands for that one.
+and CUDA's own context. The micro-batch is built from one sample, so where samples differ in size it stands for that
+one. A compiled model is taken as it was before: it usually keeps less.
 
 Not here: where this runs beside a training run (``engine.memory.aside``), how the result is put into words
 (``domain.memory``).
@@ -19,7 +20,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -30,7 +30,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.distributed._tools.mem_tracker import MemTracker
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from domain import strategy
 from domain.memory import MemoryForecast
@@ -237,7 +237,7 @@ class _NewPass:
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -18,6 +18,7 @@ from engine.errors import EngineError
 from engine.loop import Trainer
 from engine.optimizer import Optimizer
 from engine.ranks import Ranks
+from engine.reporter import Reporter
 from tests.engine import cases
 from tests.engine.cases import Seen
 from tests.engine.toy import Items, Net, Toy, ToyTask
@@ -114,17 +115,16 @@ def train(
 @contextlib.contextmanager
 def as_on_a_device() -> Iterator[None]:
     """Mask steps in the optimizer's kernel and read values a step late, as on CUDA."""
-    make, start = Optimizer.__init__, Trainer.__init__
+    make, start = Optimizer.__init__, Reporter.__init__
 
     def masking(self: Optimizer, *arguments: Any, **options: Any) -> None:
         make(self, *arguments, **options)
         self._masks = True
 
-    def late(self: Trainer, *arguments: Any, **options: Any) -> None:
-        start(self, *arguments, **options)
-        self._late = True
+    def late(self: Reporter, *arguments: Any, **options: Any) -> None:
+        start(self, *arguments, **options | {"late": True})
 
-    with mock.patch.object(Optimizer, "__init__", masking), mock.patch.object(Trainer, "__init__", late):
+    with mock.patch.object(Optimizer, "__init__", masking), mock.patch.object(Reporter, "__init__", late):
         yield
 
 

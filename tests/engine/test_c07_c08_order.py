@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from torch.utils.data import Dataset
 
-from domain import order
 from domain.plan import BatchPlan, accumulation_steps
+from engine import order
 from engine.loader import Batches, Length
 from engine.task import Task
 from tests.engine import cases

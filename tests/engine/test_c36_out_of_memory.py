@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from domain import order
+from engine import order
 from engine.errors import EngineError
 from tests.engine import cases
 from tests.engine.cases import Seen

@@ -1,0 +1,48 @@
+"""A step that does not fit into memory is repeated in smaller micro-batches: the same batch, the same step (C36).
+
+All ranks agree on it through the control operation, so all of them split in the same step.
+
+Not here: how a rank notices without leaving the others waiting (``engine.step``), the search for a size that fits
+(``engine.memory.auto``).
+"""
+
+from __future__ import annotations
+
+from domain.outcomes import Reason
+from domain.plan import BatchPlan
+from engine.assembly import Assembly, announce_plan
+from engine.errors import EngineError
+from engine.loader import RankBatch
+from engine.telemetry import Telemetry
+
+
+def halve(
+    parts: Assembly, plan: BatchPlan, step: int, telemetry: Telemetry
+) -> tuple[BatchPlan, RankBatch, RankBatch | None]:
+    """Forget a step, and split its batch into micro-batches of half the size. All ranks must call this.
+
+    Returns the new plan, the same batch, and the one after it, both fetched again.
+
+    Raises
+    ------
+    EngineError
+        ``out_of_memory``: one sample at a time is too much.
+    """
+    smaller = plan.halved()
+    if smaller is None:
+        raise EngineError(
+            Reason.OUT_OF_MEMORY,
+            f"step {step + 1} does not fit into memory with one sample at a time: use a smaller model or shorter "
+            "samples, activation_checkpointing: true, precision: bf16, or devices with more memory",
+        )
+    telemetry.warn(
+        f"step {step + 1} ran out of memory: going on with micro-batches of {smaller.micro_batch_size} instead of "
+        f"{plan.micro_batch_size}; the batch stays {smaller.batch_size}"
+    )
+    parts.gradient.abandon(parts.masked)
+    parts.batches.replan(smaller, step)
+    parts.state.replanned(smaller)
+    announce_plan(parts, smaller, telemetry)
+    batch = parts.batches.take()
+    assert batch is not None, "the step that is repeated has a batch"
+    return smaller, batch, parts.batches.take()

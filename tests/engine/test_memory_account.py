@@ -1,0 +1,154 @@
+"""What a run says about its memory and its arithmetic, and when."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from domain.memory import MemoryForecast
+from domain.plan import BatchPlan
+from domain.spec import Train
+from engine.flops import Arithmetic
+from engine.memory import account
+from engine.memory.account import Account
+from engine.memory.aside import Foretold
+from engine.ranks import Ranks
+from engine.report import StepReport
+from engine.telemetry import Telemetry
+from engine.timeline import Parts
+
+MIB = 2**20
+TRAIN = Train.model_validate({"task": "causal_lm", "batch": {"size": 64, "micro_size": 8}, "steps": 2})
+PLAN = BatchPlan(batch_size=64, micro_batch_size=8, accumulation_steps=8, world_size=1)
+MEMORY = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields, MIB))
+
+
+class Arrives:
+    """Stands for the process beside the run: answers at the second look."""
+
+    answer = Foretold(memory=MEMORY, flops_per_sample=1e9)
+
+    def __init__(self, *_: Any, **asked: Any):
+        self.asked, self.looks, self.closed = asked, 0, False
+
+    def arrived(self) -> Foretold | None:
+        self.looks += 1
+        return self.answer if self.looks == 2 else None
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Of:
+    """An account, and what it said."""
+
+    def __init__(self, folder: Path, ranks: Ranks | None = None, code: Path | None = Path()):
+        self.folder = folder
+        ranks = ranks or Ranks()
+        self.telemetry = Telemetry(folder, writes=ranks.first)
+        self.account = Account(TRAIN, ranks, self.telemetry, code)
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        self.telemetry.close()
+        lines = (self.folder / "spool" / "events.jsonl").read_text().splitlines()
+        return [event["data"] for event in map(json.loads, lines) if event["kind"] == kind]
+
+
+@pytest.fixture(autouse=True)
+def _beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "Aside", Arrives)
+
+
+def test_the_plan_gets_its_forecast_when_it_comes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of = Of(tmp_path)
+    of.account.begin(PLAN, sample=1)
+    assert of.account.poll(PLAN) is PLAN
+    assert of.account.arithmetic is None
+    assert of.account.poll(PLAN).memory == MEMORY
+    assert of.account.arithmetic == Arithmetic(1e9, None)
+    assert "memory: about 7.0 MiB per rank" in capsys.readouterr().out
+    assert of.account.poll(PLAN) is PLAN
+    of.telemetry.close()
+
+
+def test_a_forecast_for_another_micro_batch_is_not_the_plans(tmp_path: Path) -> None:
+    of = Of(tmp_path)
+    of.account.begin(PLAN, sample=1)
+    halved = PLAN.settled(4)
+    of.account.poll(halved)
+    assert of.account.poll(halved) is halved
+    assert of.account.arithmetic is not None
+    of.telemetry.close()
+
+
+def test_where_there_is_no_forecast_the_log_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Arrives, "answer", Foretold(why="the loss reads a value"))
+    of = Of(tmp_path)
+    of.account.begin(PLAN, sample=1)
+    of.account.poll(PLAN)
+    assert of.account.poll(PLAN) is PLAN
+    assert "memory: no forecast: the loss reads a value" in capsys.readouterr().out
+    of.telemetry.close()
+
+
+@pytest.mark.parametrize(("ranks", "code"), [(Ranks(rank=1, world_size=2), Path()), (Ranks(), None)])
+def test_only_rank_0_asks_and_only_with_the_jobs_code(tmp_path: Path, ranks: Ranks, code: Path | None) -> None:
+    of = Of(tmp_path, ranks, code)
+    of.account.begin(PLAN, sample=1)
+    assert of.account._aside is None
+    of.telemetry.close()
+
+
+@pytest.mark.parametrize(("plan", "forecast"), [(PLAN, None), (PLAN.model_copy(update={"memory": MEMORY}), 7 * MIB)])
+def test_the_end_tells_what_training_took_and_how_it_was_measured(
+    tmp_path: Path, plan: BatchPlan, forecast: int | None
+) -> None:
+    of = Of(tmp_path)
+    of.account.begin(plan, sample=1)
+    held = torch.ones(64 * MIB // 4)
+    of.account.finish(plan)
+    told = of.events("memory")[0]
+    assert (told["measure"], told["forecast_bytes"]) == ("process growth", forecast)
+    assert 0 <= told["measured_bytes"] < 2**40
+    del held
+
+
+def test_a_forecast_that_has_not_come_is_given_up_with_the_run(tmp_path: Path) -> None:
+    of = Of(tmp_path)
+    of.account.begin(PLAN, sample=1)
+    beside: Any = of.account._aside
+    of.account.close()
+    assert beside.closed
+    of.telemetry.close()
+
+
+class Second:
+    """A line of one second of forward, and one of evaluation."""
+
+    def parts(self) -> Parts:
+        return {"forward": 1.0, "eval": 1.0}
+
+
+@pytest.mark.parametrize(("peak", "mfu"), [(None, None), (1e12, 0.064)])
+def test_a_steps_rates_follow_from_its_throughput(peak: float | None, mfu: float | None) -> None:
+    report = StepReport(
+        step=1,
+        samples=64,
+        terms=("loss",),
+        sums=torch.zeros(1),
+        divisors=(64.0,),
+        lr=0.1,
+        peak_bytes=0.0,
+        unit="samples",
+        arithmetic=Arithmetic(1e9, peak),
+        line=Second(),
+    )
+    times = report.times()
+    assert times["throughput/tflops_per_second"] == pytest.approx(0.064)
+    assert times.get("throughput/mfu") == mfu
