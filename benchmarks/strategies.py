@@ -1,0 +1,297 @@
+"""What each strategy costs and sends, on one small GPT and the same batches: one table.
+
+    python benchmarks/strategies.py [--ranks 2] [--rounds 5] [--periods 6] [--rows ddp,zero1] [--width 192] [--json FILE]
+
+Each row trains the built-in ``causal_lm`` on the Python standard library's own sources: the same seed, the same batch of
+``--batch`` samples in micro-batches of ``--micro``, AdamW. ``alone`` is accumulation on one rank, which the others share.
+The strategies with local steps synchronise every eight of them.
+
+How it is measured. Processes stay up and the rows take turns in each round, in an order that rotates, so that other work
+on the machine hits all of them. Torch's own hook after each update of the run's optimizer notes the clock and how many
+bytes this process has written (``wchar`` of ``/proc/self/io``: on Gloo, what went to sockets; spools are a few hundred
+bytes of it per step). The first ``WARM`` updates are dropped. What is left is a whole number of periods of eight steps,
+so that the mean has its share of synchronisations; the median has none of them, and is the step between two.
+
+``ms`` and ``mean`` are the medians over the rounds of a round's median and mean step. ``sent`` is MiB per step of the rank
+that sends most. ``peak`` is what the CPU allocator held at most on one rank, from the model's construction to the last
+update, counted by torch's profiler in a run of its own; ``loss`` is the eval split's after that run, over the same steps
+for all. Every rank computes with one thread.
+
+``data_parallel`` needs CUDA devices and one process for all of them. Without any it is reported as not run. It is never
+timed together with the others here, which are on the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import tempfile
+import time
+import traceback
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+PERIOD: Final = 8
+"""Steps between two synchronisations of the strategies with local steps."""
+WARM: Final = 8
+DEADLINE_SECONDS: Final = 600.0
+
+LOCAL: Final = {"sync_every_steps": PERIOD}
+POWERSGD: Final = {"compression": "powersgd", "powersgd_start_step": WARM - 4}
+ROWS: Final[dict[str, dict[str, Any]]] = {
+    "alone": {"name": "ddp"},
+    "data_parallel": {"name": "data_parallel"},
+    "manual": {"name": "manual"},
+    "ddp": {"name": "ddp"},
+    "ddp, views": {"name": "ddp", "gradient_as_bucket_view": True},
+    "ddp, static graph": {"name": "ddp", "static_graph": True},
+    "ddp, fp16": {"name": "ddp", "compression": "fp16"},
+    "ddp, bf16": {"name": "ddp", "compression": "bf16"},
+    "ddp, powersgd 1": {"name": "ddp", **POWERSGD, "powersgd_rank": 1},
+    "ddp, powersgd 4": {"name": "ddp", **POWERSGD, "powersgd_rank": 4},
+    "zero1": {"name": "zero1"},
+    "fsdp": {"name": "fsdp"},
+    "local_sgd": {"name": "local_sgd", **LOCAL},
+    "diloco": {"name": "diloco", **LOCAL},
+}
+
+
+def settings(options: argparse.Namespace, row: str, steps: int) -> dict[str, Any]:
+    """The spec's ``train`` section of one row."""
+    return {
+        "task": "causal_lm",
+        "task_args": {
+            "context": options.context,
+            "layers": options.layers,
+            "heads": 4,
+            "width": options.width,
+            "max_bytes": 2_000_000,
+        },
+        "batch": {"size": options.batch, "micro_size": options.micro},
+        "steps": steps,
+        "optimizer": {"name": "adamw", "lr": 1e-3, "weight_decay": 0.1, "betas": [0.9, 0.95]},
+        "strategy": ROWS[row],
+    }
+
+
+# --- one rank
+
+
+def serve(connection: Connection, options: argparse.Namespace, rank: int, folder: str) -> None:
+    """One rank: runs the rows that it is sent, until it is sent None."""
+    import torch
+    import torch.distributed as dist
+
+    from engine.ranks import Ranks
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(f"{folder}/store", options.ranks), rank=rank, world_size=options.ranks
+    )
+    group = dist.group.WORLD
+    together = Ranks(rank=rank, world_size=options.ranks, local_rank=rank, host_group=group, device_group=group)
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    while (message := connection.recv()) is not None:
+        row, counted, steps = message
+        ranks = Ranks() if row == "alone" else together
+        with tempfile.TemporaryDirectory(prefix=f"rank{rank}-", dir=folder) as attempt:
+            try:
+                run = count if counted else clock
+                connection.send(run(settings(options, row, steps), ranks, Path(folder if counted else attempt) / row))
+            except BaseException:  # noqa: BLE001 - the parent ends with it
+                connection.send(traceback.format_exc())
+    connection.close()
+    os._exit(0)  # Not destroy_process_group: a wrapper of DDP may still be alive, and would wait for ever.
+
+
+def trainer_of(section: dict[str, Any], ranks: Any, folder: Path) -> Any:
+    from domain.plan import BatchPlan, accumulation_steps, ceil_div
+    from domain.spec import Train
+    from engine.loading import load_task
+    from engine.loop import Trainer
+
+    train = Train.model_validate(section)
+    micro = min(int(train.batch.micro_size), ceil_div(train.batch.size, ranks.world_size))
+    plan = BatchPlan(
+        batch_size=train.batch.size,
+        micro_batch_size=micro,
+        accumulation_steps=accumulation_steps(train.batch.size, micro, ranks.world_size),
+        world_size=ranks.world_size,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    return Trainer(train, plan, load_task(train.task, train.task_args, folder), ranks, folder)
+
+
+def clock(section: dict[str, Any], ranks: Any, folder: Path) -> list[tuple[float, int]]:
+    """Seconds and bytes written between two updates, ``WARM`` of them dropped."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    trainer = trainer_of(section, ranks, folder)
+    at: list[tuple[float, int]] = []
+
+    def note(optimizer: Any, *_: Any) -> None:
+        if optimizer is trainer._parts.optimizer.inner:  # Not one that another drives inside.
+            at.append((time.perf_counter(), written()))
+
+    hook = register_optimizer_step_post_hook(note)
+    try:
+        trainer.run()
+    finally:
+        hook.remove()
+    return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(at)][WARM - 1 :][: section["steps"] - WARM]
+
+
+def written() -> int:
+    """Bytes that this process has given to ``write`` and its like, sockets included."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        name, _, value = line.partition(": ")
+        if name == "wchar":
+            return int(value)
+    raise SystemExit("/proc/self/io has no wchar: this benchmark needs Linux")
+
+
+def count(section: dict[str, Any], ranks: Any, folder: Path) -> dict[str, float]:
+    """The most bytes that the CPU allocator held, and the loss of the eval split at the end."""
+    import torch
+
+    trainer = trainer_of(section | {"eval": {"every_steps": section["steps"]}}, ranks, folder)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        trainer.run()
+    trace = folder / f"trace{ranks.rank}.json"
+    profiler.export_chrome_trace(str(trace))
+    events = [event for event in json.loads(trace.read_text())["traceEvents"] if "ts" in event]
+    trace.unlink()
+    last = max(event["ts"] for event in events if event["name"].startswith("Optimizer.step#"))
+    peak = max(
+        event["args"]["Total Allocated"]
+        for event in events
+        if event["name"] == "[memory]" and event["args"].get("Device Type") == 0 and event["ts"] <= last
+    )
+    found = {"peak_bytes": float(peak)}
+    if ranks.first:
+        lines = map(json.loads, (folder / "spool/metrics.jsonl").read_text().splitlines())
+        found["loss"] = next(line["values"]["eval/loss"] for line in lines if "eval/loss" in line["values"])
+    return found
+
+
+# --- the parent
+
+
+class Processes:
+    """The ranks, which stay up between runs."""
+
+    def __init__(self, options: argparse.Namespace, folder: str):
+        spawn = multiprocessing.get_context("spawn")
+        os.environ["OMP_NUM_THREADS"] = "1"
+        self.connections, self.processes = [], []
+        for rank in range(options.ranks):
+            ours, theirs = spawn.Pipe()
+            process = spawn.Process(target=serve, args=(theirs, options, rank, folder), daemon=True)
+            process.start()
+            self.connections.append(ours)
+            self.processes.append(process)
+
+    def run(self, row: str, *, counted: bool, steps: int) -> list[Any]:
+        """Every rank's answer; rank 0's alone where it trains alone."""
+        asked = self.connections[:1] if row == "alone" else self.connections
+        for connection in asked:
+            connection.send((row, counted, steps))
+        answers = []
+        for rank, connection in enumerate(asked):
+            if not connection.poll(DEADLINE_SECONDS):
+                raise SystemExit(f"{row}: rank {rank} gave no answer within {DEADLINE_SECONDS:.0f} s")
+            answers.append(connection.recv())
+            if isinstance(answers[-1], str):
+                raise SystemExit(f"{row}, rank {rank}:\n{answers[-1]}")
+        return answers
+
+    def close(self) -> None:
+        for connection, process in zip(self.connections, self.processes, strict=True):
+            connection.send(None)
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+
+
+def measure(processes: Processes, rows: list[str], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """All rows, by name."""
+    steps = WARM + options.periods * PERIOD
+    rounds: dict[str, list[dict[str, float]]] = {row: [] for row in rows}
+    for turn in range(options.rounds):
+        for index in range(len(rows)):
+            row = rows[(turn + index) % len(rows)]
+            ranks = processes.run(row, counted=False, steps=steps)
+            seconds = [each[0] for each in ranks[0]]
+            rounds[row].append(
+                {
+                    "median": statistics.median(seconds),
+                    "mean": statistics.fmean(seconds),
+                    "sent": max(statistics.fmean(each[1] for each in rank) for rank in ranks),
+                }
+            )
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        counted = processes.run(row, counted=True, steps=steps)
+        found[row] = {
+            "median_seconds": statistics.median(each["median"] for each in rounds[row]),
+            "mean_seconds": statistics.median(each["mean"] for each in rounds[row]),
+            "sent_bytes_per_step": statistics.median(each["sent"] for each in rounds[row]),
+            "peak_bytes": max(each["peak_bytes"] for each in counted),
+            "eval_loss": counted[0]["loss"],
+            "rounds": rounds[row],
+        }
+    return found
+
+
+HEAD = f"{'':18} {'ranks':>5} {'ms':>8} {'mean':>8} {'sent MiB':>9} {'peak MiB':>9} {'loss':>7}"
+
+
+def line(row: str, ranks: int, values: dict[str, Any]) -> str:
+    return (
+        f"{row:18} {ranks:5} {values['median_seconds'] * 1e3:8.2f} {values['mean_seconds'] * 1e3:8.2f} "
+        f"{values['sent_bytes_per_step'] / 2**20:9.3f} {values['peak_bytes'] / 2**20:9.1f} {values['eval_loss']:7.4f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What each strategy costs and sends.")
+    parser.add_argument("--rows", type=lambda text: text.split(","), default=list(ROWS))
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--periods", type=int, default=6, help=f"timed steps of a run, in periods of {PERIOD}")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--micro", type=int, default=4)
+    parser.add_argument("--context", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=192)
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
+    options = parser.parse_args()
+    rows = [row for row in options.rows if row != "data_parallel"]
+    with tempfile.TemporaryDirectory() as folder:
+        processes = Processes(options, folder)
+        found = measure(processes, rows, options)
+        processes.close()
+    print(HEAD)
+    for row in options.rows:
+        if row in found:
+            print(line(row, 1 if row == "alone" else options.ranks, found[row]))
+        else:
+            print(f"{row:18} not run: it needs CUDA devices, and these rows are on the CPU")
+    if options.json is not None:
+        import torch
+
+        about = {"torch": str(torch.__version__), "python": platform.python_version(), "machine": platform.machine(),
+                 "cores": os.cpu_count(), **{name: value for name, value in vars(options).items() if name not in {"json", "rows"}}}  # fmt: skip
+        options.json.write_text(json.dumps({"about": about, "rows": found}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
