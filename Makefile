@@ -37,6 +37,10 @@ up: $(INSTALLED)  ## Start the service on this machine and stay (Ctrl-C stops it
 test: $(INSTALLED)  ## Run all tests: real broker, both databases, real processes
 	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile
 
+.PHONY: drill
+drill: $(INSTALLED)  ## Run the long forms of the failure drills (half an hour)
+	@$(BIN)/pytest -m drill tests
+
 .PHONY: check
 check: $(INSTALLED)  ## Format, lint, types, import rules, generated files fresh
 	$(BIN)/ruff format --check .

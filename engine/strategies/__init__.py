@@ -9,13 +9,14 @@ from typing import Final
 
 from domain import spec
 from engine.strategies.base import Strategy
-from engine.strategies.compression import PowerSGD, RoundedDDP
+from engine.strategies.compression import RoundedDDP
 from engine.strategies.data_parallel import DataParallel
 from engine.strategies.ddp import DDP
 from engine.strategies.diloco import DiLoCo
 from engine.strategies.fsdp import FSDP
 from engine.strategies.local_sgd import LocalSGD
 from engine.strategies.manual import Manual
+from engine.strategies.powersgd import PowerSGD
 from engine.strategies.zero1 import Zero1
 
 STRATEGIES: Final[dict[str, type[Strategy]]] = {

@@ -13,7 +13,7 @@ Gradients as views of the buckets are zeroed and not dropped: the next micro-bat
 Dropped ones would be allocated anew in every step and copied into the buckets by its last backward, and the copy that
 views are to save would be there again.
 
-Not here: compression of what is sent (``engine.strategies.compression``).
+Not here: compression of what is sent (``engine.strategies.compression``, ``engine.strategies.powersgd``).
 """
 
 from __future__ import annotations

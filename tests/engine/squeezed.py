@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from domain.spec import Strategy
 from engine.ranks import Ranks
-from engine.strategies.compression import PowerSGD, _Memory
+from engine.strategies.powersgd import PowerSGD, _Memory
 
 ROWS, COLUMNS = 16, 24
 
