@@ -132,7 +132,11 @@ def _train(run: Run, ranks: Ranks, folder: Path) -> Ending:
         spec=run.spec,
         code=run.code,
     )
-    return run.trainer.run()
+    try:
+        return run.trainer.run()
+    except EngineError as error:
+        error.about(run.train.task)
+        raise
 
 
 def _attempt(folder: Path, environment: RankEnvironment) -> Run:

@@ -32,6 +32,7 @@ from engine.fingerprint import samples_of
 from engine.initial import load_initial
 from engine.loader import Batches, Length
 from engine.memory import auto
+from engine.missing import require_trainable
 from engine.objective import Objective
 from engine.optimizer import Optimizer
 from engine.precision import Precision, require_wide_parameters, use_tf32
@@ -102,6 +103,7 @@ def assemble(
     ranks.meet()
     randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
     model = task.model().to(ranks.device)
+    require_trainable(model)
     name_layers(model)
     model.train()
     if train.activation_checkpointing:

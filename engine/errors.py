@@ -32,6 +32,7 @@ _COLLECTIVE: Final = re.compile(
     r"Connection closed by peer|Connection reset by peer|monitoredBarrier",
 )
 _NO_HOST_MEMORY: Final = re.compile(r"DefaultCPUAllocator: (can't|not enough) allocate|not enough memory: you tried")
+_OF_THE_TASK: Final = frozenset({Reason.BAD_SPEC, Reason.NON_FINITE})
 
 
 class EngineError(Exception):
@@ -40,6 +41,11 @@ class EngineError(Exception):
     def __init__(self, reason: Reason, message: str):
         super().__init__(message)
         self.reason = reason
+
+    def about(self, task: str) -> None:
+        """Put the task's name before the message, if it is the task's affair and not named yet."""
+        if self.reason in _OF_THE_TASK and task not in str(self):
+            self.args = (f"{task}: {self}",)
 
     def __reduce__(self) -> tuple[type[EngineError], tuple[Reason, str]]:
         return type(self), (self.reason, str(self))  # Pickle would call the constructor with the message alone.

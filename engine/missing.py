@@ -1,4 +1,4 @@
-"""Parameters that get no gradient: found by name, and what is said about them.
+"""What a run cannot train without: parameters to move, and a gradient for each of them.
 
 A rank whose last micro-batch leaves a parameter out cannot share its gradient, so the run ends there, on all ranks and
 with the parameters' names.
@@ -20,6 +20,22 @@ from engine.ranks import Ranks
 
 NAMED_MAX = 5
 """Parameters of a rank that an error names; the rest is counted."""
+
+
+def require_trainable(model: nn.Module) -> None:
+    """Some parameter must be there to be trained.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``.
+    """
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise EngineError(
+            Reason.BAD_SPEC,
+            "model() has no parameter that requires a gradient, so there is nothing to train: unfreeze some with "
+            "requires_grad_(True)",
+        )
 
 
 @contextmanager

@@ -23,6 +23,10 @@ Policy = Literal["stop", "skip"]
 
 SKIPPED_IN_A_ROW_MAX: Final = 100
 """A run that skips this many steps one after the other has weights that no batch will mend."""
+_BEFORE_ANY_UPDATE: Final = (
+    ", before any update: look for NaN and infinity in the samples of the first batch, and for a logarithm of 0 or a "
+    "division by 0 in loss()"
+)
 
 
 class NonFinite:
@@ -70,7 +74,7 @@ def _what(report: StepReport) -> str | None:
     """What of a step is not finite, for a person; None if all of it is."""
     loss, norm = report.loss(), report.grad_norm()
     if loss is not None and not math.isfinite(loss):
-        return f"the loss of step {report.step} is {loss}"
+        return f"the loss of step {report.step} is {loss}" + (_BEFORE_ANY_UPDATE if report.step == 1 else "")
     if norm is not None and not math.isfinite(norm):
         return f"the norm of the gradient of step {report.step} is {norm}, though its loss is {loss:.6g}"
     return None

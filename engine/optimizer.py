@@ -183,8 +183,6 @@ def _check_groups(groups: list[dict[str, Any]], model: nn.Module) -> None:
             Reason.BAD_SPEC,
             f"param_groups() leaves out {', '.join(left_out[:5])}: put each trainable parameter into a group, or freeze it with requires_grad_(False)",
         )
-    if not given:
-        raise EngineError(Reason.BAD_SPEC, "the model has no parameter that requires a gradient: nothing to train")
 
 
 def _listed(group: dict[str, Any]) -> Iterable[nn.Parameter]:

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,7 @@ PARAMETERS_MAX: Final = 300_000_000
 """Models beyond it are not probed: the copy and two gradients would take more than 7 GB on every rank."""
 LOOKED_AT_MAX: Final = 64
 """Samples that are fetched to find enough of them with any weight."""
+_NO_WEIGHT: Final = f"weight() counts nothing in the first {LOOKED_AT_MAX} samples"
 _REFUSED: Final = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Relative difference that is no rounding, by number format. A sum stays below 1e-12 in float64; the rest is for very
 deep models."""
@@ -67,6 +68,8 @@ class Probed:
     """Between whole and parts, relative; None if they were not compared."""
     note: str = ""
     """Why it was not compared, or not in float64."""
+    weightless: bool = False
+    """Whether none of the samples that were looked at counts for anything."""
 
 
 def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, seed: int, name: str) -> Probed:
@@ -91,15 +94,18 @@ def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, see
     EngineError
         ``bad_spec``: the loss or the weight is not additive; the message has the cause and what to write instead.
     """
-    if task.batch_dependent or not any(parameter.requires_grad for parameter in model.parameters()):
-        return Probed(None)
     count = sum(parameter.numel() for parameter in model.parameters())
-    if count > PARAMETERS_MAX:
-        return Probed(None, f"the loss was not probed: {count:,} parameters are more than {PARAMETERS_MAX:,}")
     with randomness.unchanged_generators(next(model.parameters()).device):
         samples = _weighty_samples(task, dataset, size=size, seed=seed)
-        if samples is None:
-            return Probed(None, f"the loss was not probed: none of the first {LOOKED_AT_MAX} samples has any weight")
+        if not samples:
+            return Probed(None, f"the loss was not probed: {_NO_WEIGHT}", weightless=True)
+        if task.batch_dependent:
+            return Probed(None)
+        if len(samples) < sum(PARTS):
+            few = f"only {len(samples)} of the first {LOOKED_AT_MAX} samples have any weight"
+            return Probed(None, f"the loss was not probed: {few}")
+        if count > PARAMETERS_MAX:
+            return Probed(None, f"the loss was not probed: {count:,} parameters are more than {PARAMETERS_MAX:,}")
         failed = ""
         for dtype in (torch.float64, torch.float32):
             try:
@@ -111,8 +117,17 @@ def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, see
         return Probed(None, f"the loss was not probed: on a copy of the model it raised {failed}")
 
 
-def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> list[Any] | None:
-    """The first samples of the run that count for anything: without weight, any loss looks like a sum."""
+def fail_weightless() -> NoReturn:
+    """End a run whose first samples and whose first batch count for nothing: it would train nothing, and say so late."""
+    raise EngineError(
+        Reason.BAD_SPEC,
+        f"{_NO_WEIGHT}, nor in the first batch, so there is nothing to train on: let it count the units that loss() sums "
+        "over, and look at what masks all of them",
+    )
+
+
+def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> list[Any]:
+    """The first few of the run that count for anything: without weight, any loss looks like a sum."""
     found: list[Any] = []
     for _, index in order.samples(0, LOOKED_AT_MAX, size=size, seed=seed):
         sample = seeded_sample(dataset, index, seed=seed)
@@ -120,8 +135,8 @@ def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int)
         if any(value > 0 for value in (weight.values() if isinstance(weight, dict) else [weight])):
             found.append(sample)
         if len(found) == sum(PARTS):
-            return found
-    return None
+            break
+    return found
 
 
 class _Comparison:

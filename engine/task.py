@@ -17,6 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
+from domain.outcomes import Reason
+from engine.errors import EngineError
+
 Batch = Any
 """Whatever ``collate`` returns: a tensor, or tuples, lists and mappings of tensors. The engine moves its tensors to
 the device and otherwise does not look inside, except that ``weight``'s default counts samples."""
@@ -56,7 +59,14 @@ class Task:
 
     def collate(self, samples: list[Any]) -> Batch:
         """One micro-batch out of its samples. Runs where the samples were fetched, also in worker processes."""
-        return default_collate(samples)
+        try:
+            return default_collate(samples)
+        except (RuntimeError, TypeError, KeyError) as error:
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"{len(samples)} samples cannot be stacked to a micro-batch ({error}): write collate(self, samples) in the "
+                "task, which pads them to one shape, or let dataset() return samples of equal shapes",
+            ) from error
 
     def weight(self, batch: Batch) -> float | dict[str, float]:
         """How many units ``loss`` sums over in this micro-batch, counted on the host, before the device sees it.
@@ -115,7 +125,9 @@ def _first_tensor(batch: Batch) -> Tensor:
     if isinstance(batch, Tensor):
         if batch.ndim:
             return batch
-        raise TypeError("weight() counts samples by the first dimension, but the batch's first tensor has none")
+        raise TypeError(
+            "weight() counts samples by the first dimension, and the batch's first tensor has none: write weight"
+        )
     inner = batch.values() if isinstance(batch, Mapping) else batch
     for part in inner:
         return _first_tensor(part)

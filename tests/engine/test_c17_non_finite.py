@@ -181,8 +181,10 @@ def test_c17_a_nan_in_the_first_batch_names_the_step_on_all_ranks(
 ) -> None:
     odd = Odd(nan=(once_in(batches, 0),))
     told = pool.run(numerics.train, Toy(), spec(3, "stop"), tmp_path, odd, world_size=world_size)
-    assert [one.error for one in told] == ["non_finite: the loss of step 1 is nan"] * world_size
-    assert [one.steps_done for one in told] == [0] * world_size
+    for one in told:
+        assert one.error.startswith("non_finite: the loss of step 1 is nan, before any update: look for NaN")
+        assert one.steps_done == 0
+    assert len(told) == world_size
 
 
 def test_c17_skipping_says_so_ever_more_rarely_and_ends_when_it_does_not_help(pool: Pool, tmp_path: Path) -> None:
