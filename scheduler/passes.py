@@ -3,6 +3,7 @@
 1. Take the pass. If another scheduler has it, leave a mark so that it looks again, and go.
    If nobody made a pass for long, the service itself was away: give every node a whole lease before step 2.
 2. End attempts whose leases ran out. Their jobs are queued again, or end as their budget says.
+   End gangs over several nodes of which one part lost the others, and nobody knows why.
 3. Ask jobs that ran longer than their timeout to stop.
 4. Seal the streams of attempts that have ended. Only then may their jobs be placed again.
 5. Load the queue and the nodes, ask ``domain.placement``, and write each attempt down in a transaction of its own;
@@ -33,7 +34,7 @@ from domain.errors import ErrorCode, LockstepError
 from domain.lifecycle import AssignmentState, Intent
 from domain.placement import Placed, place
 from domain.timings import Timings
-from storage import attempts, jobs, passes, scheduling, streams
+from storage import attempts, gangs, jobs, passes, scheduling, streams
 from storage.clock import now
 from storage.database import Database
 from storage.scheduling import QueuedJob
@@ -152,6 +153,7 @@ class _Pass:
 
     def run(self) -> None:
         self.lose_expired()
+        self.settle_gangs()
         self.stop_overdue()
         unsealed = self.seal_ended()
         self.place_queued(unsealed)
@@ -170,6 +172,20 @@ class _Pass:
                     log.warning("lost", job=gone.job_id, attempt=gone.attempt_number, node=gone.node_name)
 
             if not self.attempt("lose", gone.assignment_id, lose):
+                return
+
+    def settle_gangs(self) -> None:
+        with self.database.read_jobs() as session:
+            stranded = gangs.stranded(session)
+        for assignment_id in stranded:
+
+            def settle(assignment_id: str = assignment_id) -> None:
+                with self.database.jobs() as session:
+                    settled = gangs.settle(session, assignment_id, timings=self.timings)
+                if settled:
+                    log.warning("a gang's nodes lost each other", assignment=assignment_id)
+
+            if not self.attempt("settle", assignment_id, settle):
                 return
 
     def stop_overdue(self) -> None:

@@ -7,7 +7,7 @@ two nodes of one gang, a cancel and a lost lease wait for each other instead of 
 An attempt's stream is sealed after this, in the other database, and by whoever ended it; an attempt that is placed later
 seals the streams of the earlier ones when it opens its own. So ship what is left, then end.
 
-Not here: the rules of what an outcome means (``domain.outcomes``), and starting attempts (``storage.placing``).
+Not here: what an outcome means for the job (``storage.judging``), and starting attempts (``storage.placing``).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
-from domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
-from domain.outcomes import RULES, Outcome, Reason, RetryClass, judge
+from domain import gang
+from domain.lifecycle import AssignmentState, AttemptState
+from domain.outcomes import Outcome, Reason
 from domain.timings import Timings
-from storage import steps
-from storage.clock import db_now, now
+from storage import judging, nodes
+from storage.clock import db_now
 from storage.dialects import changed, write
-from storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow
+from storage.tables import AssignmentRow, AttemptRow, DeviceRow
 
 LIVE = (AssignmentState.ASSIGNED, AssignmentState.CLAIMED)
 """States of an assignment whose token is valid."""
-ACTOR = "lockstep"
-"""Who did it, in events that no person caused."""
+ACTOR = judging.ACTOR
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ def lock_live(session: Session, job_id: str) -> AttemptRow | None:
 
 
 def end(session: Session, assignment_id: str, token: str, outcome: Outcome, *, timings: Timings) -> bool:
-    """Note how one node's part of an attempt ended, and end the attempt if that decides it.
+    """Note how one node's part of an attempt ended, and end the attempt if that decides it (``domain.gang``).
 
-    The first part that fails ends the attempt; it succeeds once every part has.
+    The first part that knows why it failed ends the attempt; it succeeds once every part has.
 
     Returns
     -------
@@ -80,18 +80,22 @@ def end(session: Session, assignment_id: str, token: str, outcome: Outcome, *, t
     fenced = update(AssignmentRow).where(
         AssignmentRow.id == assignment_id, AssignmentRow.token == token, AssignmentRow.state.in_(LIVE)
     )
-    ended = fenced.values(state=AssignmentState.ENDED, ended_at=db_now(), outcome=outcome.model_dump(mode="json"))
-    if changed(session, ended) == 0:
+    values = {"state": AssignmentState.ENDED, "ended_at": db_now(), "outcome": outcome.model_dump(mode="json")}
+    node = write(session, fenced.values(values).returning(AssignmentRow.node_name)).scalar_one_or_none()
+    if node is None:
         return False
-    if outcome.reason is not Reason.SUCCEEDED or not _others_live(session, attempt.id):
-        _end_attempt(session, attempt, outcome, timings=timings)
+    decided = gang.decide(_parts(session, attempt.id))
+    if decided is not None:
+        end_attempt(session, attempt, decided, timings=timings)
+    nodes.told(session, node, attempt.job_id, outcome.reason)
     return True
 
 
-def lose(session: Session, assignment_id: str, token: str, *, timings: Timings) -> bool:
+def lose(session: Session, assignment_id: str, token: str, *, timings: Timings, last_step: int | None = None) -> bool:
     """End an attempt because its node fell silent, if the lease is still expired at this moment.
 
-    The job is not placed again before its old node has certainly stopped its ranks.
+    The job is not placed again before its old node has certainly stopped its ranks. ``last_step`` is the last that was
+    heard of.
 
     Returns
     -------
@@ -120,7 +124,7 @@ def lose(session: Session, assignment_id: str, token: str, *, timings: Timings) 
         return False
     node = lost.node_name
     if lost.claimed_at is not None:
-        outcome = Outcome.of(Reason.LOST, f"node {node} fell silent", node=node)
+        outcome = Outcome.of(Reason.LOST, f"node {node} fell silent", node=node, last_step=last_step)
     else:
         outcome = Outcome.of(Reason.UNANSWERED, f"node {node} never answered", node=node)
     write(
@@ -130,7 +134,8 @@ def lose(session: Session, assignment_id: str, token: str, *, timings: Timings) 
     if lost.claimed_at is None:
         _free(session, assignment_id)
     stopped_at = lost.lease_expires_at - timings.lease_seconds + timings.replace_after_seconds
-    _end_attempt(session, attempt, outcome, timings=timings, not_before=stopped_at)
+    end_attempt(session, attempt, outcome, timings=timings, not_before=stopped_at)
+    nodes.blame(session, node, attempt.job_id, outcome.reason)
     return True
 
 
@@ -147,7 +152,7 @@ def end_unclaimed(session: Session, attempt: AttemptRow, *, message: str) -> boo
         return False
     outcome = Outcome.of(Reason.CANCELLED, message)
     # No wait can follow from this outcome, so the timings do not matter.
-    return _end_attempt(session, attempt, outcome, timings=Timings())
+    return end_attempt(session, attempt, outcome, timings=Timings())
 
 
 def expired(session: Session) -> list[ExpiredAssignment]:
@@ -181,9 +186,10 @@ def release(session: Session, assignment_id: str, node_name: str) -> bool:
     return True
 
 
-def _others_live(session: Session, attempt_id: str) -> bool:
-    live = select(AssignmentRow.id).where(AssignmentRow.attempt_id == attempt_id, AssignmentRow.state.in_(LIVE))
-    return session.execute(live.limit(1)).one_or_none() is not None
+def _parts(session: Session, attempt_id: str) -> list[gang.Part]:
+    columns = (AssignmentRow.node_rank, AssignmentRow.ended_at, AssignmentRow.outcome)
+    rows = session.execute(select(*columns).where(AssignmentRow.attempt_id == attempt_id))
+    return [gang.Part(rank, at, None if told is None else Outcome.model_validate(told)) for rank, at, told in rows]
 
 
 def _free(session: Session, assignment_id: str) -> None:
@@ -197,7 +203,7 @@ def _free(session: Session, assignment_id: str) -> None:
     write(session, update(DeviceRow).where(DeviceRow.assignment_id == assignment_id).values(assignment_id=None))
 
 
-def _end_attempt(
+def end_attempt(
     session: Session, attempt: AttemptRow, outcome: Outcome, *, timings: Timings, not_before: float = 0.0
 ) -> bool:
     """End a locked attempt and move its job; False when it has ended already."""
@@ -209,8 +215,15 @@ def _end_attempt(
     )
     if changed(session, ended) == 0:
         return False
+    end_others(session, attempt.id)
+    judging.move_job(session, attempt, outcome, timings=timings, not_before=not_before)
+    return True
+
+
+def end_others(session: Session, attempt_id: str, teller_id: str = "") -> None:
+    """End every part of a locked attempt that has not ended, but for the one of ``teller_id``."""
     others = select(AssignmentRow.id, AssignmentRow.state).where(
-        AssignmentRow.attempt_id == attempt.id, AssignmentRow.state.in_(LIVE)
+        AssignmentRow.attempt_id == attempt_id, AssignmentRow.state.in_(LIVE), AssignmentRow.id != teller_id
     )
     for assignment_id, state in session.execute(others).all():
         if state is AssignmentState.ASSIGNED:
@@ -219,46 +232,3 @@ def _end_attempt(
             # Its node reads from its next renewal that this is over, stops its ranks and releases the devices.
             values: dict[str, Any] = {"state": AssignmentState.ENDED, "ended_at": db_now()}
             write(session, update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(values))
-    _move_job(session, attempt, outcome, timings=timings, not_before=not_before)
-    return True
-
-
-def _move_job(session: Session, attempt: AttemptRow, outcome: Outcome, *, timings: Timings, not_before: float) -> None:
-    """Take the step that an attempt's outcome means for its job, with the budget and the backoff that go with it."""
-    job = session.scalars(
-        select(JobRow)
-        .where(JobRow.id == attempt.job_id)
-        .with_for_update(key_share=True)
-        .execution_options(populate_existing=True)
-    ).one()
-    verdict = judge(
-        outcome.reason,
-        charged_attempts=job.charged_attempts,
-        retries_max=job.retries_max,
-        cancel_requested=job.intent is Intent.CANCEL,
-    )
-    at = now(session)
-    charged = job.charged_attempts + (1 if verdict.charged else 0)
-    changes: dict[str, Any] = {
-        "outcome": outcome.model_dump(mode="json"),
-        "reason": outcome.reason.value,
-        "charged_attempts": charged,
-        "running_seconds": job.running_seconds + (at - attempt.running_at if attempt.running_at is not None else 0.0),
-    }
-    if verdict.step == "requeue":
-        changes["not_before"] = max(at + (timings.backoff(charged) if verdict.charged else 0.0), not_before)
-        if RULES[outcome.reason].retry is RetryClass.RETRY_ELSEWHERE and outcome.node is not None:
-            changes["avoid_nodes"] = sorted({*job.avoid_nodes, outcome.node})
-    if verdict.step == "succeed" and job.state is JobState.STARTING:
-        # A script may end before anybody noted that its ranks had met; nothing reaches succeeded but through running.
-        steps.take(session, job.id, "run", attempt=attempt.number, reason="all ranks ran", actor=ACTOR)
-    steps.take(
-        session,
-        job.id,
-        verdict.step,
-        attempt=attempt.number,
-        reason=outcome.message,
-        actor=ACTOR,
-        changes=changes,
-        data={"reason": outcome.reason.value, "charged": verdict.charged},
-    )

@@ -1,0 +1,79 @@
+"""Which of the ends of a gang's nodes counts."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from domain.gang import Part, decide, is_cause, is_consequence
+from domain.outcomes import Outcome, Reason
+
+STOPS = {Reason.CANCELLED, Reason.TIMED_OUT, Reason.SHUTDOWN, Reason.PREEMPTED}
+WAITING = {Reason.SUCCEEDED, Reason.NETWORK, *STOPS}
+
+
+def part(node_rank: int, reason: Reason | None, at: float | None = 0.0, **details: object) -> Part:
+    outcome = (
+        None if reason is None else Outcome.of(reason, f"{reason} on {node_rank}", node=f"n{node_rank}", **details)
+    )
+    return Part(node_rank, None if reason is None else at, outcome)
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_the_only_node_of_a_gang_decides_whatever_it_says(reason: Reason) -> None:
+    alone = part(0, reason)
+    assert decide([alone]) == alone.outcome
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_a_cause_ends_the_gang_at_once_and_nothing_else_does(reason: Reason) -> None:
+    decided = decide([part(0, None), part(1, reason, rank=1)])
+    assert (decided is None) == (reason in WAITING)
+
+
+@pytest.mark.parametrize("other", sorted(WAITING))
+def test_a_cause_wins_over_what_was_said_before_it(other: Reason) -> None:
+    decided = decide([part(0, other, at=1.0), part(1, Reason.KILLED, at=9.0)])
+    assert decided is not None
+    assert (decided.reason, decided.node) == (Reason.KILLED, "n1")
+
+
+def test_of_two_causes_the_first_counts() -> None:
+    for first, second in itertools.permutations((0, 1)):
+        decided = decide([part(first, Reason.KILLED, at=1.0), part(second, Reason.USER_ERROR, at=2.0)])
+        assert decided is not None
+        assert decided.node == f"n{first}"
+
+
+def test_nodes_that_all_lost_the_others_end_with_the_first_that_said_so() -> None:
+    decided = decide([part(0, Reason.NETWORK, at=2.0), part(1, Reason.NETWORK, at=1.0)])
+    assert decided is not None
+    assert decided.node == "n1"
+
+
+@pytest.mark.parametrize("stop", sorted(STOPS))
+def test_a_stop_wins_over_connections_that_broke_by_it(stop: Reason) -> None:
+    for other in (Reason.NETWORK, Reason.SUCCEEDED):
+        decided = decide([part(0, other, at=1.0), part(1, stop, at=2.0)])
+        assert decided is not None
+        assert decided.reason is stop
+
+
+def test_a_success_is_told_by_node_rank_0_for_all() -> None:
+    decided = decide([part(1, Reason.SUCCEEDED, at=1.0), part(0, Reason.SUCCEEDED, at=2.0, last_step=9)])
+    assert decided is not None
+    assert (decided.reason, decided.last_step, decided.message) == (
+        Reason.SUCCEEDED, 9, "all ranks on 2 nodes ended well",
+    )  # fmt: skip
+
+
+def test_a_part_that_others_ended_says_nothing() -> None:
+    decided = decide([Part(0, 1.0, None), part(1, Reason.NETWORK, at=2.0)])
+    assert decided is not None
+    assert decided.reason is Reason.NETWORK
+
+
+def test_a_stall_that_names_a_rank_is_a_cause_and_one_where_all_wait_is_not() -> None:
+    assert is_cause(Outcome.of(Reason.STALL, "rank 3 hangs", rank=3))
+    assert is_consequence(Outcome.of(Reason.STALL, "all of them wait"))

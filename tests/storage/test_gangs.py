@@ -1,0 +1,147 @@
+"""Gangs over several nodes: whose end is the gang's, and what becomes of the others' parts."""
+
+from __future__ import annotations
+
+from sqlalchemy import update
+
+from domain.lifecycle import AssignmentState, JobState
+from domain.outcomes import Outcome, Reason
+from domain.timings import Timings
+from storage import attempts, gangs
+from storage.clock import db_now
+from storage.database import Database
+from storage.tables import AssignmentRow
+from tests.storage import scenes
+
+Gang = tuple[attempts.Claim, attempts.Claim]
+
+
+def gang(database: Database) -> Gang:
+    for name in ("n1", "n2"):
+        scenes.add_node(database, name, 1)
+    placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
+    assert placed is not None
+    first, second = (scenes.claim(database, part.assignment_id, part.node_name) for part in placed.assignments)
+    assert first is not None
+    assert second is not None
+    return first, second
+
+
+def tell(database: Database, claimed: attempts.Claim, reason: Reason, **details: object) -> bool:
+    with database.jobs() as session:
+        outcome = Outcome.of(reason, f"it will end: {reason}", **details)
+        return gangs.tell(session, claimed.assignment_id, claimed.token, outcome)
+
+
+def settle(database: Database) -> list[bool]:
+    with database.jobs() as session:
+        return [gangs.settle(session, one, timings=Timings()) for one in gangs.stranded(session)]
+
+
+def later(database: Database, claimed: attempts.Claim, seconds: float) -> None:
+    """Let a part have ended so long ago."""
+    with database.jobs() as session:
+        ended = update(AssignmentRow).where(AssignmentRow.id == claimed.assignment_id)
+        session.execute(ended.values(ended_at=db_now() - seconds))
+
+
+def renewed(database: Database, claimed: attempts.Claim, seconds_ago: float) -> None:
+    """Let a part's lease have been renewed so long ago."""
+    with database.jobs() as session:
+        lease = update(AssignmentRow).where(AssignmentRow.id == claimed.assignment_id)
+        session.execute(lease.values(lease_expires_at=db_now() - seconds_ago + Timings().lease_seconds))
+
+
+def states(database: Database, names: tuple[str, ...] = ("n1", "n2")) -> dict[str, AssignmentState]:
+    with database.read_jobs() as session:
+        return {name: held.state for name in names for held in attempts.held(session, name)}
+
+
+def test_a_node_that_lost_its_peers_waits_for_the_one_that_knows_why(database: Database) -> None:
+    first, second = gang(database)
+    assert scenes.end(database, first, Reason.NETWORK, node="n1")
+    assert scenes.state_of(database, first.job_id) is JobState.STARTING
+    assert scenes.release(database, first)
+    assert scenes.renew(database, second) == {second.assignment_id: None}
+    assert scenes.end(database, second, Reason.KILLED, node="n2", rank=3)
+    job = scenes.job_of(database, first.job_id)
+    assert (job.state, job.reason, job.outcome["node"], job.outcome["rank"]) == (JobState.QUEUED, "killed", "n2", 3)
+
+
+def test_a_node_that_is_gone_is_the_cause_of_what_the_others_lost(database: Database) -> None:
+    first, second = gang(database)
+    assert scenes.end(database, first, Reason.NETWORK, node="n1")
+    later(database, first, gangs.CAUSE_SECONDS + 1)
+    scenes.expire(database, second.assignment_id)
+    assert settle(database) == [False]
+    with database.jobs() as session:
+        assert attempts.lose(session, second.assignment_id, second.token, timings=scenes.QUICK)
+    job = scenes.job_of(database, first.job_id)
+    assert (job.reason, job.outcome["node"]) == ("lost", "n2")
+
+
+def test_nodes_that_go_on_well_after_one_lost_them_have_lost_each_other(database: Database) -> None:
+    first, second = gang(database)
+    assert scenes.end(database, first, Reason.NETWORK, node="n1")
+    assert settle(database) == []
+    later(database, first, gangs.CAUSE_SECONDS + 1)
+    renewed(database, second, gangs.CAUSE_SECONDS)  # It may be dying since.
+    assert settle(database) == [False]
+    renewed(database, second, 0.0)
+    assert settle(database) == [True]
+    assert scenes.job_of(database, first.job_id).reason == "network"
+    assert scenes.renew(database, second) == {}
+
+
+def test_a_node_that_is_still_sending_is_waited_for(database: Database) -> None:
+    first, second = gang(database)
+    assert tell(database, first, Reason.NETWORK)
+    assert scenes.end(database, second, Reason.NETWORK, node="n2")
+    later(database, second, gangs.CAUSE_SECONDS + 1)
+    assert scenes.renew(database, first) == {first.assignment_id: None}
+    assert settle(database) == [False]
+
+
+def test_a_cause_is_told_before_everything_is_sent_and_stops_the_other_nodes(database: Database) -> None:
+    first, second = gang(database)
+    assert tell(database, first, Reason.USER_ERROR, rank=0)
+    assert scenes.renew(database, second) == {}
+    assert states(database) == {"n1": AssignmentState.CLAIMED, "n2": AssignmentState.ENDED}
+    assert scenes.state_of(database, first.job_id) is JobState.STARTING
+    assert scenes.end(database, first, Reason.USER_ERROR, rank=0)
+    assert scenes.state_of(database, first.job_id) is JobState.FAILED
+
+
+def test_what_is_no_cause_stops_nobody_when_it_is_told(database: Database) -> None:
+    first, second = gang(database)
+    for reason in (Reason.SUCCEEDED, Reason.SHUTDOWN, Reason.NETWORK):
+        assert tell(database, first, reason)
+        assert scenes.renew(database, second) == {second.assignment_id: None}
+
+
+def test_a_cause_frees_a_part_that_nobody_had_claimed(database: Database) -> None:
+    for name in ("n1", "n2"):
+        scenes.add_node(database, name, 1)
+    placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
+    assert placed is not None
+    first = scenes.claim(database, placed.assignments[0].assignment_id)
+    assert first is not None
+    assert tell(database, first, Reason.LAUNCH_FAILED)
+    assert scenes.free_devices(database, "n2") == [0]
+    assert scenes.claim(database, placed.assignments[1].assignment_id, "n2") is None
+
+
+def test_a_stale_token_tells_nothing(database: Database) -> None:
+    first, second = gang(database)
+    assert scenes.end(database, second, Reason.USER_ERROR)
+    assert not tell(database, first, Reason.KILLED)
+
+
+def test_a_stop_ends_the_gang_once_every_node_has_stopped(database: Database) -> None:
+    first, second = gang(database)
+    assert scenes.end(database, second, Reason.SHUTDOWN)
+    # Node rank 0 may still be storing the checkpoint that the stop left.
+    assert scenes.renew(database, first) == {first.assignment_id: None}
+    assert scenes.end(database, first, Reason.SHUTDOWN)
+    job = scenes.job_of(database, first.job_id)
+    assert (job.state, job.reason) == (JobState.QUEUED, "shutdown")
