@@ -1,18 +1,39 @@
 """How an attempt ended, and what that means for its job.
 
 An attempt ends with an *outcome*: a reason from the enum below, the first failing rank, its exception or signal, the
-last step, and advice. One table maps each reason to the job's final state and to a retry class; nothing else decides
-whether a job is tried again.
+last step, and advice. One table maps each reason to the job's final state, to a retry class, and to whose fault it is;
+``judge`` applies it to what the job went through before (``Record``). Nothing else decides whether a job is tried again:
 
-Not here: the wait before a retry (``domain.timings``), and where the job goes next (``domain.placement``).
+1. A success succeeds. A requested cancel wins over everything else.
+2. A class ``never`` fails, and so does ``replan`` where the micro-batch is one sample already or the loop is the job's own.
+3. Whoever failed on ``STUCK_NODES_MAX`` nodes after the same step fails: the nodes are not to blame.
+4. A *counted* attempt uses up one of ``retry.max``. **Progress** since the attempt before, whatever ended that, starts
+   the count afresh: of a train job a newer published checkpoint, because it is what the next attempt has; of a script,
+   which keeps its own, a later step in its metrics. So a run of a week that fails every day goes on, and one that fails
+   between the same two checkpoints does not.
+5. Attempts that are not counted end the job only where it spins: ``FRUITLESS_MAX`` in a row without progress, none of
+   which ran for ``LONG_SECONDS``. User code that sends its own launcher SIGTERM looks like a service that restarts.
+6. Nothing is tried more often than ``ATTEMPTS_MAX`` times, because a script can claim any step.
+
+Not here: the wait before a retry (``domain.timings``), where the job goes next (``domain.placement``), and when a node
+is given no more work (``domain.quarantine``).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
+
+STUCK_NODES_MAX: Final = 3
+"""Nodes on which a job may fail after the same step before it is held to be its own fault."""
+FRUITLESS_MAX: Final = 30
+"""Short attempts in a row without progress. With the backoff about an hour: a service may restart often, too."""
+LONG_SECONDS: Final = 600.0
+"""An attempt that ran for so long does not spin, even if nobody can see what it got done."""
+ATTEMPTS_MAX: Final = 1_000
 
 
 class RetryClass(StrEnum):
@@ -25,7 +46,7 @@ class RetryClass(StrEnum):
     RETRY_ELSEWHERE = "retry-elsewhere"
     """It may pass on another node; the same node is tried last."""
     REPLAN = "replan"
-    """It may pass with a smaller micro-batch."""
+    """It may pass with a smaller micro-batch: the next attempt halves it, down to one sample, and the batch stays."""
 
 
 class Reason(StrEnum):
@@ -80,6 +101,8 @@ class _Rule(NamedTuple):
     state: str
     """The job's final state when it is not tried again."""
     advice: str
+    blames_node: bool = False
+    """Whether the node may be at fault, and is quarantined when it goes on like this (``domain.quarantine``)."""
 
 
 _NEVER, _RETRY, _ELSEWHERE = RetryClass.NEVER, RetryClass.RETRY, RetryClass.RETRY_ELSEWHERE
@@ -98,10 +121,18 @@ RULES: Final[dict[Reason, _Rule]] = {
         _RETRY, True, "failed", "Check that the node reaches the store, then submit again with --code."
     ),
     Reason.OUT_OF_MEMORY: _Rule(
-        _NEVER, True, "failed", "Lower train.batch.micro_size: the batch, and so the training, stays the same."
+        RetryClass.REPLAN,
+        False,
+        "failed",
+        "Use activation_checkpointing: true, precision: bf16, a smaller model or devices with more memory; in a script, "
+        "a smaller micro-batch.",
     ),
     Reason.HOST_OUT_OF_MEMORY: _Rule(
-        _ELSEWHERE, True, "failed", "Lower train.loader.workers, or use a node with more memory."
+        _ELSEWHERE,
+        True,
+        "failed",
+        "Lower train.loader.workers, or use a node with more memory.",
+        blames_node=True,
     ),
     Reason.KILLED: _Rule(_RETRY, True, "failed", "Look at the node's system log for who sent the signal."),
     Reason.NON_FINITE: _Rule(_NEVER, True, "failed", "Lower the learning rate, or set clip_grad_norm."),
@@ -110,6 +141,7 @@ RULES: Final[dict[Reason, _Rule]] = {
         True,
         "failed",
         "Test the memory and the links of the named rank's device; a task that changes parameters itself does this too.",
+        blames_node=True,
     ),
     Reason.STALL: _Rule(
         _RETRY, True, "failed", "Look at the stacks of the ranks: one waits for what the others do not do."
@@ -118,11 +150,15 @@ RULES: Final[dict[Reason, _Rule]] = {
         _NEVER, True, "failed", "Let all ranks end together: one is waiting for another that has left."
     ),
     Reason.NETWORK: _Rule(_RETRY, True, "failed", "Check that the nodes reach each other on the ranks' ports."),
-    Reason.STORAGE: _Rule(_ELSEWHERE, True, "failed", "Free space on the node or in the store."),
-    Reason.LAUNCH_FAILED: _Rule(_ELSEWHERE, True, "failed", "Read the launcher's own lines in the job's logs."),
-    Reason.LOST: _Rule(_ELSEWHERE, True, "failed", "Check the node: lockstep nodes shows when it was last heard."),
+    Reason.STORAGE: _Rule(_ELSEWHERE, True, "failed", "Free space on the node or in the store.", blames_node=True),
+    Reason.LAUNCH_FAILED: _Rule(
+        _ELSEWHERE, True, "failed", "Read the launcher's own lines in the job's logs.", blames_node=True
+    ),
+    Reason.LOST: _Rule(
+        _ELSEWHERE, True, "failed", "Check the node: lockstep nodes shows when it was last heard.", blames_node=True
+    ),
     Reason.UNANSWERED: _Rule(
-        _ELSEWHERE, False, "failed", "Check the node: lockstep nodes shows when it was last heard."
+        _ELSEWHERE, False, "failed", "Check the node: lockstep nodes shows when it was last heard.", blames_node=True
     ),
 }
 """What each reason means. Every reason has exactly one line."""
@@ -156,35 +192,115 @@ class Outcome(BaseModel):
         return cls.model_validate({"reason": reason, "message": message, "advice": RULES[reason].advice, **details})
 
 
-class Verdict(NamedTuple):
+@dataclass(frozen=True)
+class Record:
+    """What the rules remember of a job's earlier attempts."""
+
+    charged: int = 0
+    """Counted attempts since the last progress."""
+    fruitless: int = 0
+    """Short attempts in a row without progress, counted or not."""
+    step: int = 0
+    """How far the job had come when its last attempt ended; see ``Ending.reached``."""
+    stuck_step: int | None = None
+    """The step after which the last counted attempt failed."""
+    stuck_nodes: tuple[str, ...] = ()
+    """On which nodes, one after the other, attempts have failed after it."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What is known of an attempt that has ended, beside its outcome."""
+
+    number: int
+    """Counted from 1."""
+    ran_seconds: float
+    """From all ranks having met to the end; 0 where they never met."""
+    reached: int
+    """What the next attempt can go on from: a train job's newest published checkpoint, a script's last step; 0 if none."""
+    retries_max: int
+    """``retry.max`` of the spec."""
+    cancel_requested: bool = False
+    """Somebody asked to cancel the job. That wins over any retry and over any failure: nothing of the job runs, which is
+    what was asked for. It does not undo a success."""
+    can_halve: bool = False
+    """The plan's micro-batch holds more than one sample."""
+
+
+@dataclass(frozen=True)
+class Verdict:
     """What an outcome means for the job."""
 
     step: str
     """A name from ``lifecycle.STEPS``."""
     charged: bool
+    record: Record
+    """To be judged by the next time."""
+    failures: int = 0
+    """How many waits to double (``Timings.backoff``); 0 tries again at once."""
+    halve: bool = False
+    """The next attempt runs half the micro-batch."""
+    note: str = ""
+    """Why it is not tried again, although the reason allows it."""
+    advice: str = ""
+    """Replaces the outcome's, where the note changes what is to be done."""
 
 
-def judge(reason: Reason, *, charged_attempts: int, retries_max: int, cancel_requested: bool) -> Verdict:
-    """Decide what happens to a job whose attempt ended for ``reason``.
+def judge(outcome: Outcome, before: Record, ending: Ending) -> Verdict:
+    """Decide what happens to a job whose attempt ended with ``outcome``. The rules are in the module's docstring."""
+    rule = RULES[outcome.reason]
+    if outcome.reason is Reason.SUCCEEDED:
+        return Verdict("succeed", charged=False, record=before)
+    if ending.cancel_requested or rule.state == "cancelled":
+        return Verdict("cancel", charged=False, record=before)
+    if rule.retry is RetryClass.NEVER or (rule.retry is RetryClass.REPLAN and not ending.can_halve):
+        return Verdict("fail", rule.charged, record=before)
+    record = _recorded(outcome, before, ending, charged=rule.charged)
+    verdict = Verdict(
+        "requeue",
+        rule.charged,
+        record,
+        # The first that is not counted is nobody's fault and does not wait: a service was restarted.
+        failures=record.fruitless if rule.charged else record.fruitless - 1,
+        halve=rule.retry is RetryClass.REPLAN,
+    )
+    note, advice = _why_not_again(record, ending, charged=rule.charged)
+    return replace(verdict, step="fail", halve=False, note=note, advice=advice) if note else verdict
 
-    Parameters
-    ----------
-    reason : Reason
-    charged_attempts : int
-        Attempts that failed before this one and counted against the budget.
-    retries_max : int
-        ``retry.max`` of the spec.
-    cancel_requested : bool
-        Whether somebody asked to cancel the job. A requested cancel wins over any retry, and over any failure: nothing
-        of the job runs, which is what was asked for. It does not undo a success.
-    """
-    rule = RULES[reason]
-    if reason is Reason.SUCCEEDED:
-        return Verdict("succeed", charged=False)
-    if cancel_requested or rule.state == "cancelled":
-        return Verdict("cancel", charged=False)
-    if rule.retry is RetryClass.NEVER or rule.retry is RetryClass.REPLAN:
-        return Verdict("fail", rule.charged)
-    if rule.charged and charged_attempts >= retries_max:
-        return Verdict("fail", charged=True)
-    return Verdict("requeue", rule.charged)
+
+def _recorded(outcome: Outcome, before: Record, ending: Ending, *, charged: bool) -> Record:
+    progressed = ending.reached > before.step
+    stuck_step, stuck_nodes = before.stuck_step, before.stuck_nodes
+    if charged:
+        if outcome.last_step != stuck_step:
+            stuck_step, stuck_nodes = outcome.last_step, ()
+        if outcome.last_step is not None and outcome.node is not None and outcome.node not in stuck_nodes:
+            stuck_nodes = (*stuck_nodes, outcome.node)
+    return Record(
+        charged=(0 if progressed else before.charged) + (1 if charged else 0),
+        fruitless=1 if progressed or ending.ran_seconds >= LONG_SECONDS else before.fruitless + 1,
+        step=max(before.step, ending.reached),
+        stuck_step=stuck_step,
+        stuck_nodes=stuck_nodes,
+    )
+
+
+def _why_not_again(record: Record, ending: Ending, *, charged: bool) -> tuple[str, str]:
+    """What keeps a job from being tried again although its reason allows it, and what to do then. Empty: nothing does."""
+    if charged and len(record.stuck_nodes) >= STUCK_NODES_MAX:
+        nodes = ", ".join(record.stuck_nodes)
+        return (
+            f"it failed on {len(record.stuck_nodes)} nodes ({nodes}) after the same step, so the fault is the job's own",
+            f"Look at what the job does after step {record.stuck_step}: its code, or the samples of that batch.",
+        )
+    if charged and record.charged > ending.retries_max:
+        counted = "an attempt" if record.charged == 1 else f"{record.charged} attempts in a row"
+        return f"{counted} got no further, and retry.max is {ending.retries_max}", ""
+    if not charged and record.fruitless >= FRUITLESS_MAX:
+        return (
+            f"{record.fruitless} attempts in a row ended soon and got no further",
+            "Find out what ends it: the job's own code may stop its launcher, or the service restarts too often.",
+        )
+    if ending.number >= ATTEMPTS_MAX:
+        return f"it was tried {ending.number} times", ""
+    return "", ""

@@ -9,6 +9,7 @@ Not here: limits of sizes (``domain.limits``), and reading these from the enviro
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, fields, replace
 
@@ -34,8 +35,10 @@ class Timings:
     stop_grace_seconds: float = 5.0
     """From the graceful stop to SIGKILL."""
     backoff_seconds: float = 1.0
-    """Wait before the first retry of a job; doubles with each, up to ``backoff_max_seconds``."""
+    """Longest wait before the first retry of a job; doubles with each, up to ``backoff_max_seconds``."""
     backoff_max_seconds: float = 120.0
+    together_seconds: float = 300.0
+    """Failures of nodes that lie no further apart may have one cause, which is then none of the nodes'."""
     exit_stall_seconds: float = 30.0
     """Once one rank has exited 0, the others have this long."""
 
@@ -54,8 +57,21 @@ class Timings:
         """All waits multiplied by ``factor`` (tests use factors below 1)."""
         return replace(self, **{field.name: getattr(self, field.name) * factor for field in fields(self)})
 
-    def backoff(self, failures: int) -> float:
-        """Seconds to wait before attempt ``failures + 1``; 0 when nothing failed yet."""
+    def backoff(self, failures: int, *, who: str) -> float:
+        """Seconds to wait before the next attempt: 0 when nothing failed yet, then doubling up to a bound.
+
+        The wait lies in the upper half of that, at a place drawn from ``who``: jobs that failed together, because the
+        store or a node was away, do not come back together. Never in the lower half, so that it does what it is for.
+
+        Parameters
+        ----------
+        failures : int
+            In a row.
+        who : str
+            Names this one wait: the same name always waits equally long.
+        """
         if failures <= 0:
             return 0.0
-        return min(self.backoff_max_seconds, self.backoff_seconds * 2.0 ** min(failures - 1, 30))
+        longest = min(self.backoff_max_seconds, self.backoff_seconds * 2.0 ** min(failures - 1, 30))
+        drawn = int.from_bytes(hashlib.blake2b(who.encode(), digest_size=8).digest()) / 2**64
+        return longest * (0.5 + 0.5 * drawn)

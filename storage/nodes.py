@@ -1,19 +1,32 @@
-"""Nodes and their devices, as their agents describe them.
+"""Nodes and their devices, as their agents describe them, and what nodes failed.
 
-Not here: who holds a device (``storage.attempts``), and which node gets what (``domain.placement``).
+A node's failures lie in rows of their own: whoever ends an attempt adds or deletes some without waiting for, or being
+waited for by, the heartbeats that write the node's row. Which of them mean quarantine is looked at in each pass of the
+scheduler, before it places anything.
+
+Not here: who holds a device (``storage.attempts``), which node gets what (``domain.placement``), and the rule of
+quarantine (``domain.quarantine``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
+from domain.outcomes import RULES, Reason
+from domain.quarantine import SILENCE, NodeFailure
 from storage.clock import db_now
 from storage.dialects import changed, upsert, write
-from storage.tables import DeviceRow, NodeRow
+from storage.tables import DeviceRow, NodeFailureRow, NodeRow
+
+FAILURES_SECONDS: Final = 86_400.0
+"""A failure older than this counts no more."""
+FAILURES_MAX: Final = 1_000
+"""Looked at in one pass, the newest."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +75,56 @@ def touch(session: Session, name: str) -> bool:
 def set_draining(session: Session, name: str, draining: bool) -> bool:
     """Stop or go on giving a node work; what runs there runs on. False when it is not registered."""
     return changed(session, update(NodeRow).where(NodeRow.name == name).values(draining=draining)) == 1
+
+
+def resume(session: Session, name: str) -> bool:
+    """Give a node work again, whether a person drained it or it was quarantined: somebody has looked at it.
+
+    Its failures are forgotten. False when it is not registered.
+    """
+    ready = {"draining": False, "quarantine": None, "quarantined_at": None}
+    if changed(session, update(NodeRow).where(NodeRow.name == name).values(ready)) == 0:
+        return False
+    forgive(session, name)
+    return True
+
+
+def quarantine(session: Session, name: str, why: str) -> bool:
+    """Give a node no more work; what runs there runs on. False when it has none already, or is not registered."""
+    sound = update(NodeRow).where(NodeRow.name == name, NodeRow.quarantined_at.is_(None))
+    return changed(session, sound.values(quarantine=why, quarantined_at=db_now())) == 1
+
+
+def told(session: Session, name: str, job_id: str, reason: Reason) -> None:
+    """Note what a node told about how its part of an attempt ended: a success, or a failure that may be its own."""
+    if reason is Reason.SUCCEEDED:
+        forgive(session, name)
+    elif RULES[reason].blames_node and reason not in SILENCE:
+        # A node that tells of its own silence could not reach a service that did not miss it: the service was away.
+        blame(session, name, job_id, reason)
+
+
+def blame(session: Session, name: str, job_id: str, reason: Reason) -> None:
+    """Note that a node failed a job for a reason that may be its own."""
+    row = upsert(session, NodeFailureRow).values(node_name=name, job_id=job_id, reason=reason.value, at=db_now())
+    write(session, row.on_conflict_do_update(index_elements=["node_name", "job_id", "reason"], set_={"at": db_now()}))
+
+
+def forgive(session: Session, name: str) -> None:
+    """Forget what a node failed: an attempt succeeded there, or a person says so."""
+    write(session, delete(NodeFailureRow).where(NodeFailureRow.node_name == name))
+
+
+def failures(session: Session) -> list[NodeFailure]:
+    """What nodes failed lately without a success since, newest first."""
+    recent = NodeFailureRow.at > db_now() - FAILURES_SECONDS
+    statement = select(NodeFailureRow).where(recent).order_by(NodeFailureRow.at.desc()).limit(FAILURES_MAX)
+    return [NodeFailure(row.node_name, row.job_id, Reason(row.reason), row.at) for row in session.scalars(statement)]
+
+
+def quarantined(session: Session) -> set[str]:
+    """Names of the nodes that are quarantined."""
+    return set(session.scalars(select(NodeRow.name).where(NodeRow.quarantined_at.is_not(None))))
 
 
 def all_nodes(session: Session) -> list[NodeRow]:

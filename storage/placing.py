@@ -47,7 +47,7 @@ def place(session: Session, job_id: str, devices: Devices, *, lease_seconds: flo
     """Start an attempt at a job on these devices: all of it, or nothing.
 
     1. The job is taken from the queue, if it is still queued, out of its backoff, and nobody wants it cancelled.
-    2. Its nodes must have been heard within a lease, and not be draining.
+    2. Its nodes must have been heard within a lease, and be neither draining nor quarantined.
     3. The attempt and one assignment per node are written, each with its token and its lease.
     4. The devices are taken; one that somebody else holds undoes everything above.
 
@@ -101,7 +101,10 @@ def _place(session: Session, job_id: str, devices: Devices, *, lease_seconds: fl
 
 def _ready(session: Session, names: list[str], lease_seconds: float) -> bool:
     ready = select(func.count()).where(
-        NodeRow.name.in_(names), NodeRow.draining.is_(False), NodeRow.seen_at > db_now() - lease_seconds
+        NodeRow.name.in_(names),
+        NodeRow.draining.is_(False),
+        NodeRow.quarantined_at.is_(None),
+        NodeRow.seen_at > db_now() - lease_seconds,
     )
     return session.execute(ready).scalar_one() == len(set(names)) == len(names)
 

@@ -61,7 +61,7 @@ def queue(session: Session) -> list[QueuedJob]:
 
 
 def cluster(session: Session, *, lease_seconds: float) -> list[Node]:
-    """Every node as the placement sees it: ready if it was heard within a lease and is not draining."""
+    """Every node as the placement sees it: ready if it was heard within a lease, and is not draining or quarantined."""
     types: dict[str, dict[int, str]] = defaultdict(dict)
     free: dict[str, set[int]] = defaultdict(set)
     devices = select(DeviceRow.node_name, DeviceRow.index, DeviceRow.type, DeviceRow.assignment_id)
@@ -70,10 +70,10 @@ def cluster(session: Session, *, lease_seconds: float) -> list[Node]:
         if holder is None:
             free[name].add(index)
     heard = (NodeRow.seen_at > db_now() - lease_seconds).label("heard")
-    nodes = session.execute(select(NodeRow.name, NodeRow.draining, heard).order_by(NodeRow.name))
+    off = (NodeRow.draining | NodeRow.quarantined_at.is_not(None)).label("off")
+    nodes = session.execute(select(NodeRow.name, off, heard).order_by(NodeRow.name))
     return [
-        Node(name, types[name], frozenset(free[name]), ready=bool(heard_) and not draining)
-        for name, draining, heard_ in nodes
+        Node(name, types[name], frozenset(free[name]), ready=bool(heard_) and not off_) for name, off_, heard_ in nodes
     ]
 
 

@@ -67,7 +67,12 @@ class JobRow(JobsBase):
     attempt_count: Mapped[int] = mapped_column(default=0)
     """Attempts so far, and so the number of the newest."""
     charged_attempts: Mapped[int] = mapped_column(default=0)
-    """Attempts that count against ``retry.max``."""
+    """Attempts since the last progress that count against ``retry.max``. This and the next four are
+    ``domain.outcomes.Record``; their defaults are the database's too, for an api of the version before."""
+    fruitless_attempts: Mapped[int] = mapped_column(default=0, server_default="0")
+    progress_step: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    stuck_step: Mapped[int | None] = mapped_column(BigInteger)
+    stuck_nodes: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
     retries_max: Mapped[int]
     avoid_nodes: Mapped[list[str]] = mapped_column(JSON, default=list)
     """Nodes it failed on for the node's own reasons."""
@@ -184,6 +189,9 @@ class NodeRow(JobsBase):
     """Of the agent."""
     boot_id: Mapped[str] = mapped_column(String(64))
     draining: Mapped[bool] = mapped_column(default=False)
+    quarantine: Mapped[str | None] = mapped_column(Text)
+    """Why it is given no more work until a person says that it is mended."""
+    quarantined_at: Mapped[float | None]
     registered_at: Mapped[float]
     seen_at: Mapped[float]
 
@@ -216,6 +224,18 @@ class DeviceRow(JobsBase):
     def job_id(self) -> str | None:
         """The job that holds it."""
         return None if self.assignment is None else self.assignment.job_id
+
+
+class NodeFailureRow(JobsBase):
+    """A job that a node failed for a reason that may be its own, until an attempt succeeds there: the newest time."""
+
+    __tablename__ = "node_failures"
+    __table_args__ = (Index("ix_node_failures_at", "at"),)
+
+    node_name: Mapped[str] = mapped_column(Name, ForeignKey("nodes.name", ondelete="CASCADE"), primary_key=True)
+    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    reason: Mapped[str] = mapped_column(String(64), primary_key=True)
+    at: Mapped[float]
 
 
 class EventRow(JobsBase):

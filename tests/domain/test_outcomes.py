@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from domain.lifecycle import STEPS, TERMINAL, JobState
-from domain.outcomes import RULES, Outcome, Reason, RetryClass, judge
-from domain.reading import read_spec
+from domain.outcomes import RULES, Ending, Outcome, Reason, Record, RetryClass, Verdict, judge
 from domain.spec import JobSpec
 
 # What happens after the first attempt with retries left, after the last with none left; whether it is charged.
@@ -23,7 +23,7 @@ TABLE: dict[str, tuple[str, str, bool]] = {
     "user_error": ("fail", "fail", True),
     "bad_spec": ("fail", "fail", True),
     "code_unavailable": ("requeue", "fail", True),
-    "out_of_memory": ("fail", "fail", True),
+    "out_of_memory": ("fail", "fail", False),
     "host_out_of_memory": ("requeue", "fail", True),
     "killed": ("requeue", "fail", True),
     "non_finite": ("fail", "fail", True),
@@ -43,44 +43,55 @@ def test_the_table_has_every_reason() -> None:
     assert set(RULES) == set(Reason)
 
 
+def ended(name: str, **details: Any) -> Outcome:
+    return Outcome.of(Reason(name), "it ended", **details)
+
+
+def verdict(name: str, before: Record | None = None, *, retries_max: int = 3, **ending: Any) -> Verdict:
+    known: dict[str, Any] = {"number": 1, "ran_seconds": 0.0, "reached": 0, "retries_max": retries_max, **ending}
+    return judge(ended(name), before or Record(), Ending(**known))
+
+
 @pytest.mark.parametrize("name", TABLE)
 def test_a_job_with_retries_left(name: str) -> None:
     step, _, charged = TABLE[name]
-    assert judge(Reason(name), charged_attempts=0, retries_max=3, cancel_requested=False) == (step, charged)
+    found = verdict(name)
+    assert (found.step, found.charged) == (step, charged)
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_a_job_without_retries_left(name: str) -> None:
     _, step, charged = TABLE[name]
-    assert judge(Reason(name), charged_attempts=3, retries_max=3, cancel_requested=False) == (step, charged)
+    found = verdict(name, Record(charged=3))
+    assert (found.step, found.charged) == (step, charged)
 
 
 @pytest.mark.parametrize("name", sorted(set(TABLE) - {"succeeded"}))
 def test_a_requested_cancel_wins_over_every_end_but_success(name: str) -> None:
-    verdict = judge(Reason(name), charged_attempts=0, retries_max=3, cancel_requested=True)
-    assert verdict == ("cancel", False)
+    found = verdict(name, cancel_requested=True)
+    assert (found.step, found.charged) == ("cancel", False)
 
 
 def test_a_cancel_does_not_undo_a_success() -> None:
-    assert judge(Reason.SUCCEEDED, charged_attempts=0, retries_max=3, cancel_requested=True).step == "succeed"
+    assert verdict("succeeded", cancel_requested=True).step == "succeed"
 
 
 def test_retry_max_counts_retries_after_the_first_attempt() -> None:
-    steps = [judge(Reason.LOST, charged_attempts=n, retries_max=2, cancel_requested=False).step for n in range(4)]
+    steps = [verdict("lost", Record(charged=n), retries_max=2).step for n in range(4)]
     assert steps == ["requeue", "requeue", "fail", "fail"]
 
 
 def test_a_job_that_may_not_be_retried_still_survives_a_restart_of_the_service() -> None:
-    assert judge(Reason.LOST, charged_attempts=0, retries_max=0, cancel_requested=False).step == "fail"
-    assert judge(Reason.SHUTDOWN, charged_attempts=0, retries_max=0, cancel_requested=False).step == "requeue"
+    assert verdict("lost", retries_max=0).step == "fail"
+    assert verdict("shutdown", retries_max=0).step == "requeue"
 
 
 @pytest.mark.parametrize("reason", Reason)
 def test_a_verdict_is_a_step_that_a_running_job_can_take(reason: Reason) -> None:
     for charged in (0, 99):
         for cancel in (False, True):
-            verdict = judge(reason, charged_attempts=charged, retries_max=3, cancel_requested=cancel)
-            assert JobState.RUNNING in STEPS[verdict.step].sources
+            found = verdict(reason.value, Record(charged=charged), cancel_requested=cancel)
+            assert JobState.RUNNING in STEPS[found.step].sources
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -118,11 +129,6 @@ def test_an_outcome_of_no_known_reason_is_refused() -> None:
         Outcome.model_validate({"reason": "gremlins", "message": "x"})
 
 
-def test_the_advice_for_lack_of_memory_can_be_followed() -> None:
-    # It says to lower train.batch.micro_size: the same batch must then still be accepted.
-    document = {
-        "name": "a",
-        "kind": "train",
-        "train": {"task": "causal_lm", "batch": {"size": 64, "micro_size": 1}, "steps": 1},
-    }
-    assert read_spec(document).train is not None
+def test_what_the_node_may_be_guilty_of_is_tried_elsewhere_and_blames_it() -> None:
+    blamed = {reason for reason, rule in RULES.items() if rule.blames_node}
+    assert blamed == {reason for reason, rule in RULES.items() if rule.retry is RetryClass.RETRY_ELSEWHERE}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -54,11 +55,26 @@ def test_a_scale_that_is_not_positive_is_refused(factor: float) -> None:
         Timings().scaled(factor)
 
 
-def test_the_wait_before_a_retry_doubles_up_to_a_limit() -> None:
-    waits = [Timings().backoff(failures) for failures in range(10)]
-    assert waits == [0, 1, 2, 4, 8, 16, 32, 64, 120, 120]
-    assert Timings().backoff(10**9) == 120
-    assert Timings().backoff(-1) == 0
+@given(st.integers(1, 10**9), st.text())
+def test_the_wait_before_a_retry_doubles_up_to_a_limit_and_lies_in_its_upper_half(failures: int, who: str) -> None:
+    longest = [0, 1, 2, 4, 8, 16, 32, 64, 120][min(failures, 8)]
+    assert longest / 2 <= Timings().backoff(failures, who=who) <= longest
+
+
+@pytest.mark.parametrize("failures", [0, -1])
+def test_nobody_waits_who_has_not_failed(failures: int) -> None:
+    assert Timings().backoff(failures, who="job/1") == 0
+
+
+def test_jobs_that_failed_together_come_back_spread_out() -> None:
+    waits = sorted(Timings().backoff(8, who=f"job-{number}/1") for number in range(1_000))
+    assert waits[0] < 62
+    assert waits[-1] > 118
+    assert max(later - earlier for earlier, later in pairwise(waits)) < 1  # a mean of 0.06 s
+
+
+def test_one_wait_is_the_same_whoever_asks() -> None:
+    assert len({Timings().backoff(3, who="job/3") for _ in range(3)}) == 1
 
 
 def test_timings_cannot_be_changed_after_the_check() -> None:

@@ -1,0 +1,210 @@
+"""Whether a job is tried again, from what it went through before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.outcomes import (
+    ATTEMPTS_MAX,
+    FRUITLESS_MAX,
+    LONG_SECONDS,
+    RULES,
+    STUCK_NODES_MAX,
+    Ending,
+    Outcome,
+    Reason,
+    Record,
+    RetryClass,
+    Verdict,
+    judge,
+)
+
+AGAIN = sorted(reason for reason, rule in RULES.items() if rule.retry in (RetryClass.RETRY, RetryClass.RETRY_ELSEWHERE))
+COUNTED = [reason for reason in AGAIN if RULES[reason].charged]
+FREE = [reason for reason in AGAIN if not RULES[reason].charged]
+
+
+class Job:
+    """A job under the rules: its attempts end one after the other, until it is not tried again."""
+
+    def __init__(self, retries_max: int = 3) -> None:
+        self.retries_max = retries_max
+        self.record = Record()
+        self.attempts = 0
+        self.last: Verdict | None = None
+
+    def end(
+        self, reason: Reason, *, reached: int = 0, ran_seconds: float = 0.0, can_halve: bool = False, **details: Any
+    ) -> Verdict:
+        self.attempts += 1
+        ending = Ending(self.attempts, ran_seconds, reached, self.retries_max, can_halve=can_halve)
+        self.last = judge(Outcome.of(reason, "it ended", **details), self.record, ending)
+        self.record = self.last.record
+        return self.last
+
+    def fail_until_it_ends(self, reason: Reason, **fields: Any) -> int:
+        """How many attempts that took from now."""
+        for count in range(1, 10 * ATTEMPTS_MAX):
+            if self.end(reason, **fields).step != "requeue":
+                return count
+        raise AssertionError("it goes on for ever")
+
+
+# -- progress ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", COUNTED)
+def test_progress_since_the_last_failure_starts_the_count_afresh(reason: Reason) -> None:
+    job = Job(retries_max=1)
+    for day in range(1, 8):
+        assert job.end(reason, reached=100 * day).step == "requeue"
+        assert job.record.charged == 1
+    assert job.end(reason, reached=700).step == "fail"
+
+
+def test_failing_between_the_same_two_checkpoints_uses_up_the_budget() -> None:
+    job = Job(retries_max=3)
+    assert job.fail_until_it_ends(Reason.KILLED, reached=50, last_step=60) == 4
+
+
+def test_completed_steps_that_no_checkpoint_kept_are_no_progress() -> None:
+    job = Job(retries_max=2)
+    verdicts = [job.end(Reason.KILLED, reached=50, last_step=last).step for last in (60, 70, 80)]
+    assert verdicts == ["requeue", "requeue", "fail"]
+
+
+def test_progress_before_a_shutdown_counts_for_the_failure_after_it() -> None:
+    job = Job(retries_max=1)
+    assert job.end(Reason.KILLED, reached=50).step == "requeue"
+    assert job.end(Reason.SHUTDOWN, reached=90).step == "requeue"
+    assert job.end(Reason.KILLED, reached=90).step == "requeue"
+    assert job.end(Reason.KILLED, reached=90).step == "fail"
+
+
+def test_falling_back_to_an_earlier_checkpoint_and_coming_up_again_is_no_progress() -> None:
+    job = Job(retries_max=2)
+    steps = [job.end(Reason.KILLED, reached=reached).step for reached in (100, 50, 100)]
+    assert steps == ["requeue", "requeue", "fail"]
+
+
+ends = st.tuples(st.sampled_from(AGAIN), st.integers(0, 5), st.sampled_from([0.0, 5.0, 2 * LONG_SECONDS]))
+
+
+@given(st.lists(ends, max_size=60), st.integers(0, 5))
+def test_a_job_ends_exactly_when_so_many_counted_attempts_got_no_further(
+    history: list[tuple[Reason, int, float]], retries_max: int
+) -> None:
+    """The budget, told again in other words: of the attempts since the furthest step was reached, those that count."""
+    job = Job(retries_max)
+    furthest, since, spinning = 0, 0, 0
+    for reason, reached, ran_seconds in history:
+        found = job.end(reason, reached=reached, ran_seconds=ran_seconds)
+        since = (0 if reached > furthest else since) + RULES[reason].charged
+        spinning = 1 if reached > furthest or ran_seconds >= LONG_SECONDS else spinning + 1
+        furthest = max(furthest, reached)
+        used_up = since > retries_max if RULES[reason].charged else spinning >= FRUITLESS_MAX
+        assert (found.step == "fail") == used_up
+        assert bool(found.note) == used_up
+        if used_up:
+            return
+
+
+@given(st.lists(st.tuples(st.sampled_from(FREE), st.integers(0, 3)), max_size=FRUITLESS_MAX - 1))
+def test_what_is_not_counted_never_uses_up_the_budget(history: list[tuple[Reason, int]]) -> None:
+    job = Job(retries_max=0)
+    for reason, reached in history:
+        assert job.end(reason, reached=reached).step == "requeue"
+    assert job.record.charged == 0
+
+
+# -- spinning ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", FREE)
+def test_a_job_that_ends_again_and_again_without_progress_is_given_up(reason: Reason) -> None:
+    job = Job()
+    assert job.fail_until_it_ends(reason) == FRUITLESS_MAX
+    assert job.last is not None
+    assert "attempts in a row" in job.last.note
+    assert job.last.advice
+
+
+def test_each_short_attempt_waits_longer_and_the_first_that_is_not_counted_not_at_all() -> None:
+    job = Job()
+    assert [job.end(Reason.SHUTDOWN).failures for _ in range(4)] == [0, 1, 2, 3]
+    assert job.end(Reason.KILLED).failures == 5
+    assert job.end(Reason.KILLED, reached=1).failures == 1
+
+
+def test_a_service_that_restarts_once_an_hour_never_ends_a_job() -> None:
+    job = Job()
+    assert all(job.end(Reason.SHUTDOWN, ran_seconds=3_600).step == "requeue" for _ in range(ATTEMPTS_MAX - 1))
+
+
+@pytest.mark.parametrize("reason", AGAIN)
+def test_nothing_is_tried_for_ever_even_if_it_always_claims_progress(reason: Reason) -> None:
+    job = Job()
+    for number in range(1, ATTEMPTS_MAX):
+        assert job.end(reason, reached=number).step == "requeue"
+    assert job.end(reason, reached=ATTEMPTS_MAX).step == "fail"
+
+
+# -- the job's own fault -------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_failed_on_three_nodes_after_the_same_step_is_not_tried_again() -> None:
+    job = Job(retries_max=100)
+    steps = [job.end(Reason.HOST_OUT_OF_MEMORY, node=node, last_step=7).step for node in ("a", "b", "c")]
+    assert steps == ["requeue", "requeue", "fail"]
+    assert job.last is not None
+    assert "failed on 3 nodes (a, b, c) after the same step" in job.last.note
+    assert "step 7" in job.last.advice
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        [("a", 7), ("b", 7), ("b", 7), ("a", 7)],  # two nodes
+        [("a", 7), ("b", 7), ("c", 8), ("d", 7)],  # another step in between
+        [("a", None), ("b", None), ("c", None)],  # no step was completed: it may be anything
+        [(None, 7), (None, 7), (None, 7)],
+    ],
+)
+def test_other_failures_on_several_nodes_go_on(failures: list[tuple[str | None, int | None]]) -> None:
+    job = Job(retries_max=100)
+    for node, last_step in failures:
+        assert job.end(Reason.LOST, node=node, last_step=last_step).step == "requeue"
+
+
+def test_a_shutdown_between_them_neither_counts_nor_hides_the_three_failures() -> None:
+    job = Job(retries_max=100)
+    for node in ("a", "b"):
+        job.end(Reason.KILLED, node=node, last_step=7)
+        assert job.end(Reason.SHUTDOWN, node="z", last_step=7).step == "requeue"
+    assert job.end(Reason.KILLED, node="c", last_step=7).step == "fail"
+
+
+def test_three_nodes_is_the_rule() -> None:
+    assert STUCK_NODES_MAX == 3
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+def test_lack_of_memory_is_tried_again_with_half_the_micro_batch_at_no_charge() -> None:
+    found = Job(retries_max=0).end(Reason.OUT_OF_MEMORY, can_halve=True)
+    assert (found.step, found.halve, found.charged) == ("requeue", True, False)
+
+
+def test_lack_of_memory_at_one_sample_or_in_a_script_is_final() -> None:
+    found = Job().end(Reason.OUT_OF_MEMORY, can_halve=False)
+    assert (found.step, found.halve) == ("fail", False)
+
+
+@pytest.mark.parametrize("reason", sorted(set(Reason) - {Reason.OUT_OF_MEMORY}))
+def test_only_lack_of_memory_halves_the_micro_batch(reason: Reason) -> None:
+    assert not Job().end(reason, can_halve=True).halve

@@ -1,0 +1,109 @@
+"""What nodes failed, and what follows, on both databases."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import update
+
+from domain.outcomes import Reason
+from storage import attempts, nodes, scheduling
+from storage.clock import db_now
+from storage.database import Database
+from storage.tables import NodeFailureRow
+from tests.storage import scenes
+
+
+def failures(database: Database) -> list[tuple[str, Reason]]:
+    with database.read_jobs() as session:
+        return [(failure.node, failure.reason) for failure in nodes.failures(session)]
+
+
+@pytest.mark.parametrize("reason", [Reason.STORAGE, Reason.LAUNCH_FAILED, Reason.DIVERGED, Reason.HOST_OUT_OF_MEMORY])
+def test_a_failure_that_may_be_the_nodes_own_is_kept(database: Database, reason: Reason) -> None:
+    claimed = scenes.run(database)
+    scenes.end(database, claimed, reason)
+    assert failures(database) == [("n1", reason)]
+
+
+@pytest.mark.parametrize("reason", [Reason.USER_ERROR, Reason.KILLED, Reason.SHUTDOWN, Reason.OUT_OF_MEMORY])
+def test_a_failure_of_the_jobs_own_is_not(database: Database, reason: Reason) -> None:
+    scenes.end(database, scenes.run(database), reason)
+    assert failures(database) == []
+
+
+def test_a_node_that_was_declared_lost_is_blamed(database: Database) -> None:
+    claimed = scenes.run(database)
+    scenes.expire(database, claimed.assignment_id)
+    with database.jobs() as session:
+        assert attempts.lose(session, claimed.assignment_id, claimed.token, timings=scenes.QUICK)
+    assert failures(database) == [("n1", Reason.LOST)]
+
+
+def test_a_node_that_tells_of_its_own_silence_is_not(database: Database) -> None:
+    """It could not renew, and nobody missed it: the database was away, and every node tells the same."""
+    claimed = scenes.run(database)
+    scenes.end(database, claimed, Reason.LOST)
+    assert failures(database) == []
+
+
+def test_a_success_on_the_node_forgives_it_and_no_other(database: Database) -> None:
+    scenes.end(database, scenes.run(database), Reason.STORAGE)
+    scenes.add_node(database, "n2")
+    job = scenes.submit(database)
+    placed = scenes.place(database, job, ("n2", (0, 1)))
+    assert placed is not None
+    other = scenes.claim(database, placed.assignments[0].assignment_id, "n2")
+    assert other is not None
+    scenes.end(database, other, Reason.DIVERGED)
+    assert sorted(failures(database)) == [("n1", Reason.STORAGE), ("n2", Reason.DIVERGED)]
+    scenes.end(database, scenes.start(database, scenes.submit(database), (2, 3)), Reason.SUCCEEDED)
+    assert failures(database) == [("n2", Reason.DIVERGED)]
+
+
+def test_one_job_is_kept_once_however_often_it_fails(database: Database) -> None:
+    claimed = scenes.run(database)
+    for _ in range(3):
+        scenes.end(database, claimed, Reason.STORAGE)
+        scenes.release(database, claimed)
+        scenes.skip_backoff(database, claimed.job_id)
+        claimed = scenes.start(database, claimed.job_id)
+    assert len(failures(database)) == 1
+
+
+def test_a_failure_of_long_ago_counts_no_more(database: Database) -> None:
+    scenes.end(database, scenes.run(database), Reason.STORAGE)
+    with database.jobs() as session:
+        session.execute(update(NodeFailureRow).values(at=db_now() - nodes.FAILURES_SECONDS - 1))
+    assert failures(database) == []
+
+
+def test_a_quarantined_node_is_given_nothing_and_keeps_what_it_has(database: Database) -> None:
+    running = scenes.run(database)
+    with database.jobs() as session:
+        assert nodes.quarantine(session, "n1", "it failed")
+        assert not nodes.quarantine(session, "n1", "again")
+    with database.read_jobs() as session:
+        [node] = scheduling.cluster(session, lease_seconds=60)
+        assert not node.ready
+    assert scenes.place(database, scenes.submit(database), ("n1", (2, 3))) is None
+    assert scenes.renew(database, running) == {running.assignment_id: None}
+
+
+def test_a_quarantine_outlives_a_restart_of_the_agent(database: Database) -> None:
+    scenes.add_node(database)
+    with database.jobs() as session:
+        nodes.quarantine(session, "n1", "it failed")
+    scenes.add_node(database)
+    with database.read_jobs() as session:
+        assert nodes.quarantined(session) == {"n1"}
+
+
+def test_a_person_lifts_it_and_the_node_begins_with_a_clean_record(database: Database) -> None:
+    scenes.end(database, scenes.run(database), Reason.STORAGE)
+    with database.jobs() as session:
+        nodes.quarantine(session, "n1", "it failed")
+        nodes.set_draining(session, "n1", draining=True)
+        assert nodes.resume(session, "n1")
+        assert not nodes.resume(session, "n9")
+    assert failures(database) == []
+    assert scenes.place(database, scenes.submit(database), ("n1", (2, 3))) is not None
