@@ -13,8 +13,9 @@ bytes of it per step). The first ``WARM`` updates are dropped. What is left is a
 so that the mean has its share of synchronisations; the median has none of them, and is the step between two.
 
 ``ms`` and ``mean`` are the medians over the rounds of a round's median and mean step. ``sent`` is MiB per step of the rank
-that sends most. ``peak`` is what the CPU allocator held at most on one rank, from the model's construction to the last
-update, counted by torch's profiler in a run of its own; ``loss`` is the eval split's after that run, over the same steps
+that sends most. ``peak`` is what the CPU allocator held at most on one rank from the first update to the last
+(before that the task is checked on copies), counted by torch's profiler in processes of their own; ``loss`` is the eval split's
+after that run, over the same steps
 for all. Every rank computes with one thread.
 
 ``data_parallel`` needs CUDA devices and one process for all of them. Without any it is reported as not run. It is never
@@ -169,11 +170,13 @@ def count(section: dict[str, Any], ranks: Any, folder: Path) -> dict[str, float]
     profiler.export_chrome_trace(str(trace))
     events = [event for event in json.loads(trace.read_text())["traceEvents"] if "ts" in event]
     trace.unlink()
-    last = max(event["ts"] for event in events if event["name"].startswith("Optimizer.step#"))
+    updates = [event["ts"] for event in events if event["name"].startswith("Optimizer.step#")]
     peak = max(
         event["args"]["Total Allocated"]
         for event in events
-        if event["name"] == "[memory]" and event["args"].get("Device Type") == 0 and event["ts"] <= last
+        if event["name"] == "[memory]"
+        and event["args"].get("Device Type") == 0
+        and min(updates) <= event["ts"] <= max(updates)
     )
     found = {"peak_bytes": float(peak)}
     if ranks.first:
@@ -221,9 +224,10 @@ class Processes:
                 process.kill()
 
 
-def measure(processes: Processes, rows: list[str], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+def measure(rows: list[str], options: argparse.Namespace, folder: str) -> dict[str, dict[str, Any]]:
     """All rows, by name."""
     steps = WARM + options.periods * PERIOD
+    processes = Processes(options, folder)
     rounds: dict[str, list[dict[str, float]]] = {row: [] for row in rows}
     for turn in range(options.rounds):
         for index in range(len(rows)):
@@ -237,9 +241,12 @@ def measure(processes: Processes, rows: list[str], options: argparse.Namespace) 
                     "sent": max(statistics.fmean(each[1] for each in rank) for rank in ranks),
                 }
             )
+    processes.close()
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        counted = processes.run(row, counted=True, steps=steps)
+        fresh = Processes(options, tempfile.mkdtemp(dir=folder))  # What an earlier run left would be in the peak.
+        counted = fresh.run(row, counted=True, steps=steps)
+        fresh.close()
         found[row] = {
             "median_seconds": statistics.median(each["median"] for each in rounds[row]),
             "mean_seconds": statistics.median(each["mean"] for each in rounds[row]),
@@ -276,9 +283,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = [row for row in options.rows if row != "data_parallel"]
     with tempfile.TemporaryDirectory() as folder:
-        processes = Processes(options, folder)
-        found = measure(processes, rows, options)
-        processes.close()
+        found = measure(rows, options, folder)
     print(HEAD)
     for row in options.rows:
         if row in found:
