@@ -4,13 +4,14 @@
    If nobody made a pass for long, the service itself was away: give every node a whole lease before step 2.
 2. End attempts whose leases ran out. Their jobs are queued again, or end as their budget says.
    End gangs over several nodes of which one part lost the others, and nobody knows why.
-3. Ask jobs that ran longer than their timeout to stop.
-4. Seal the streams of attempts that have ended. Only then may their jobs be placed again.
-5. Load the queue and the nodes, ask ``domain.placement``, and write each attempt down in a transaction of its own;
+3. Quarantine nodes that fail one job after another for reasons of their own.
+4. Ask jobs that ran longer than their timeout to stop.
+5. Seal the streams of attempts that have ended. Only then may their jobs be placed again.
+6. Load the queue and the nodes, ask ``domain.placement``, and write each attempt down in a transaction of its own;
    ring its nodes after the commit.
-6. Write why and where in the queue the others wait.
-7. Ring again for what was given to a node and is not claimed: the first bell may be lost.
-8. Give the pass back.
+7. Write why and where in the queue the others wait.
+8. Ring again for what was given to a node and is not claimed: the first bell may be lost.
+9. Give the pass back.
 
 The pass is held for a limited time, and all of it may be done twice, or by two at once: each write is guarded by what
 it expects to find, and the loser drops its result. Taking the pass only spares the work. A pass stops early when its
@@ -33,8 +34,9 @@ from broker.messages import Message, StartAssignment, StopAssignment
 from domain.errors import ErrorCode, LockstepError
 from domain.lifecycle import AssignmentState, Intent
 from domain.placement import Placed, place
+from domain.quarantine import to_quarantine
 from domain.timings import Timings
-from storage import attempts, gangs, jobs, passes, scheduling, streams
+from storage import attempts, gangs, jobs, nodes, passes, scheduling, series, streams
 from storage.clock import now
 from storage.database import Database
 from storage.scheduling import QueuedJob
@@ -69,6 +71,7 @@ class Report:
     """Whether the next pass should follow at once."""
     spared: int = 0
     lost: int = 0
+    quarantined: int = 0
     overdue: int = 0
     sealed: int = 0
     placed: int = 0
@@ -131,7 +134,7 @@ def run_pass(
 
 
 class _Pass:
-    """Steps 2 to 7."""
+    """Steps 2 to 8."""
 
     def __init__(
         self,
@@ -154,6 +157,7 @@ class _Pass:
     def run(self) -> None:
         self.lose_expired()
         self.settle_gangs()
+        self.quarantine_nodes()
         self.stop_overdue()
         unsealed = self.seal_ended()
         self.place_queued(unsealed)
@@ -162,17 +166,31 @@ class _Pass:
     def lose_expired(self) -> None:
         with self.database.read_jobs() as session:
             expired = attempts.expired(session)
+        last_steps = self._last_steps(expired) if expired else {}
         for gone in expired:
 
             def lose(gone: attempts.ExpiredAssignment = gone) -> None:
+                last_step = last_steps.get((gone.job_id, gone.attempt_number))
                 with self.database.jobs() as session:
-                    lost = attempts.lose(session, gone.assignment_id, gone.token, timings=self.timings)
+                    lost = attempts.lose(
+                        session, gone.assignment_id, gone.token, timings=self.timings, last_step=last_step
+                    )
                 if lost:
                     self.report.lost += 1
                     log.warning("lost", job=gone.job_id, attempt=gone.attempt_number, node=gone.node_name)
 
             if not self.attempt("lose", gone.assignment_id, lose):
                 return
+
+    def _last_steps(self, expired: list[attempts.ExpiredAssignment]) -> dict[tuple[str, int], int]:
+        """The last step that was heard of, by job and attempt; nothing where the series database does not answer."""
+        try:
+            with self.database.read_series() as session:
+                found = series.progress(session, {gone.job_id for gone in expired})
+        except LockstepError as error:
+            self._note("last steps", "", error)
+            return {}
+        return {(job_id, row.attempt): row.step for job_id, row in found.items() if row.step}
 
     def settle_gangs(self) -> None:
         with self.database.read_jobs() as session:
@@ -187,6 +205,21 @@ class _Pass:
 
             if not self.attempt("settle", assignment_id, settle):
                 return
+
+    def quarantine_nodes(self) -> None:
+        with self.database.read_jobs() as session:
+            failures = nodes.failures(session)
+            known = nodes.quarantined(session) if failures else set()
+        for name, why in to_quarantine(failures, together_seconds=self.timings.together_seconds).items():
+            if name not in known and not self.attempt("quarantine", name, partial(self._quarantine, name, why)):
+                return
+
+    def _quarantine(self, name: str, why: str) -> None:
+        with self.database.jobs() as session:
+            new = nodes.quarantine(session, name, why)
+        if new:
+            self.report.quarantined += 1
+            log.warning("quarantined", node=name, why=why)
 
     def stop_overdue(self) -> None:
         with self.database.read_jobs() as session:
@@ -227,7 +260,7 @@ class _Pass:
         return set(unsealed.values())
 
     def place_queued(self, unsealed: set[str] | None) -> None:
-        """Steps 5 and 6."""
+        """Steps 6 and 7."""
         with self.database.read_jobs() as session:
             queue = {job.id: job for job in scheduling.queue(session)}
             nodes = scheduling.cluster(session, lease_seconds=self.timings.lease_seconds)

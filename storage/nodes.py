@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from domain.outcomes import RULES, Reason
@@ -132,9 +132,17 @@ def all_nodes(session: Session) -> list[NodeRow]:
 
     A device that disappeared is among them, with ``present`` false.
     """
+    return list(session.scalars(_with_devices().order_by(NodeRow.name)))
+
+
+def get(session: Session, name: str) -> NodeRow:
+    """A node that is registered, as ``all_nodes`` has it."""
+    return session.scalars(_with_devices().where(NodeRow.name == name)).one()
+
+
+def _with_devices() -> Select[NodeRow]:
     devices = selectinload(NodeRow.devices).options(joinedload(DeviceRow.assignment))
-    statement = select(NodeRow).order_by(NodeRow.name).options(devices).execution_options(populate_existing=True)
-    return list(session.scalars(statement))
+    return select(NodeRow).options(devices).execution_options(populate_existing=True)
 
 
 def largest_ever(session: Session) -> int:

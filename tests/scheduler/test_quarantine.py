@@ -1,0 +1,155 @@
+"""Nodes that fail one job after another are given no more work. On both databases."""
+
+from __future__ import annotations
+
+from domain.lifecycle import JobState
+from domain.metrics import Record
+from domain.outcomes import Outcome, Reason
+from storage import attempts, nodes, series
+from tests.scheduler.world import World
+
+
+def fail(world: World, job: str, reason: Reason, **details: object) -> str:
+    """The job's newest attempt is claimed by its node and fails there; the node's name."""
+    claim = world.claim(job)
+    with world.database.jobs() as session:
+        outcome = Outcome.of(reason, f"it ended: {reason}", node=claim.node_name, **details)
+        assert attempts.end(session, claim.assignment_id, claim.token, outcome, timings=world.timings)
+        assert attempts.release(session, claim.assignment_id, claim.node_name)
+    world.past_backoff(job)
+    return claim.node_name
+
+
+def why(world: World, node: str) -> str | None:
+    with world.database.read_jobs() as session:
+        return next(row.quarantine for row in nodes.all_nodes(session) if row.name == node)
+
+
+def test_a_node_that_fails_two_jobs_gets_no_third_and_a_person_lifts_it(world: World) -> None:
+    world.node("bad", 1)
+    first, second, third = (world.submit(retry={"max": 0}) for _ in range(3))
+    for job in (first, second):
+        world.make_pass()
+        assert fail(world, job, Reason.STORAGE) == "bad"
+    assert world.make_pass().quarantined == 1
+    assert world.state(third) is JobState.QUEUED
+    said = why(world, "bad")
+    assert said is not None
+    assert first in said
+    assert second in said
+    assert world.make_pass().quarantined == 0
+    with world.database.jobs() as session:
+        nodes.resume(session, "bad")
+    assert world.make_pass().placed == 1
+    assert why(world, "bad") is None
+
+
+def test_work_goes_to_the_sound_nodes(world: World) -> None:
+    world.node("bad", 1)
+    first, second = world.submit(retry={"max": 0}), world.submit(retry={"max": 0})
+    for job in (first, second):
+        world.make_pass()
+        fail(world, job, Reason.LAUNCH_FAILED)
+    world.make_pass()
+    world.node("good", 1)
+    third = world.submit()
+    assert world.make_pass().placed == 1
+    assert world.assignments(third)[-1].node_name == "good"
+
+
+def test_a_success_in_between_clears_the_node(world: World) -> None:
+    world.node("n", 1)
+    for reason in (Reason.STORAGE, Reason.SUCCEEDED, Reason.STORAGE):
+        job = world.submit(retry={"max": 0})
+        world.make_pass()
+        fail(world, job, reason)
+    assert world.make_pass().quarantined == 0
+
+
+def test_one_job_cannot_put_a_node_into_quarantine(world: World) -> None:
+    world.node("n", 1)
+    job = world.submit(retry={"max": 9})
+    for reason in (Reason.STORAGE, Reason.LAUNCH_FAILED, Reason.HOST_OUT_OF_MEMORY):
+        world.make_pass()
+        fail(world, job, reason)
+    assert world.make_pass().quarantined == 0
+
+
+def test_a_node_that_falls_silent_with_all_its_jobs_is_not_quarantined_for_it(world: World) -> None:
+    world.node("n", 4)
+    jobs = [world.submit() for _ in range(4)]
+    world.make_pass()
+    for job in jobs:
+        world.claim(job)
+    world.silence("n", 61)
+    report = world.make_pass()
+    assert (report.lost, report.quarantined) == (4, 0)
+    assert world.make_pass().quarantined == 0
+
+
+def test_an_outage_of_the_service_quarantines_nobody(world: World) -> None:
+    for name in ("a", "b"):
+        world.node(name, 2)
+    jobs = [world.submit() for _ in range(4)]
+    world.make_pass()
+    for job in jobs:
+        world.claim(job)
+    for name in ("a", "b"):
+        world.silence(name, 300)
+    world.no_pass_for(301)
+    assert world.make_pass().spared == 4
+    # The nodes come back with what their launchers did meanwhile: they stopped the ranks at their fences.
+    for job in jobs:
+        part = world.assignments(job)[-1]
+        with world.database.jobs() as session:
+            outcome = Outcome.of(Reason.LOST, "the lease was not renewed in time", node=part.node_name)
+            assert attempts.end(session, part.id, part.token, outcome, timings=world.timings)
+    assert world.make_pass().quarantined == 0
+
+
+def test_nodes_that_are_lost_together_are_not_quarantined(world: World) -> None:
+    """The network between them and the database was away, while the scheduler went on."""
+    for round_ in range(2):
+        for name in ("a", "b"):
+            world.node(name, 8)
+        jobs = [world.submit() for _ in range(4)]
+        world.make_pass()
+        for job in jobs:
+            world.claim(job)
+        for name in ("a", "b"):
+            world.silence(name, 61)
+        assert world.make_pass().lost >= 4, round_
+        assert world.make_pass().quarantined == 0
+
+
+def test_a_job_that_takes_three_nodes_down_at_the_same_step_is_ended_by_name_and_no_node_is_blamed(
+    world: World,
+) -> None:
+    for name in ("a", "b", "c", "d"):
+        world.node(name, 1)
+    job = world.submit(retry={"max": 9})
+    taken_down = []
+    for _ in range(3):
+        world.make_pass()
+        claim = world.claim(job)
+        point = Record(step=7, time=1.0, values={"train/loss": 1.0})
+        with world.database.series() as session:
+            assert series.append(
+                session,
+                assignment_id=claim.assignment_id,
+                token=claim.token,
+                records=[point],
+                offset_before=0,
+                offset_after=1,
+            )
+        taken_down.append(claim.node_name)
+        world.silence(claim.node_name, 61)
+        assert world.make_pass().lost == 1
+        world.past_backoff(job)
+    row = world.job(job)
+    assert (row.state, row.reason) == (JobState.FAILED, "lost")
+    assert row.outcome is not None
+    assert row.outcome["last_step"] == 7
+    assert f"failed on 3 nodes ({', '.join(taken_down)}) after the same step" in row.outcome["message"]
+    assert len(set(taken_down)) == 3
+    assert all(why(world, name) is None for name in taken_down)
