@@ -21,9 +21,23 @@ LOG_LINE_BYTES_MAX: Final = 64 * 1024
 LOG_SEGMENT_BYTES: Final = 1024 * 1024
 LOG_BACKLOG_BYTES_MAX: Final = 64 * 1024 * 1024
 """Unshipped log bytes an attempt may keep on its node; beyond it the launcher reads its ranks' pipes more slowly."""
+LOG_BYTES_PER_SECOND_MAX: Final = 1024 * 1024
+"""What the ranks of one node may write to their log over ten seconds, on average. Nobody reads faster, and a node's agent
+stores five times as much: what is beyond is counted and left out in the middle, where a line says so."""
+LOG_STAMP_BYTES: Final = 100
+"""Each line counts so much more than its text: what is stored with it. Empty lines are not free."""
+LOG_BYTES_PER_JOB_MAX: Final = 1024 * 1024 * 1024
+"""Log text that is kept of one attempt, before compression (about a tenth of it afterwards): a quarter of it from the head
+of the log, the rest from its end. Without it one job that writes at the rate above would fill a disk within days."""
 METRIC_NAME_CHARS_MAX: Final = 200
 METRIC_NAMES_PER_JOB_MAX: Final = 1_000
 METRIC_POINTS_PER_CHUNK: Final = 512
+METRIC_POINTS_PER_SECOND_MAX: Final = 10_000
+"""What one job may write over ten seconds, on average; beyond it steps are thinned. A run of 20 series would have to make
+500 steps a second; 10,000 points take a sixth of one core of the node, and 250 KB of the database."""
+METRIC_SPOOL_BYTES_MAX: Final = 256 * 1024 * 1024
+"""What a job's metrics may take of its node's disk while they cannot be stored. A run of 20 series and 10 steps a second
+writes it in ten hours; a flood, within half a minute."""
 SERIES_POINTS_MAX: Final = 10_000
 """``max_points`` of one series in one response."""
 IDEMPOTENCY_KEY_CHARS_MAX: Final = 200
@@ -33,3 +47,7 @@ STEPS_MAX: Final = 10**9
 PLAN_SLOTS_MAX: Final = 1_000_000
 """Accumulation steps of one rank in one optimizer step."""
 TRACEBACK_CHARS_MAX: Final = 8_000
+EXCERPT_LINES_MAX: Final = 20
+"""Of the failing rank's log in an outcome: what a person looks at first. The rest is in the log."""
+EXCERPT_LINE_CHARS_MAX: Final = 500
+EXCERPT_CHARS_MAX: Final = 4_000

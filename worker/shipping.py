@@ -5,8 +5,11 @@ transaction that stores what lies before it. An agent that dies between reading 
 again; one that dies after committing finds the place behind them. ``append`` refuses a place that is not the stored one,
 a stale token and a sealed stream, so neither two agents nor an old attempt can add anything.
 
-While the database is away the files wait: the spool is kept until the stream is sealed, and ``logs/shipped`` stands
-still, by which the launcher holds its ranks back before the disk fills.
+While the database is away the files wait: what is not stored of the spool stays in it, up to a limit, and ``logs/shipped``
+stands still, by which the launcher knows how much more it may write.
+
+One job's flood costs that job alone: its steps are thinned (``worker.thinning``), a batch is small and never waits with a lock
+in its hands, and what is stored is punched out of the spool.
 
 Not here: events (``worker.reporting``), and when a stream ends (``worker.assignment``).
 """
@@ -26,10 +29,13 @@ from sqlalchemy.exc import IntegrityError
 from domain import attempt, limits, metrics
 from domain.attempt import LogRecord, segment_name
 from domain.errors import ErrorCode, LockstepError
+from domain.memory import in_words
 from storage import logs, series, streams
 from storage.database import Database
+from worker import holes
 from worker.folders import Folder
-from worker.tail import Line, next_segment_exists, whole_lines
+from worker.tail import Line, Lines, next_segment_exists, whole_lines
+from worker.thinning import Thinner
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +45,12 @@ Record = TypeVar("Record")
 POISON_TRIES = 5
 """A batch that the database refuses this often while it answers is dropped, with a warning: behind it wait others."""
 LINE_CHARS_SHOWN = 200
+PIECES_MAX = 16
+RECORDS_ENOUGH = 2_000
+"""While steps are left out, a batch ends at either: 4 MiB of the spool, or so many records that one transaction stays short."""
+FREED_AT_ONCE_BYTES = 8 * 1024 * 1024
+SPOOL_KEPT_BYTES = 1024 * 1024
+"""What is stored of the spool is given back to the disk in pieces of the first size, except the last of the second."""
 LOG_BATCH_BYTES = 6 * limits.LOG_LINE_BYTES_MAX + 4096
 """Room for the longest record: a control character takes one byte of a line and six in JSON."""
 
@@ -134,8 +146,36 @@ class MetricsShipper(_Shipper[int, metrics.Record]):
         super().__init__(database, folder, stream, warn)
         self.last_step: int | None = None
         """Step of the newest record that was read; a line without a step takes the next one."""
+        self._thinner = Thinner(warn)
         self._bad_lines = 0
         self._told = False
+        self._freed = 0
+        self._hollowed_bytes = 0
+
+    def step(self, last: bool) -> bool:
+        """Ship one batch, after a look at how large the spool has become. See ``worker.pump``."""
+        path = self._folder.file(attempt.METRICS)
+        if path.is_file():
+            self._thinner.look(path.stat().st_size)
+            self._hollow(path)
+        return super().step(last)
+
+    def _hollow(self, path: Path) -> None:
+        """Take the middle out of what waits to be stored, if it is more than may wait: the database is away for long."""
+        freed = holes.hollow(path, limits.METRIC_SPOOL_BYTES_MAX)
+        if freed and not self._hollowed_bytes:
+            self._warn(
+                f"metrics limited: more than {in_words(limits.METRIC_SPOOL_BYTES_MAX)} of them wait to be stored, and the "
+                "database does not take them; the oldest and the newest are kept, what lies between is left out"
+            )
+        self._hollowed_bytes += freed
+
+    def _shipped(self, place: int) -> None:
+        """Give the disk back what is stored, except the end, in which people and the launcher look for the last step."""
+        end = place - SPOOL_KEPT_BYTES
+        if end - self._freed >= FREED_AT_ONCE_BYTES:
+            holes.punch(self._folder.file(attempt.METRICS), self._freed, end)
+            self._freed = end
 
     def _place_of(self, state: streams.StreamState) -> int:
         self.last_step = state.last_step
@@ -143,15 +183,44 @@ class MetricsShipper(_Shipper[int, metrics.Record]):
 
     def _read(self, place: int, last: bool) -> _Batch[int, metrics.Record] | None:
         path = self._folder.file(attempt.METRICS)
-        found = whole_lines(path, place, last=last)
-        if found.offset == place:
+        records: list[metrics.Record] = []
+        end = place
+        # Of a flood little is kept, so that more of it is read for one transaction.
+        for _piece in range(PIECES_MAX):
+            found = whole_lines(path, end, last=last)
+            if found.offset == end:
+                break
+            if found.too_long is not None:
+                self._bad(Line(found.too_long, found.offset, b""), "it is longer than 256 KiB")
+            if found.hole is not None and not self._hollowed_bytes:
+                self._bad(Line(found.hole, found.offset, b""), "it has zero bytes in it")
+            records += self._records(found)
+            end = found.offset
+            if self._thinner.keep_every == 1 or len(records) >= RECORDS_ENOUGH:
+                break
+        if end == place:
+            self._thinner.caught_up()
             if last:
                 self._tell_what_is_missing(path)
             return None
-        if found.too_long is not None:
-            self._bad(Line(found.too_long, found.offset, b""), "it is longer than 256 KiB")
-        records = [record for line in found.lines if (record := self._decode(line)) is not None]
-        return _Batch(place, found.offset, records)
+        return _Batch(place, end, records)
+
+    def _records(self, found: Lines) -> list[metrics.Record]:
+        """What the lines of a piece say, as far as it is stored."""
+        thinner = self._thinner
+        read: list[Line] = found.lines
+        if thinner.keep_every == 1:
+            records = [record for line in read if (record := self._decode(line)) is not None]
+        else:
+            kept, last_step = thinner.kept(read, self.last_step, newest=found.at_end)
+            read, records = [line for line, _ in kept], []
+            for line, step in kept:
+                self.last_step = step - 1
+                if (record := self._decode(line)) is not None:
+                    records.append(record)
+            self.last_step = last_step
+        thinner.measured(sum(line.end - line.offset for line in read), sum(len(record.values) for record in records))
+        return records
 
     def _decode(self, line: Line) -> metrics.Record | None:
         try:
@@ -166,12 +235,14 @@ class MetricsShipper(_Shipper[int, metrics.Record]):
         self._bad_lines += 1
         if self._bad_lines == 1:
             shown = line.text[:LINE_CHARS_SHOWN].decode(errors="replace")
-            self._warn(f"line {self._number(line.offset)} of $LOCKSTEP_METRICS is left out: {why}; it reads {shown!r}")
+            which = f"the line at byte {line.offset}" if self._freed else f"line {self._number(line.offset)}"
+            self._warn(f"{which} of $LOCKSTEP_METRICS is left out: {why}; it reads {shown!r}")
 
     def _tell_what_is_missing(self, path: Path) -> None:
         if self._told:
             return
         self._told = True
+        self._thinner.ended()
         if path.exists() and not path.is_file():
             self._warn("$LOCKSTEP_METRICS names a file for JSON lines; the job has made something else there")
         if self._bad_lines > 1:

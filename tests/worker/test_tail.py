@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.tail import whole_lines
+from worker.tail import Lines, whole_lines
 
 
 def _texts(path: Path, offset: int = 0, **options: object) -> list[bytes]:
@@ -74,4 +74,4 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
 def test_what_is_no_file_has_no_lines_and_keeps_nobody_waiting(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "spool")
-    assert whole_lines(tmp_path / "spool", 0, last=True) == ([], 0, None)
+    assert whole_lines(tmp_path / "spool", 0, last=True) == Lines([], 0)

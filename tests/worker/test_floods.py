@@ -1,0 +1,270 @@
+"""One job's flood is that job's affair: it is thinned and told so, its spool stays small, and nothing else waits.
+
+The shippers are real, and so are the databases and the files; no agent, except where the other jobs of a node are the point.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from domain import limits
+from domain.attempt import METRICS
+from storage import series, streams
+from storage.database import Database
+from worker import holes, shipping
+from worker.folders import Folder
+from worker.shipping import MetricsShipper, Stream
+from worker.tail import whole_lines
+from worker.thinning import WINDOW_SECONDS, Thinner
+
+RATE = limits.METRIC_POINTS_PER_SECOND_MAX
+SMALL = 400
+"""The limit of the jobs here: what a real one has to write takes longer than the rest of these tests."""
+STREAM = Stream(assignment_id="assignment-1", job_id="job-1", attempt_number=1, token="token-1")
+LINE = '{"step": %d, "loss": 1.5, "lr": 0.125}\n'
+LINE_POINTS = 2
+
+
+class Clock:
+    """Time that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Job:
+    """A job that writes metrics, and the shipper of its node, driven as a pump drives it."""
+
+    def __init__(self, database: Database, folder: Folder, clock: Clock):
+        self.database, self.folder, self.clock = database, folder, clock
+        self.said: list[str] = []
+        self.steps = 0
+        self.shipper = self.another_shipper()
+
+    def another_shipper(self) -> MetricsShipper:
+        shipper = MetricsShipper(self.database, self.folder, STREAM, self.said.append)
+        shipper._thinner._clock = self.clock
+        return shipper
+
+    @property
+    def path(self) -> Path:
+        return self.folder.file(METRICS)
+
+    def write(self, steps: int, line: str = LINE) -> None:
+        with self.path.open("a") as file:
+            file.writelines(line % step for step in range(self.steps + 1, self.steps + steps + 1))
+        self.steps += steps
+
+    def ship(self, *, last: bool = False) -> None:
+        while self.shipper.step(last):
+            pass
+
+    def run(self, seconds: int, points_per_second: int) -> None:
+        """Write at a rate, and ship once a second."""
+        for _ in range(seconds):
+            self.clock.now += 1.0
+            self.write(points_per_second // LINE_POINTS)
+            self.ship()
+
+    def stored(self, name: str = "loss") -> list[int]:
+        with self.database.read_series() as session:
+            return [
+                step for view in series.read(session, "job-1", names=[name], max_points=10**7) for step in view.step
+            ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    made = Folder(tmp_path / STREAM.assignment_id)
+    made.create()
+    return made
+
+
+@pytest.fixture
+def job(database: Database, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Job:
+    monkeypatch.setattr(limits, "METRIC_POINTS_PER_SECOND_MAX", SMALL)
+    with database.series() as session:
+        assert streams.open_stream(session, assignment_id="assignment-1", job_id="job-1", attempt=1, token="token-1")
+    made = Job(database, folder, Clock())
+    made.ship()
+    return made
+
+
+def _rates(thinner: Thinner, clock: Clock, points_per_second: float, seconds: int) -> None:
+    """Let a spool of 10 bytes a point grow."""
+    thinner.measured(1_000, 100)
+    for second in range(seconds + 1):
+        thinner.look(int(second * points_per_second * 10))
+        clock.now += 1.0
+
+
+@pytest.mark.parametrize(
+    ("points_per_second", "keep_every"),
+    [(RATE - 100, 1), (RATE, 1), (RATE + 100, 2), (2 * RATE, 2), (2 * RATE + 100, 4), (200_000, 32)],
+)
+def test_of_so_many_steps_one_is_kept_that_the_rate_fits(points_per_second: int, keep_every: int) -> None:
+    clock, said = Clock(), list[str]()
+    thinner = Thinner(said.append, clock=clock)
+    _rates(thinner, clock, points_per_second, 30)
+    assert thinner.keep_every == keep_every
+    assert len(said) == (keep_every > 1)
+
+
+def test_a_burst_of_ten_seconds_worth_is_stored_whole_and_a_point_more_is_not() -> None:
+    for points, keep_every in ((WINDOW_SECONDS * RATE, 1), (WINDOW_SECONDS * RATE + 1, 2)):
+        clock = Clock()
+        thinner = Thinner(lambda _text: None, clock=clock)
+        thinner.measured(1_000, 100)
+        thinner.look(0)
+        clock.now += 1.0
+        thinner.look(int(points * 10))
+        assert thinner.keep_every == keep_every
+
+
+def test_a_flood_is_thinned_by_whole_steps_and_told_of_once_and_again_at_its_end(job: Job) -> None:
+    job.run(14, 7 * SMALL // 2)
+    flooded = job.steps
+    assert len(job.said) == 1
+    assert job.said[0].startswith("metrics limited: the job writes ")
+    job.run(25, SMALL // 100)
+    assert len(job.said) == 2
+    assert job.said[1].startswith("metrics no longer limited: ")
+    assert job.said[1].endswith("every step is stored again")
+    stored = job.stored()
+    assert stored == job.stored("lr") == sorted(set(stored))
+    thinned = [step for step in stored if flooded // 2 < step <= flooded]
+    assert len(thinned) < flooded // 2 / 4 + 20
+    # Of the steps that are kept every one is, and besides them the newest at each look.
+    assert {step for step in range(flooded // 2 + 1, flooded + 1) if step % 4 == 0} <= set(thinned)
+    assert flooded in stored
+    assert stored[-1] == job.steps
+    # After its end nothing is left out any more.
+    assert set(range(job.steps - SMALL // 200 * 5, job.steps + 1)) <= set(stored)
+
+
+def test_the_newest_step_is_stored_whole_and_the_first_nan_of_a_piece_too(job: Job) -> None:
+    job.run(12, 7 * SMALL // 2)
+    before = job.steps
+    lines = [f'{{"step": {before + 1 + number // 2}, "loss" : {number}}}\n' for number in range(22)]
+    lines[6] = lines[6].replace('"loss" : 6', '"spike" : "NaN"')
+    with job.path.open("a") as file:
+        file.writelines(lines)
+    job.ship()
+    assert job.stored("spike") == [before + 4]
+    assert [step for step in job.stored() if step > before + 8] == [before + 11, before + 11]
+
+
+def test_a_line_without_a_step_takes_the_next_also_where_others_are_left_out(job: Job) -> None:
+    job.run(12, 7 * SMALL // 2)
+    before = job.steps
+    with job.path.open("a") as file:
+        file.write('{"loss": 1}\n' * 20)
+    job.ship()
+    assert job.shipper.last_step == before + 20
+    assert job.stored()[-1] == before + 20
+
+
+def test_a_backlog_of_a_calm_job_is_stored_whole(job: Job) -> None:
+    """A database that was away for hours leaves more behind than a flood writes in seconds."""
+    job.write(20_000)
+    job.shipper = job.another_shipper()  # the agent was started again: all it sees is a large spool that grows slowly
+    job.run(3, 20)
+    assert job.stored() == list(range(1, job.steps + 1))
+    assert job.said == []
+
+
+def test_what_is_stored_of_a_spool_is_given_back_to_the_disk(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipping, "FREED_AT_ONCE_BYTES", 100_000)
+    monkeypatch.setattr(shipping, "SPOOL_KEPT_BYTES", 50_000)
+    taken = 0
+    for _ in range(20):
+        job.write(2_000)
+        job.ship()
+        taken = max(taken, holes.taken_bytes(job.path))
+    size = job.path.stat().st_size
+    assert size > 1_000_000
+    assert taken < 350_000
+    job.shipper = job.another_shipper()  # a new agent goes on behind the holes
+    job.write(10)
+    job.ship()
+    assert job.stored() == list(range(1, job.steps + 1))
+    assert whole_lines(job.path, size).lines[-1].text == (LINE % job.steps).strip().encode()
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_spool_that_cannot_be_stored_keeps_its_head_and_its_end(
+    job: Job, monkeypatch: pytest.MonkeyPatch, beyond: int
+) -> None:
+    job.write(20_000)
+    os.sync()
+    taken = holes.taken_bytes(job.path)
+    monkeypatch.setattr(limits, "METRIC_SPOOL_BYTES_MAX", taken - beyond)
+
+    def away(*_arguments: object, **_more: object) -> None:
+        raise ConnectionError("the database is away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(series, "append", away)
+        for _ in range(3):
+            with pytest.raises(ConnectionError):
+                job.shipper.step(False)
+    if not beyond:
+        assert job.said == []
+        return
+    assert holes.taken_bytes(job.path) <= taken * 0.76
+    assert [text.partition(" of them")[0] for text in job.said] == [
+        f"metrics limited: more than {shipping.in_words(taken - 1)}"
+    ]
+    job.ship()
+    stored = job.stored()
+    gaps = [(one, other) for one, other in itertools.pairwise(stored) if other != one + 1]
+    assert len(gaps) == 1
+    assert stored[0] == 1
+    assert 0.45 < gaps[0][0] / job.steps < 0.55
+    assert 0.7 < gaps[0][1] / job.steps < 0.8
+    assert stored[-1] == job.steps
+
+
+def test_a_hole_is_passed_over_whatever_lies_at_its_ends(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    lines = [json.dumps({"step": step}).encode() for step in range(1, 2_001)]
+    path.write_bytes(b"\n".join(lines) + b"\n" + b'{"step": 20')
+    size = path.stat().st_size
+    for start in range(4096, 12_288, 4096):
+        assert holes.punch(path, start, start + 4096)
+    assert not holes.punch(path, 100, 4000)
+    assert not holes.punch(tmp_path / "none", 0, 8192)
+    found, offset = [], 0
+    while True:
+        piece = whole_lines(path, offset, batch_bytes=1000)
+        if piece.offset == offset:
+            break
+        assert piece.too_long is None
+        found += [line.text for line in piece.lines]
+        offset = piece.offset
+    assert offset == size - len(b'{"step": 20')
+    missing = [line for line in lines if line not in found]
+    assert found == [line for line in lines if line not in missing]
+    assert 0 < sum(len(line) + 1 for line in missing) < 8192 + 40
+    assert path.stat().st_size == size
+
+
+def test_a_hole_at_the_end_waits_for_the_line_behind_it(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    path.write_bytes(b"a\n" * 4096 + b"b" * 10)
+    holes.punch(path, 0, 8192)
+    piece = whole_lines(path, 0)
+    assert piece.lines == []
+    assert whole_lines(path, piece.offset).offset == piece.offset
+    with path.open("ab") as file:
+        file.write(b"\nwhole\n")
+    behind = whole_lines(path, piece.offset)
+    assert [line.text for line in whole_lines(path, behind.offset).lines] == [b"whole"]
