@@ -34,6 +34,7 @@ from storage.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
 
 NOT_LOOKED_AT: Final = "the scheduler has not looked at it yet"
 NO_NODE: Final = "no node is registered yet: it waits until one is"
+NodeState = Literal["ready", "draining", "quarantined", "lost"]
 Value = float | str
 """As JSON carries it: non-finite ones are strings."""
 THROUGHPUT: Final = "throughput/samples_per_second"
@@ -192,6 +193,7 @@ def node_view(node: NodeRow, *, now: float, lease_seconds: float) -> NodeView:
     return NodeView(
         name=node.name,
         state=node_state(node, now=now, lease_seconds=lease_seconds),
+        reason=node.quarantine,
         seen_at=moment(node.seen_at),
         devices=[
             DeviceView(
@@ -208,10 +210,12 @@ def node_view(node: NodeRow, *, now: float, lease_seconds: float) -> NodeView:
     )
 
 
-def node_state(node: NodeRow, *, now: float, lease_seconds: float) -> Literal["ready", "draining", "lost"]:
+def node_state(node: NodeRow, *, now: float, lease_seconds: float) -> NodeState:
     """A node that was silent for a lease is lost, draining or not: what ran there is being placed elsewhere."""
     if now - node.seen_at > lease_seconds:
         return "lost"
+    if node.quarantined_at is not None:
+        return "quarantined"
     return "draining" if node.draining else "ready"
 
 

@@ -299,6 +299,14 @@ class Client:
     def nodes(self) -> list[NodeView]:
         return list(self._pages("/v1/nodes", Page[NodeView]))
 
+    def drain(self, node: str) -> NodeView:
+        """Give a node no more work; what runs there runs on."""
+        return self.transport.post(f"/v1/nodes/{quote(node, safe='')}/drain", NodeView)
+
+    def resume(self, node: str) -> NodeView:
+        """Give a node work again that was drained or quarantined."""
+        return self.transport.post(f"/v1/nodes/{quote(node, safe='')}/resume", NodeView)
+
     def queue(self) -> Iterator[JobView]:
         """Jobs that wait, in the order in which they will be placed."""
         yield from self._pages("/v1/queue", Page[JobView])

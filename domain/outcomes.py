@@ -182,6 +182,8 @@ class Outcome(BaseModel):
     """Type and message of the exception that ended the rank."""
     traceback: str | None = None
     """The end of its traceback."""
+    log_excerpt: str | None = None
+    """The last lines that the rank wrote."""
     last_step: int | None = None
     """The last optimizer step that was completed, counted from 1."""
     advice: str = ""

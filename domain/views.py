@@ -168,7 +168,9 @@ class DeviceView(_View):
 
 class NodeView(_View):
     name: str
-    state: Literal["ready", "draining", "lost"]
+    state: Literal["ready", "draining", "quarantined", "lost"]
+    reason: str | None = None
+    """Why it is quarantined: it is given no more work until somebody resumes it."""
     seen_at: datetime
     """When its agent was last heard."""
     devices: list[DeviceView]

@@ -25,8 +25,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Literal
 
@@ -37,19 +36,19 @@ from domain import attempt as contract
 from domain.attempt import AssignmentFile, StopFile
 from domain.lifecycle import AssignmentState
 from domain.outcomes import Outcome, Reason
-from domain.timings import Timings
 from storage import attempts, streams
 from storage.attempts import Claim, HeldAssignment
-from storage.blobs import BlobStore
-from storage.database import Database
 from worker import identity, launching
+from worker.addresses import Reservation
 from worker.code import CodeUnavailableError
 from worker.folders import DamagedFileError, Folder
 from worker.identity import Census
 from worker.outflow import Outflow
+from worker.peers import Peers, interface_to_peers, unreachable
 from worker.preparing import InitUnavailableError, prepare
 from worker.shipping import Stream
-from worker.sweeping import Children, Tree
+from worker.sweeping import Tree
+from worker.tools import Tools
 
 log = structlog.get_logger(__name__)
 
@@ -73,24 +72,6 @@ class Phase(Enum):
     OVER = auto()
 
 
-@dataclass(frozen=True)
-class Tools:
-    """What every attempt on this node works with."""
-
-    database: Database
-    blobs: BlobStore
-    children: Children
-    timings: Timings
-    node_name: str
-    launcher_command: Sequence[str]
-    environment: Mapping[str, str]
-    """The agent's own; what of it a launcher sees is ``launching.environment_of``."""
-    freed: Callable[[], None]
-    """Called when devices have become free. Must not block."""
-    retire: Callable[[Folder], None]
-    """Delete the folder of an attempt that is over, or keep it for a look."""
-
-
 class Attempt:
     """See the module. Every public method may be called from any thread."""
 
@@ -102,6 +83,8 @@ class Attempt:
         self._claim = claim
         self._tree = Tree(folder.path, None)
         self._outflow: Outflow | None = None
+        self._meeting: Reservation | None = None
+        self._peers = Peers(tools.database, tools.node_name, stream)
         self._outcome: Outcome | None = None
         self._prepare_failures = 0
         self._rebooted = False
@@ -122,11 +105,14 @@ class Attempt:
         }
 
     @classmethod
-    def begin(cls, tools: Tools, folder: Folder, claim: Claim, *, fence_deadline: float) -> Attempt:
-        """An attempt that this agent has just claimed."""
+    def begin(
+        cls, tools: Tools, folder: Folder, claim: Claim, *, fence_deadline: float, meeting: Reservation
+    ) -> Attempt:
+        """An attempt that this agent has just claimed. It keeps the port at which the ranks meet until its end."""
         stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
         begun = cls(tools, folder, stream, Phase.PREPARE, claim)
         begun._fence_deadline = fence_deadline
+        begun._meeting = meeting
         return begun
 
     @classmethod
@@ -225,9 +211,14 @@ class Attempt:
         assert self._claim is not None, "only a fresh claim is prepared"
         if self._stop_wanted is not None:
             return self._conclude(_stopped(self._stop_wanted, "before its ranks were started"))
+        self._peers.node_count = self._claim.node_count
+        refused = unreachable(self._claim)
+        if refused is not None:
+            return self._conclude(refused)
         reason = Reason.STORAGE
         try:
-            prepare(self.folder, self._claim, self._tools.blobs, self._tools.timings)
+            interface = interface_to_peers(self._claim, self._tools)
+            prepare(self.folder, self._claim, self._tools.blobs, self._tools.timings, interface=interface)
             # After a long preparation the lease may be nearly over, or lost: ranks are not started to be killed.
             if self._lost or self._left or identity.boottime() >= self._fence_deadline:
                 return Phase.PREPARE
@@ -259,6 +250,7 @@ class Attempt:
             if assignment is None:
                 message = "the attempt's folder on the node was damaged, so its ranks were killed"
                 return self._conclude(Outcome.of(Reason.LAUNCH_FAILED, message))
+            self._peers.node_count = assignment.node_count
             self._outflow = self._start_outflow(assignment)
         alive = self._launcher_is_alive()
         # In this order: a launcher writes its result and then ends, and neither is missed.
@@ -269,6 +261,7 @@ class Attempt:
             log.warning("the launcher is gone", assignment=self.stream.assignment_id, outcome=self._outcome.message)
             return Phase.DRAIN
         self._obey_stop()
+        self._peers.pass_stop_on(self.folder)
         return Phase.WATCH
 
     def _obey_stop(self) -> None:
@@ -298,7 +291,11 @@ class Attempt:
         status = None if launcher is None else self._tools.children.exit_status(launcher.pid)
         how = "died" if status is None else f"was ended by signal {-status}" if status < 0 else f"exited with {status}"
         message = f"the launcher {how} without a result, and its ranks were killed"
-        return Outcome.of(Reason.LAUNCH_FAILED, message, traceback=self.folder.launcher_log_tail() or None)
+        details = {
+            "traceback": self.folder.launcher_log_tail() or None,
+            "log_excerpt": self.folder.last_log_lines() or None,
+        }
+        return Outcome.of(Reason.LAUNCH_FAILED, message, **details)
 
     def _conclude(self, outcome: Outcome) -> Phase:
         """An outcome that no launcher will write."""
@@ -309,6 +306,7 @@ class Attempt:
         """Nobody may write to the folder any more, and everything in it that counts must be sent."""
         if self._outcome is not None and not self._tree.kill():
             return Phase.DRAIN
+        self._peers.tell(self._final_outcome())
         return Phase.END if self._outflow is None or self._outflow.finish() else Phase.DRAIN
 
     def _end(self) -> Phase:
@@ -352,6 +350,8 @@ class Attempt:
         with self._tools.database.jobs() as session:
             attempts.release(session, self.stream.assignment_id, self._tools.node_name)
         self._tools.freed()
+        if self._meeting is not None:
+            self._meeting.release()
         if self._tree.launcher is not None:
             self._tools.children.forget(self._tree.launcher.pid)
         self._tools.retire(self.folder)

@@ -18,7 +18,7 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 from domain import attempt, limits
-from domain.attempt import AssignmentFile, FenceFile, LauncherFile, ResultFile, ShippedFile, StopFile
+from domain.attempt import AssignmentFile, FenceFile, LauncherFile, LogRecord, ResultFile, ShippedFile, StopFile
 
 log = structlog.get_logger(__name__)
 
@@ -26,6 +26,8 @@ File = TypeVar("File", bound=BaseModel)
 
 _TRASH = ".trash-"
 _KEPT = ".kept-"
+_TAIL_BYTES = 256 * 1024
+"""Of a log segment: enough for the last lines, unless they are very long."""
 
 
 class DamagedFileError(Exception):
@@ -99,6 +101,22 @@ class Folder:
             opened.seek(max(0, log.stat().st_size - limits.TRACEBACK_CHARS_MAX))
             return opened.read().decode(errors="replace")
 
+    def last_log_lines(self) -> str:
+        """The last lines of all ranks as far as they are still here, each with its rank: for an attempt whose launcher died."""
+        lines: list[str] = []
+        for path in sorted(self.file(attempt.LOGS).glob("[0-9]*.jsonl"), reverse=True):
+            wanted = limits.EXCERPT_LINES_MAX - len(lines)
+            if wanted <= 0:
+                break
+            try:
+                with path.open("rb") as opened:
+                    opened.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+                    records = opened.read().split(b"\n")
+            except OSError:
+                continue  # shipped and deleted meanwhile, or something that user code put there
+            lines = [told for record in records[-wanted - 1 :] if (told := _told(record))] + lines
+        return "\n".join(lines[-limits.EXCERPT_LINES_MAX :])[-limits.EXCERPT_CHARS_MAX :]
+
     def delete(self) -> None:
         """Remove it whole, as seen by others: it is renamed first, and ``folders_in`` does not list the remains.
 
@@ -135,6 +153,16 @@ class Folder:
             return kind.model_validate_json(text)
         except ValidationError as error:
             raise DamagedFileError(f"{self.file(name)} is damaged: {error.errors()[0]['msg']}") from None
+
+
+def _told(record: bytes) -> str:
+    """A line of the log with its rank in front; nothing for one that a kill cut short."""
+    try:
+        line = LogRecord.model_validate_json(record)
+    except ValidationError:
+        return ""
+    who = "launcher" if line.rank < 0 else f"rank {line.rank}"
+    return f"[{who}] {line.text[: limits.EXCERPT_LINE_CHARS_MAX]}"
 
 
 def folders_in(node_dir: Path) -> list[Folder]:

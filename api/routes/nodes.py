@@ -1,20 +1,28 @@
-"""Nodes and their devices.
+"""Nodes and their devices; giving one no more work, and giving it work again.
 
-Not here: who gets them (``scheduler``).
+Not here: who gets devices (``scheduler``), and which nodes are quarantined (``domain.quarantine``).
 """
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
 
-from api.parts import Here, guarded
+import structlog
+from fastapi import APIRouter, Path
+
+from api.parts import Actor, Here, guarded
 from api.problems import documented
 from api.views import node_view
+from broker.messages import RingScheduler
+from domain.errors import ErrorCode, LockstepError
 from domain.views import NodeView, Page
 from storage import nodes
 from storage.clock import now
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"], dependencies=guarded)
+log = structlog.get_logger("api")
+
+NodeName = Annotated[str, Path(min_length=1, max_length=255, description="A node's whole name.")]
 
 
 @router.get(
@@ -25,3 +33,44 @@ def list_nodes(here: Here) -> Page[NodeView]:
         rows = nodes.all_nodes(session)
         at = now(session)
     return Page(items=[node_view(row, now=at, lease_seconds=here.lease_seconds) for row in rows])
+
+
+@router.post(
+    "/{name}/drain",
+    operation_id="drainNode",
+    summary="Give a node no more work; what runs there runs on",
+    responses=documented(404),
+)
+def drain(name: NodeName, here: Here, actor: Actor) -> NodeView:
+    with here.database.jobs() as session:
+        if "\0" in name or not nodes.set_draining(
+            session, name, draining=True
+        ):  # PostgreSQL cannot even be asked about a NUL
+            raise _unknown(name)
+        row, at = nodes.get(session, name), now(session)
+    log.info("a node is drained", node=name, actor=actor)
+    return node_view(row, now=at, lease_seconds=here.lease_seconds)
+
+
+@router.post(
+    "/{name}/resume",
+    operation_id="resumeNode",
+    summary="Give a node work again, whether it was drained or quarantined",
+    responses=documented(404),
+)
+def resume(name: NodeName, here: Here, actor: Actor) -> NodeView:
+    with here.database.jobs() as session:
+        if "\0" in name or not nodes.resume(session, name):  # PostgreSQL cannot even be asked about a NUL
+            raise _unknown(name)
+        row, at = nodes.get(session, name), now(session)
+    log.info("a node is given work again", node=name, actor=actor)
+    here.bell.publish(RingScheduler())
+    return node_view(row, now=at, lease_seconds=here.lease_seconds)
+
+
+def _unknown(name: str) -> LockstepError:
+    return LockstepError(
+        ErrorCode.NOT_FOUND,
+        f"there is no node {name!r}",
+        next_step="lockstep nodes lists all nodes, with their whole names.",
+    )

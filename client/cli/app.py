@@ -30,7 +30,7 @@ COMMANDS: Final = (
     ("wait", "client.cli.jobs:wait", "Wait for a job's end; the exit code says how it ended.", _JOBS),
     ("cancel", "client.cli.jobs:cancel", "End jobs.", _JOBS),
     ("scaling", "client.cli.scaling:scaling", "Say how well a job scales over devices, and what holds it back.", _JOBS),
-    ("nodes", "client.cli.nodes:nodes", "List nodes and who holds their devices.", _SERVICE),
+    ("nodes", "client.cli.nodes:app", "List nodes and who holds their devices; drain and resume them.", _SERVICE),
     ("up", "client.cli.service:up", "Start the whole service on this machine.", _SERVICE),
     ("down", "client.cli.service:down", "Stop the service on this machine.", _SERVICE),
     ("migrate", "client.cli.service:migrate", "Bring the databases of the service here up to date.", _SERVICE),

@@ -122,5 +122,8 @@ def outcome_facts(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "last step", str(outcome.last_step)
     if outcome.traceback:
         yield "traceback", out.harmless(outcome.traceback).rstrip()
+    elif outcome.log_excerpt:
+        # The end of a traceback is the end of the log, too.
+        yield "last lines", out.harmless(outcome.log_excerpt).rstrip()
     if outcome.advice:
         yield "what to do", outcome.advice

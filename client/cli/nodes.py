@@ -1,6 +1,6 @@
-"""``nodes``: which machines there are, and who holds their devices.
+"""``nodes``: which machines there are, who holds their devices, and giving one work or none.
 
-Not here: when a node counts as lost (``api.views``).
+Not here: when a node counts as lost (``api.views``), and when it is quarantined (``domain.quarantine``).
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+from cyclopts import App
 
 from client.cli.common import Connection, Output, say
 from client.errors import ExitCode
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
     from domain.views import NodeView
 
 
+app = App(
+    name="nodes",
+    help="List nodes and who holds their devices; drain and resume them.",
+    help_epilogue="",
+    help_format="plaintext",
+)
+
+
+@app.default
 def nodes(*, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
     """List nodes and their devices; -o wide has one line per device."""
     from client.cli import output as out
@@ -26,6 +37,7 @@ def nodes(*, output: Output | None = None, connection: Connection | None = None)
     form = (output or Output()).format
     with (connection or Connection()).client() as client:
         found = client.nodes()
+    why = ["WHY"] if any(node.reason for node in found) else []
     if form == "json":
         out.print_json(found)
     elif form == "name":
@@ -34,13 +46,46 @@ def nodes(*, output: Output | None = None, connection: Connection | None = None)
     elif not found:
         say("no node has registered yet: lockstep up starts one here, python -m worker one on another machine")
     elif form == "wide":
-        columns = ["NODE", "STATE", "DEVICE", "TYPE", "MEMORY", "JOB"]
-        rows = [row for node in found for row in _device_rows(node)]
+        columns = ["NODE", "STATE", "DEVICE", "TYPE", "MEMORY", "JOB", *why]
+        rows = [row + [node.reason or ""] * len(why) for node in found for row in _device_rows(node)]
         out.print_table(columns, rows, right=("DEVICE", "MEMORY"))
     else:
         now = datetime.now(UTC)
-        columns = ["NODE", "STATE", "DEVICES", "FREE", "JOBS", "HEARD", "VERSION"]
-        out.print_table(columns, [_row(node, now) for node in found], right=("FREE",))
+        columns = ["NODE", "STATE", "DEVICES", "FREE", "JOBS", "HEARD", "VERSION", *why]
+        out.print_table(columns, [_row(node, now) + [node.reason or ""] * len(why) for node in found], right=("FREE",))
+    for node in found:
+        if node.state == "quarantined":
+            say(f"{node.name} gets no more work; once it is mended: lockstep nodes resume {node.name}")
+    return ExitCode.OK
+
+
+@app.command(name="drain")
+def drain(node: str, /, *, connection: Connection | None = None) -> ExitCode:
+    """Give a node no more work; what runs there runs on.
+
+    Parameters
+    ----------
+    node
+        Its whole name.
+    """
+    with (connection or Connection()).client() as client:
+        found = client.drain(node)
+    say(f"{found.name} is {found.state} and gets no more work; lockstep nodes resume {found.name} gives it work again")
+    return ExitCode.OK
+
+
+@app.command(name="resume")
+def resume(node: str, /, *, connection: Connection | None = None) -> ExitCode:
+    """Give a node work again, whether somebody drained it or it was quarantined. Look at it first.
+
+    Parameters
+    ----------
+    node
+        Its whole name.
+    """
+    with (connection or Connection()).client() as client:
+        found = client.resume(node)
+    say(f"{found.name} is {found.state}")
     return ExitCode.OK
 
 

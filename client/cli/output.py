@@ -36,6 +36,7 @@ STYLES: Final = {
     "cancelled": "magenta",
     "ready": "green",
     "draining": "yellow",
+    "quarantined": "red",
     "lost": "red",
 }
 _ESCAPES: Final = re.compile(

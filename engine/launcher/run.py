@@ -144,6 +144,8 @@ class _Attempt:
                 argv=(sys.executable, "-I", "-S", str(STUB), str(self._launch_folder)),
                 prepare=self._prepare_rank,
                 error_file=lambda rank: evidence.elastic_error_file(folder, rank),
+                ended=lambda: self._watch.facts.cause is not None,
+                say=self._segments.say,
                 stopping=lambda: self._watch.facts.cause == "stop",
             ),
             self._on_started,
@@ -219,6 +221,7 @@ class _Attempt:
             last_step=_last_step(self._folder, facts.ranks),
             steps=_steps(self._assignment, self._folder),
             memory_kills=processes.out_of_memory_kills() - self._memory_kills_before,
+            last_lines=self._streams.last_lines(),
         )
 
 

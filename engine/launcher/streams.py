@@ -16,9 +16,11 @@ import os
 import selectors
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Literal
 
+from domain import limits
 from engine.launcher.bounds import Bounds
 from engine.launcher.segments import Line, Segments
 
@@ -80,6 +82,7 @@ class Streams:
         self._bounds = bounds
         self._pipes: list[_Pipe] = []
         self._tails: dict[int, str] = {}
+        self._last_lines: dict[int, deque[str]] = {}
         self._lost = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read_while_running, name="streams", daemon=True)
@@ -121,6 +124,10 @@ class Streams:
     def tail(self, rank: int) -> str:
         """The end of what a rank wrote to stderr."""
         return self._tails.get(rank, "")
+
+    def last_lines(self) -> dict[int, str]:
+        """The last lines that each rank wrote to either stream, for its outcome."""
+        return {rank: "\n".join(lines)[-limits.EXCERPT_CHARS_MAX :] for rank, lines in self._last_lines.items()}
 
     def _read_while_running(self) -> None:
         waiting_told = False
@@ -166,6 +173,8 @@ class Streams:
             self._segments.write(Line(now, pipe.rank, pipe.stream, text) for text in texts)
         except OSError:
             self._lost += len(texts)  # the ranks train on; were their pipes not read they would wait for a disk
+        last = self._last_lines.setdefault(pipe.rank, deque(maxlen=limits.EXCERPT_LINES_MAX))
+        last.extend(text[: limits.EXCERPT_LINE_CHARS_MAX] for text in texts[-limits.EXCERPT_LINES_MAX :])
         if pipe.stream == "stderr":
             tail = "\n".join((self._tails.get(pipe.rank, ""), *texts))
             self._tails[pipe.rank] = tail[-self._bounds.tail_chars :]

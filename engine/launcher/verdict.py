@@ -41,6 +41,7 @@ def decide(
     last_step: int | None,
     steps: int | None,
     memory_kills: int = 0,
+    last_lines: Mapping[int, str] | None = None,
 ) -> Outcome:
     """How the attempt ended on this node.
 
@@ -57,7 +58,24 @@ def decide(
         Steps of the whole run, where known: a stop that comes after the last one undoes nothing.
     memory_kills : int
         Processes that the kernel killed for lack of memory while the attempt ran.
+    last_lines : mapping, optional
+        The last lines that each rank wrote, by rank.
     """
+    outcome = _decide(facts, evidence, assignment, last_step=last_step, steps=steps, memory_kills=memory_kills)
+    if outcome.reason is Reason.SUCCEEDED or outcome.rank is None:
+        return outcome
+    return outcome.model_copy(update={"log_excerpt": (last_lines or {}).get(outcome.rank)})
+
+
+def _decide(
+    facts: Facts,
+    evidence: Mapping[int, Evidence],
+    assignment: AssignmentFile,
+    *,
+    last_step: int | None,
+    steps: int | None,
+    memory_kills: int,
+) -> Outcome:
     common: dict[str, Any] = {"node": assignment.node_name, "last_step": last_step}
     if facts.cause == "fence":
         return Outcome.of(Reason.LOST, "the node's lease was not renewed in time, so its ranks were killed", **common)

@@ -140,6 +140,29 @@ def test_nodes_show_who_holds_what(lockstep: CommandLine, server: ReplayServer) 
     assert lockstep("nodes", "-o", "name").out == "node-1\n"
 
 
+def test_a_quarantined_node_is_shown_with_its_reason_and_how_to_lift_it(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
+    bad = examples.node().model_copy(update={"state": "quarantined", "reason": "it failed 2 jobs"})
+    server.on("GET", "/v1/nodes", Page[NodeView](items=[bad]))
+    for form in ("table", "wide"):
+        said = lockstep("nodes", "-o", form)
+        assert "quarantined" in said.out
+        assert "it failed 2 jobs" in said.out
+        assert "lockstep nodes resume node-1" in said.err
+
+
+@pytest.mark.parametrize(("command", "state"), [("drain", "draining"), ("resume", "ready")])
+def test_a_node_is_drained_and_resumed_by_name(
+    lockstep: CommandLine, server: ReplayServer, command: str, state: str
+) -> None:
+    changed = examples.node().model_copy(update={"state": state})
+    server.on("POST", f"/v1/nodes/node-1/{command}", changed)
+    said = lockstep("nodes", command, "node-1")
+    assert said.out == ""
+    assert f"node-1 is {state}" in said.err
+
+
 @pytest.mark.parametrize(
     ("job", "code"), [(examples.succeeded(), 0), (examples.failed(), 1), (examples.job(JobState.CANCELLED), 6)]
 )

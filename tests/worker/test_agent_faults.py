@@ -39,7 +39,7 @@ def take_away(node: Node, job_id: str) -> None:
 def test_a_dead_launcher_is_noticed_within_2_s_and_what_it_left_is_killed(own_node: Node) -> None:
     node = own_node
     node.start(scale=1.0)  # the promise is in seconds of the real timings
-    job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
+    job_id = node.submit("ranks(); log('half way'); log('there', segment=1, rank=1); stubborn_child(); time.sleep(600)")
     child = node.child(job_id)
     launcher = json.loads((node.folder(job_id) / "launcher.json").read_text())["pid"]
     node.wait(job_id, "running")
@@ -47,6 +47,7 @@ def test_a_dead_launcher_is_noticed_within_2_s_and_what_it_left_is_killed(own_no
     job = node.wait(job_id, "queued", seconds=2.0)
     assert job.outcome["reason"] == "launch_failed"
     assert "signal 9" in job.outcome["message"]
+    assert job.outcome["log_excerpt"].endswith("[rank 1] there")  # shipped segments are gone
     assert not alive(child)
 
 

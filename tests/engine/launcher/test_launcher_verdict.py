@@ -230,3 +230,18 @@ def test_half_a_surrogate_pair_in_an_exception_does_not_hide_it(tmp_path: Path) 
     found = gather(tmp_path, 0, "")
     assert (found.reason, found.step) == (Reason.USER_ERROR, 3)
     assert found.exception == "ValueError: no such image: caf\\udce9.png"
+
+
+def test_the_outcome_carries_the_last_lines_of_the_rank_that_it_names() -> None:
+    facts = Facts(ranks=(0, 1), exits=[_exit(1, 3), _exit(0, 1, time=11.0, torn_down=True)], cause="failure")
+    assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1])
+    told = {0: "peer gone", 1: "loading\ncannot open /data"}
+    outcome = decide(facts, {0: LOST_PEER}, assignment, last_step=None, steps=None, last_lines=told)
+    assert (outcome.rank, outcome.log_excerpt) == (1, "loading\ncannot open /data")
+
+
+def test_an_end_that_names_no_rank_quotes_none() -> None:
+    facts = Facts(ranks=(0, 1), exits=[], cause="fence")
+    assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1])
+    outcome = decide(facts, {}, assignment, last_step=None, steps=None, last_lines={0: "a", 1: "b"})
+    assert outcome.log_excerpt is None

@@ -1,0 +1,38 @@
+"""Draining, quarantined and resumed nodes over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.messages import RingScheduler
+from storage import nodes
+from tests.api.conftest import Api, problem
+from tests.storage import scenes
+
+
+def test_a_drained_node_gets_no_more_work_and_a_resumed_one_does(api: Api) -> None:
+    scenes.add_node(api.database)
+    answer = api.http.post("/v1/nodes/n1/drain")
+    assert (answer.status_code, answer.json()["state"]) == (200, "draining")
+    assert scenes.place(api.database, scenes.submit(api.database)) is None
+    answer = api.http.post("/v1/nodes/n1/resume")
+    assert (answer.status_code, answer.json()["state"]) == (200, "ready")
+    assert api.bells.rung == [RingScheduler()]
+    assert scenes.place(api.database, scenes.submit(api.database)) is not None
+
+
+def test_a_quarantined_node_says_why_until_it_is_resumed(api: Api) -> None:
+    scenes.add_node(api.database)
+    with api.database.jobs() as session:
+        nodes.set_draining(session, "n1", draining=True)
+        nodes.quarantine(session, "n1", "it failed 2 jobs")
+    [node] = api.http.get("/v1/nodes").json()["items"]
+    assert (node["state"], node["reason"]) == ("quarantined", "it failed 2 jobs")
+    node = api.http.post("/v1/nodes/n1/resume").json()
+    assert (node["state"], node["reason"]) == ("ready", None)
+
+
+@pytest.mark.parametrize("change", ["drain", "resume"])
+@pytest.mark.parametrize("name", ["n9", "%00"])
+def test_a_node_that_is_not_there_is_named(api: Api, change: str, name: str) -> None:
+    problem(api.http.post(f"/v1/nodes/{name}/{change}"), 404, "not_found")
