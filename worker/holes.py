@@ -38,7 +38,8 @@ def punch(path: Path, start: int, end: int) -> bool:
         return False
     try:
         mode = _PUNCH_HOLE | _KEEP_SIZE
-        return ctypes.CDLL(None).fallocate(descriptor, mode, ctypes.c_int64(first), ctypes.c_int64(length)) == 0
+        refused: int = ctypes.CDLL(None).fallocate(descriptor, mode, ctypes.c_int64(first), ctypes.c_int64(length))
+        return refused == 0
     except AttributeError:  # a C library without it
         return False
     finally:
