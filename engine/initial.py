@@ -77,8 +77,8 @@ def _path(given: str, folder: Path) -> Path:
 
 
 def _weights(path: Path, given: str, ranks: Ranks) -> dict[str, Any]:
-    """All ranks must call this: one of them checks for all."""
-    damage = ranks.from_first(_damage(path) if ranks.first else "")
+    """All ranks must call this: the first of each node checks for all of them."""
+    damage = next(filter(None, ranks.gather(_damage(path) if ranks.local_rank == 0 else "")), "")
     if damage:
         raise EngineError(Reason.STORAGE, f"train.init_from: {given} is damaged: {damage}")
     file = _file(path, given)

@@ -259,6 +259,8 @@ class TrainingState:
             raise EngineError(Reason.STORAGE, f"the checkpoint to resume from is damaged: {damage}")
         if found is None:
             return None
+        found = self._folder / found
+        self._require_whole_copies(found)
         state = checkpoint.load(found)
         name = found.relative_to(self._folder).as_posix()
         self._refuse_another(name, state, model)
@@ -308,7 +310,7 @@ class TrainingState:
         return wrong
 
     def _find(self, *, goes_on: bool) -> tuple[Path | None, str]:
-        """The checkpoint to go on from, verified, or what is wrong with the one that was given.
+        """The checkpoint to go on from, verified, inside the folder; or what is wrong with the one that was given.
 
         Rank 0 only: one reader's verdict holds for all.
         """
@@ -320,15 +322,29 @@ class TrainingState:
             except checkpoint.DamagedCheckpointError as error:
                 self._skipped(attempt.RESUME, error)
                 return None, str(error)
-            return resume, ""
+            return Path(attempt.RESUME), ""
         for folder in checkpoint.complete(self._folder / attempt.CHECKPOINTS) if goes_on else ():
             try:
                 checkpoint.verify(folder)
             except checkpoint.DamagedCheckpointError as error:
                 self._skipped(folder.name, error)
             else:
-                return folder, ""
+                return folder.relative_to(self._folder), ""
         return None, ""
+
+    def _require_whole_copies(self, found: Path) -> None:
+        """Raise where another node's copy, which was brought there separately, is damaged. All ranks must call this."""
+        damage = ""
+        if self._ranks.local_rank == 0 and not self._ranks.first:
+            try:
+                checkpoint.verify(found)
+            except checkpoint.DamagedCheckpointError as error:
+                damage = str(error)
+        damaged = [each for each in self._ranks.gather(damage) if each]
+        if damage:
+            raise EngineError(Reason.STORAGE, f"this node's copy of the checkpoint to resume from is damaged: {damage}")
+        if damaged:  # Not this node's fault: it only cannot go on without the other.
+            raise EngineError(Reason.NETWORK, f"another node's copy of the checkpoint is damaged: {damaged[0]}")
 
     def _skipped(self, name: str, error: Exception) -> None:
         self._telemetry.event("checkpoint_skipped", folder=name, why=str(error))

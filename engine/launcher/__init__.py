@@ -10,6 +10,7 @@ module         does                             runs in
 ``run``        one attempt from start to end    main thread. It starts the ranks and stays until the end: ranks die
                                                 with the *thread* that started them (``PR_SET_PDEATHSIG``)
 ``elastic``    starts ranks by torch elastic    main thread
+``meeting``    finds the other nodes' launchers main thread, and a thread ``meeting`` that waits in C++
 ``watch``      fence, stop, kills               thread ``watch``, 20 times a second
 ``stalls``     whether the ranks move, and      thread ``watch``
                which one the others wait for

@@ -22,8 +22,9 @@ class Bounds:
     failure_grace_seconds: float = 3.0
     """From the first failing rank to SIGKILL of the others. They get SIGTERM at once; one that waits in a collective
     for the dead rank never acts on it, and a gang must be down within 5 s."""
-    rendezvous_seconds: float = 120.0
-    """Nodes of one attempt find each other within this time. One node finds itself at once."""
+    rendezvous_seconds: float = 900.0
+    """Nodes of one attempt find each other within this time: one may fetch a checkpoint for minutes longer than another.
+    A node that is gone is noticed by its lease, well before. One node finds itself at once."""
     linger_seconds: float = 0.5
     """After the ranks' own end: a child that still holds a pipe (``tee`` behind a wrapper) may finish its lines."""
     drain_seconds: float = 2.0

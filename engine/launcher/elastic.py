@@ -7,7 +7,7 @@ The ranks' own store is not shared with the launcher's: torch 2.13 puts no prefi
 ``init_process_group`` in a rank finds the addresses of the first and hangs or dies (9 of 34 restarts worked; 26 of 26
 without sharing).
 
-Not here: deciding that ranks must end (``engine.launcher.watch``), and what they run (``engine.stub``).
+Not here: how several nodes meet (``engine.launcher.meeting``), deciding that ranks must end (``engine.launcher.watch``), and what they run (``engine.stub``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import random
 import signal
 import socket
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,15 @@ from torch.distributed.elastic.agent.server.api import WorkerGroup, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext
-from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
 from engine.launcher.bounds import Bounds
 from engine.launcher.gang import Gang, PeersUnreachableError, RankProcess
+from engine.launcher.meeting import Meeting
 
 _STORE_PORT_KEY = "lockstep/ranks_store_port"
+_STARTED_KEY = "lockstep/started{}"
+_STARTED_SECONDS_MAX = 30.0
+"""From the meeting to the start of every node's ranks; it takes milliseconds."""
 _STOP_SECONDS_MAX = 24 * 3600
 """Longer than any stop's grace, which the watch keeps."""
 
@@ -46,18 +50,10 @@ class ElasticLauncher:
         # Torch elastic installs handlers that raise for the signals named here. SIGTERM must stay with the attempt,
         # which stops gracefully; something must be named, and nobody sends SIGQUIT by accident.
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"
-        rendezvous = StaticTCPRendezvous(
-            master_addr=gang.rendezvous_host,
-            master_port=_meeting_port(gang),
-            rank=gang.node_rank,
-            world_size=gang.node_count,
-            run_id=gang.run_id,
-            timeout=int(self._bounds.rendezvous_seconds),
-        )
         spec = WorkerSpec(
             role="rank",
             local_world_size=gang.ranks_here,
-            rdzv_handler=rendezvous,
+            rdzv_handler=Meeting(gang, _meeting_port(gang), self._bounds),
             entrypoint=gang.argv[0],
             args=gang.argv[1:],
             max_restarts=0,
@@ -80,12 +76,8 @@ class _Agent(LocalElasticAgent):
         bounds: Bounds,
         on_started: Callable[[Mapping[int, RankProcess]], None],
     ):
-        super().__init__(
-            spec,
-            logs_specs=_Streams(gang),
-            exit_barrier_timeout=bounds.rendezvous_seconds,
-        )
-        self._grace_seconds = int(bounds.failure_grace_seconds)
+        super().__init__(spec, logs_specs=_Streams(gang))
+        self._bounds = bounds
         self._gang = gang
         self._on_started = on_started
 
@@ -95,6 +87,8 @@ class _Agent(LocalElasticAgent):
             group.store.set(_STORE_PORT_KEY, str(_quiet_port()))
         group.master_addr = self._gang.rendezvous_host
         group.master_port = int(group.store.get(_STORE_PORT_KEY))
+        if self._gang.node_rank > 0:
+            group.store.set(_STARTED_KEY.format(self._gang.node_rank), "")
         ids: dict[int, Any] = super()._start_workers(worker_group)
         context = self._pcontext
         assert isinstance(context, SubprocessContext), "an entrypoint that is a string is started by exec"
@@ -102,6 +96,19 @@ class _Agent(LocalElasticAgent):
             {worker.global_rank: context.subprocess_handlers[worker.local_rank].proc for worker in worker_group.workers}
         )
         return ids
+
+    def _exit_barrier(self) -> None:
+        """Keep node rank 0's store until the other nodes have started their ranks by it; then nobody needs it.
+
+        Torch's own waits for their *end*, so that this node's result would come no earlier than the slowest node's.
+        """
+        deadline = time.monotonic() + _STARTED_SECONDS_MAX
+        started = [_STARTED_KEY.format(node) for node in range(1, self._gang.node_count)]
+        group: Any = self._worker_group
+        while self._gang.node_rank == 0 and started and not group.store.check(started):
+            if self._gang.ended() or time.monotonic() > deadline:
+                return
+            time.sleep(self._bounds.monitor_seconds)
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int | None = None) -> None:  # noqa: ARG002 -- ours holds
         """End the ranks within our own grace.
@@ -115,7 +122,7 @@ class _Agent(LocalElasticAgent):
         if self._gang.stopping():
             self._pcontext.close(signal.SIGCONT, _STOP_SECONDS_MAX)
         else:
-            self._pcontext.close(death_sig, self._grace_seconds)
+            self._pcontext.close(death_sig, int(self._bounds.failure_grace_seconds))
 
 
 class _Streams(LogsSpecs):

@@ -26,6 +26,10 @@ _PEER_LOST = re.compile(
     r"gloo/transport|connectFullMesh|Connection (?:closed|reset) by peer|monitoredBarrier|TCPStore"
     r"|nccl(?:Remote|System)Error|NCCL communicator was aborted|Dist(?:Network|Store)Error"
 )
+_NCCL_ABORT = re.compile(
+    r"nccl(?:Remote|System)Error|NCCL communicator was aborted|Watchdog caught collective operation timeout"
+)
+"""What torch's NCCL watchdog leaves on stderr before it aborts the process: there is no Python traceback then."""
 _SIDE = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), OpType=(\w+)([^)]*)"
 )
@@ -64,7 +68,9 @@ class Evidence(NamedTuple):
         """Whether the rank failed because another was gone."""
         if self.reason is not None:
             return self.reason is Reason.NETWORK
-        return self.exception is not None and _PEER_LOST.search(self.exception) is not None
+        if self.exception is None:
+            return _NCCL_ABORT.search(self.traceback or "") is not None
+        return _PEER_LOST.search(self.exception) is not None
 
 
 def disagreement(exception: str | None) -> str | None:

@@ -45,6 +45,10 @@ class Gang:
     is laid over torch elastic's own."""
     error_file: Callable[[int], Path]
     """Where torch's ``record`` decorator in a rank leaves its exception."""
+    ended: Callable[[], bool]
+    """Whether the attempt was ended, by whatever: no rank is to be started any more."""
+    say: Callable[[str], None]
+    """Writes a line into the job's log."""
     stopping: Callable[[], bool]
     """Whether the ranks were asked to stop, so that one which ends is no failure, and the others may end in order."""
 

@@ -7,6 +7,9 @@ is in a phase that may take long (set-up, evaluation, a checkpoint); afterwards 
 Quiet time is counted from look to look and no gap counts for more than a moment, so that a machine that slept, or a
 launcher that was stopped, does not take its own absence for a stall.
 
+Of a gang over several nodes only the ranks of this one are seen. While each of them may be waiting for another node,
+where a rank may be in a long phase, the limit is long as well: the node whose rank hangs knows better.
+
 Those that wait are found by their phase (``communication``) or by a stack that ends in torch's collectives; whoever is
 left over is the one they wait for. Where all wait, the one that has entered fewer collectives is.
 
@@ -32,6 +35,8 @@ from engine.launcher.stacks import Answer, Frame, Thread
 from engine.pulse import Beat
 
 _LONG_PHASES: Final = frozenset({"setup", "eval", "checkpoint"})
+_OWN_PHASES: Final = frozenset({"data", "other"})
+"""In these a rank waits for no other, whatever the strategy: fully sharded ones meet in forward and optimizer, too."""
 _STEPS_KEPT: Final = 101
 _GAP_SECONDS_MAX: Final = 3.0
 _FRAMES_MAX: Final = 12
@@ -155,10 +160,13 @@ class Stalls:
         ``train.stall`` of the spec.
     look_seconds : float
         Pulses are read this often.
+    nodes : int
+        Of the gang.
     """
 
-    def __init__(self, folder: Path, allowed: Limits, *, look_seconds: float):
+    def __init__(self, folder: Path, allowed: Limits, *, look_seconds: float, nodes: int = 1):
         self._folder, self._allowed, self._look_seconds = folder, allowed, look_seconds
+        self._nodes = nodes
         self._beats: dict[int, Beat | None] = {}
         self._looked_at: float | None = None
         self._quiet_seconds = 0.0
@@ -221,7 +229,7 @@ class Stalls:
         limit_seconds = max(allowed.min_seconds, allowed.factor * median)
         long = any(
             beat is None or beat.phase in _LONG_PHASES or beat.step == beat.first_step for beat in self._beats.values()
-        )
+        ) or (self._nodes > 1 and not any(beat and beat.phase in _OWN_PHASES for beat in self._beats.values()))
         return max(limit_seconds, allowed.first_step_seconds) if long else limit_seconds
 
     def _note_step(self, now: float) -> None:

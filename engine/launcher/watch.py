@@ -119,7 +119,11 @@ class Watch(threading.Thread):
         self._on_stuck = on_stuck
         self._processes: dict[int, RankProcess] = {}
         train = assignment.spec.train
-        self._stalls = Stalls(folder, train.stall, look_seconds=bounds.pulse_seconds) if train else None
+        self._stalls = (
+            Stalls(folder, train.stall, look_seconds=bounds.pulse_seconds, nodes=assignment.node_count)
+            if train
+            else None
+        )
         self._stragglers = Stragglers(folder, bounds) if train else None
         self._kill_at = float("inf")
         self._killed_at: float | None = None

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from domain import limits
 from domain.outcomes import Reason
 from tests.engine.launcher.attempts import Attempt, free_port, is_alive, until
 
@@ -48,6 +49,23 @@ def test_an_exit_code_is_reported_with_its_rank(attempt: Attempt) -> None:
     assert outcome.reason is Reason.USER_ERROR
     assert (outcome.rank, outcome.exit_code) == (1, 3)
     assert outcome.message == "script exited with code 3 on rank 1"
+
+
+def test_the_last_lines_of_either_stream_are_in_the_outcome_and_bounded(attempt: Attempt) -> None:
+    source = """
+        import sys
+        for number in range(100):
+            print(f"line {number} " + "x" * 2_000, flush=True)
+        print("no space on /data", file=sys.stderr, flush=True)
+        sys.exit(3)
+    """
+    outcome = attempt.script(textwrap.dedent(source)).start().outcome()
+    assert outcome.log_excerpt is not None
+    lines = outcome.log_excerpt.splitlines()
+    assert "no space on /data" in lines
+    assert any(line.startswith("line 99 ") for line in lines)
+    assert len(lines) <= limits.EXCERPT_LINES_MAX
+    assert len(outcome.log_excerpt) <= limits.EXCERPT_CHARS_MAX
 
 
 def test_a_scripts_exception_is_read_from_its_stderr(attempt: Attempt) -> None:
@@ -151,10 +169,28 @@ def test_one_node_starts_although_somebody_took_its_rendezvous_port(attempt: Att
     assert outcome.reason is Reason.SUCCEEDED
 
 
-def test_nodes_that_cannot_meet_at_a_taken_port_fail_by_network_and_name_it(attempt: Attempt, taken_port: int) -> None:
+def test_node_rank_0_whose_port_was_taken_says_so_at_once_and_names_it(attempt: Attempt, taken_port: int) -> None:
     outcome = attempt.command("true", rendezvous_port=taken_port, node_count=2, world_size=2).start().outcome()
-    assert outcome.reason is Reason.NETWORK
+    assert outcome.reason is Reason.LAUNCH_FAILED  # a cause: the other nodes, which only wait for this one, name none
     assert f"127.0.0.1:{taken_port}" in outcome.message
+
+
+@pytest.mark.parametrize("node_rank", [0, 1])
+def test_a_node_whose_peers_do_not_come_fails_by_network_and_says_which(attempt: Attempt, node_rank: int) -> None:
+    gang = {"node_rank": node_rank, "node_count": 2, "world_size": 2}
+    outcome = attempt.command("true", **gang).start(rendezvous_seconds=2.0).outcome()
+    assert outcome.reason is Reason.NETWORK
+    assert ("node rank 1 did not come" if node_rank == 0 else "node rank 0") in outcome.message
+
+
+@pytest.mark.parametrize("listening", [False, True])
+def test_a_stop_ends_the_wait_for_the_other_nodes_at_once(attempt: Attempt, taken_port: int, listening: bool) -> None:
+    """Also where a stranger listens on the port, to which torch would wait for ever."""
+    port = taken_port if listening else free_port()
+    attempt.command("true", node_rank=1, node_count=2, world_size=2, rendezvous_port=port).start()
+    until((attempt.folder / "launch/command.json").exists, seconds=20, what="the launcher is about to meet")
+    attempt.stop("cancelled", grace_seconds=60.0)
+    assert attempt.outcome(seconds=10).reason is Reason.CANCELLED
 
 
 def test_two_nodes_form_one_gang(attempt: Attempt, tmp_path: Path) -> None:
