@@ -36,7 +36,6 @@ Not here: the loops (``engine_loops.py``), and whether what they compute is righ
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib.util
 import json
 import multiprocessing
@@ -111,7 +110,6 @@ def count(engine: str, setting: Setting, rank: int, folder: Path) -> dict[str, f
     """Per step: collectives and host reads. And the most bytes held, before the first update and up to the last one."""
     import torch
 
-    gc.collect()  # What earlier runs of this process left in cycles is not this one's.
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         LOOPS[engine](setting, rank, folder)
     trace = folder / "trace.json"
@@ -125,11 +123,14 @@ def count(engine: str, setting: Setting, rank: int, folder: Path) -> dict[str, f
             setting.steps - 2
         )
 
-    held = [
-        (event["ts"], event["args"]["Total Allocated"])
+    memory = [
+        (event["ts"], event["args"]["Total Allocated"], event["args"]["Bytes"])
         for event in events
         if event["name"] == "[memory]" and event["args"].get("Device Type") == 0
     ]
+    # What was given back between two profiles is still in the allocator's total.
+    _, total, own = min(memory)
+    held = [(at, bytes_held - (total - own)) for at, bytes_held, _ in memory]
     return {
         "collectives": per_step("gloo:"),
         "host_reads": per_step("aten::_local_scalar_dense"),
