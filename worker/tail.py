@@ -80,11 +80,13 @@ def whole_lines(path: Path, offset: int, *, last: bool = False, batch_bytes: int
         end = len(data)
     lines: list[Line] = []
     place = offset
-    for text in _split(data[:end]):
-        if stripped := text.rstrip(b"\r\n"):
-            lines.append(Line(place, place + len(text), stripped))
-        place += len(text)
-    return Lines(lines, place, at_end=at_end)
+    # Nothing but a newline ends a line; the piece behind the last one is empty unless the writer is gone.
+    for text in data[:end].split(b"\n"):
+        following = place + len(text) + 1
+        if stripped := text.rstrip(b"\r"):
+            lines.append(Line(place, min(following, offset + end), stripped))
+        place = following
+    return Lines(lines, offset + end, at_end=at_end)
 
 
 def _behind_hole(file: FileIO, offset: int, batch_bytes: int) -> int:
@@ -107,12 +109,6 @@ def _next_data(file: FileIO, offset: int) -> int:
         return os.lseek(file.fileno(), offset, os.SEEK_DATA)
     except OSError:
         return os.lseek(file.fileno(), 0, os.SEEK_END)
-
-
-def _split(data: bytes) -> list[bytes]:
-    """Like ``splitlines(keepends=True)``, except that nothing but a newline ends a line."""
-    parts = data.split(b"\n")
-    return [part + b"\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
 
 def next_segment_exists(logs: Path, segment: int) -> bool:

@@ -27,7 +27,6 @@ SILENCE_SECONDS: Final = 600.0
 _POINT_BYTES_MAX: Final = 100
 """A point counts at least so many bytes of the spool: long lines of few points, or of none, cost as much to read."""
 _STEP: Final = re.compile(rb'"step"\s*:\s*(\d{1,18})')
-_NOT_FINITE: Final = re.compile(rb"NaN|Infinity")
 
 
 class Thinner:
@@ -103,11 +102,12 @@ class Thinner:
             step = step + 1 if found is None else int(found[1])
             steps.append(step)
         kept = []
-        strange = False
+        keep_every, newest_step, strange = self.keep_every, step if newest else -1, False
         for line, at in zip(lines, steps, strict=True):
-            first_strange = not strange and _NOT_FINITE.search(line.text) is not None
-            strange = strange or first_strange
-            if at % self.keep_every == 0 or first_strange or (newest and at == step):
+            if at % keep_every == 0 or at == newest_step:
+                kept.append((line, at))
+            elif not strange and (b"NaN" in line.text or b"Infinity" in line.text):
+                strange = True
                 kept.append((line, at))
         self.left_out += len(lines) - len(kept)
         return kept, step if lines else last_step
