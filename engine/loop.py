@@ -16,7 +16,6 @@ from pathlib import Path
 
 from domain.plan import BatchPlan
 from domain.spec import JobSpec, Train
-from engine import telemetry
 from engine.assembly import announce, assemble, report_plan
 from engine.control import Flags, Verdict
 from engine.evaluation import evaluate
@@ -233,7 +232,7 @@ class Trainer:
             ),
             sums=accumulated.sums,
             next_weights=weights,
-            peak_bytes=telemetry.peak_bytes(self.ranks.device),
+            peak_bytes=self._account.peak_bytes(),
         )
         self._timeline.mark("communication", then="optimizer")
         return verdict

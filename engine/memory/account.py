@@ -8,14 +8,15 @@ the same tensors. On the CPU nothing counts tensors, so it is how much the proce
 libraries that were loaded on the way, the dataset and fetched samples are in it, and memory that was freed and not given
 back. For a small model that is most of it.
 
-Not here: the series ``memory/peak_bytes`` (``engine.report``).
+Not here: how memory is measured (``engine.telemetry``), the series ``memory/peak_bytes`` (``engine.report``).
 """
 
 from __future__ import annotations
 
 import resource
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -27,6 +28,9 @@ from engine.flops import Arithmetic, peak_flops
 from engine.memory.aside import Aside
 from engine.ranks import Ranks
 from engine.telemetry import Telemetry
+
+_LOOKS_APART: Final = 100
+"""From one look at the memory to the next, as a multiple of what the look took."""
 
 
 class Account:
@@ -48,6 +52,7 @@ class Account:
         self._asked_size: int | None = None
         self.arithmetic: Arithmetic | None = None
         """Known once the forecast has come."""
+        self._peak = self._look_again_at = 0.0
 
     def begin(self, plan: BatchPlan, sample: Any) -> None:
         """Everything is built: have its memory foretold, and measure from here on."""
@@ -62,6 +67,19 @@ class Account:
                 sample=sample,
                 forks=self._ranks.device.type == "cpu",
             )
+
+    def peak_bytes(self) -> float:
+        """Most memory that this rank has used, as of a moment ago.
+
+        Asking takes the kernel up to half a millisecond for a process of many threads, and torch a tenth of it for a
+        device: so it is asked only as often as takes a hundredth of the time.
+        """
+        began = time.monotonic()
+        if began >= self._look_again_at:
+            self._peak = telemetry.peak_bytes(self._ranks.device)
+            ended = time.monotonic()
+            self._look_again_at = ended + _LOOKS_APART * (ended - began)
+        return self._peak
 
     def poll(self, plan: BatchPlan) -> BatchPlan:
         """The plan, with the forecast if it has just come. Never waits."""
