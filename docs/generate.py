@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel
@@ -24,7 +26,7 @@ from pydantic import BaseModel
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # from a checkout that is not installed
 
-from domain import lifecycle, outcomes, support, tasks  # noqa: E402  # after the path above
+from domain import lifecycle, outcomes, quarantine, support, tasks  # noqa: E402  # after the path above
 from domain.spec import JobSpec  # noqa: E402
 from tests.engine import contract  # noqa: E402
 
@@ -102,11 +104,11 @@ def reasons() -> str:
         "# Why an attempt ended, and what follows",
         "",
         "A job's outcome carries one of these reasons. *Retry* says whether the same may pass; *counted* whether the attempt",
-        "counts against `retry.max`. A job that is not tried again ends in its *final state*.",
-        "A requested cancel wins over every reason but `succeeded`.",
+        "counts against `retry.max`; *node* whether the node may be at fault. A job that is not tried again ends in its *final",
+        "state*.",
         "",
-        "| reason | meaning | retry | counted | final state | advice |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| reason | meaning | retry | counted | node | final state | advice |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for reason, rule in outcomes.RULES.items():
         cells = (
@@ -114,6 +116,7 @@ def reasons() -> str:
             _cell(texts.get(reason.name, "")),
             rule.retry.value,
             "yes" if rule.charged else "no",
+            "yes" if rule.blames_node else "no",
             rule.state,
             _cell(rule.advice),
         )
@@ -121,7 +124,24 @@ def reasons() -> str:
     lines += ["", "## Retry classes", "", "| class | meaning |", "| --- | --- |"]
     classes = _member_docs(outcomes.RetryClass)
     lines += [f"| `{member.value}` | {_cell(classes[member.name])} |" for member in outcomes.RetryClass]
+    lines += ["", "## When a job is tried again", "", *_rules(outcomes), ""]
+    lines += [
+        "## When a node is quarantined",
+        "",
+        "A node that failed two different jobs for its own reasons, with no success in between, is given no more work until",
+        "a person says `lockstep nodes resume NAME`. Its own failures are those of which all of this holds:",
+        "",
+        *_rules(quarantine),
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _rules(module: ModuleType) -> list[str]:
+    """The numbered rules of a module's docstring, with the values of the limits that they name."""
+    text = inspect.getdoc(module) or ""
+    rules = text[text.index("\n1. ") + 1 : text.index("\n\nNot here:")].replace("``", "`")
+    limits = re.sub(r"`([A-Z_]+_(?:MAX|SECONDS))`", lambda found: f"{found[0]} ({getattr(module, found[1]):g})", rules)
+    return limits.split("\n")
 
 
 def spec() -> str:

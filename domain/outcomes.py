@@ -90,6 +90,8 @@ class Reason(StrEnum):
     """The launcher died or could not start the ranks."""
     LOST = "lost"
     """The node fell silent for longer than its lease."""
+    CUT_OFF = "cut_off"
+    """The node could not renew its lease and stopped its ranks by itself, but nobody missed it: the service was away."""
     UNANSWERED = "unanswered"
     """The node never took what it was given: nothing of the attempt ran, so it uses up no retry."""
 
@@ -156,6 +158,9 @@ RULES: Final[dict[Reason, _Rule]] = {
     ),
     Reason.LOST: _Rule(
         _ELSEWHERE, True, "failed", "Check the node: lockstep nodes shows when it was last heard.", blames_node=True
+    ),
+    Reason.CUT_OFF: _Rule(
+        _RETRY, False, "failed", "Check that the database answers, and that the node's agent is running."
     ),
     Reason.UNANSWERED: _Rule(
         _ELSEWHERE, False, "failed", "Check the node: lockstep nodes shows when it was last heard.", blames_node=True

@@ -1,11 +1,10 @@
 """When a node is given no more work: it failed attempts of two different jobs for its own reasons, and nothing succeeded.
 
 A full disk or a dying device takes one job after another from the queue and fails it, faster than a healthy node could
-run any. So its failures are kept until an attempt succeeds on it or a person says that it is mended. Those count that
-are the node's own:
+run any. So its failures are kept for a day, or until an attempt succeeds on it or a person says that it is mended. Those
+count that are the node's own:
 
-1. Its reason blames the node (``domain.outcomes.RULES``), and the service saw it fail: a node that stopped its own ranks
-   because it could not renew tells of the service's outage.
+1. Its reason blames the node (``domain.outcomes.RULES``).
 2. Neither the same job nor another one, a little earlier or later, failed for the same reason on another node: then it is
    the job, the store, the network, or the service itself.
 3. Jobs that a node takes with it when it falls silent have failed once, together.

@@ -18,7 +18,7 @@ from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from domain.outcomes import RULES, Reason
-from domain.quarantine import SILENCE, NodeFailure
+from domain.quarantine import NodeFailure
 from storage.clock import db_now
 from storage.dialects import changed, upsert, write
 from storage.tables import DeviceRow, NodeFailureRow, NodeRow
@@ -99,8 +99,7 @@ def told(session: Session, name: str, job_id: str, reason: Reason) -> None:
     """Note what a node told about how its part of an attempt ended: a success, or a failure that may be its own."""
     if reason is Reason.SUCCEEDED:
         forgive(session, name)
-    elif RULES[reason].blames_node and reason not in SILENCE:
-        # A node that tells of its own silence could not reach a service that did not miss it: the service was away.
+    elif RULES[reason].blames_node:
         blame(session, name, job_id, reason)
 
 

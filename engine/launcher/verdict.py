@@ -78,7 +78,9 @@ def _decide(
 ) -> Outcome:
     common: dict[str, Any] = {"node": assignment.node_name, "last_step": last_step}
     if facts.cause == "fence":
-        return Outcome.of(Reason.LOST, "the node's lease was not renewed in time, so its ranks were killed", **common)
+        return Outcome.of(
+            Reason.CUT_OFF, "the node's lease was not renewed in time, so its ranks were killed", **common
+        )
     # Ranks of the engine see the stop by themselves, and may have left well before the watch has seen it.
     left_by_themselves = facts.cause is None and facts.stop is not None and assignment.spec.kind == "train"
     if facts.cause == "stop" or left_by_themselves:

@@ -34,6 +34,7 @@ TABLE: dict[str, tuple[str, str, bool]] = {
     "storage": ("requeue", "fail", True),
     "launch_failed": ("requeue", "fail", True),
     "lost": ("requeue", "fail", True),
+    "cut_off": ("requeue", "requeue", False),
     "unanswered": ("requeue", "requeue", False),
 }
 

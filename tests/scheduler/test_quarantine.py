@@ -102,9 +102,10 @@ def test_an_outage_of_the_service_quarantines_nobody(world: World) -> None:
     for job in jobs:
         part = world.assignments(job)[-1]
         with world.database.jobs() as session:
-            outcome = Outcome.of(Reason.LOST, "the lease was not renewed in time", node=part.node_name)
+            outcome = Outcome.of(Reason.CUT_OFF, "the lease was not renewed in time", node=part.node_name)
             assert attempts.end(session, part.id, part.token, outcome, timings=world.timings)
     assert world.make_pass().quarantined == 0
+    assert [world.job(job).charged_attempts for job in jobs] == [0, 0, 0, 0]
 
 
 def test_nodes_that_are_lost_together_are_not_quarantined(world: World) -> None:

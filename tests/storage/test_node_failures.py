@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
+from domain.lifecycle import JobState
 from domain.outcomes import Reason
 from storage import attempts, nodes, scheduling
 from storage.clock import db_now
@@ -39,10 +40,11 @@ def test_a_node_that_was_declared_lost_is_blamed(database: Database) -> None:
     assert failures(database) == [("n1", Reason.LOST)]
 
 
-def test_a_node_that_tells_of_its_own_silence_is_not(database: Database) -> None:
-    """It could not renew, and nobody missed it: the database was away, and every node tells the same."""
-    claimed = scenes.run(database)
-    scenes.end(database, claimed, Reason.LOST)
+def test_a_node_that_could_not_renew_while_the_service_was_away_is_not(database: Database) -> None:
+    """It stopped its ranks at their fence, and nobody missed it: every node tells the same."""
+    claimed = scenes.run(database, retry={"max": 0})
+    scenes.end(database, claimed, Reason.CUT_OFF)
+    assert scenes.state_of(database, claimed.job_id) is JobState.QUEUED
     assert failures(database) == []
 
 

@@ -77,7 +77,7 @@ def until_told(each=lambda turn: None) -> None:
         if stop := asked_to_stop():
             finish(stop["reason"], "stopped on request")
         if fenced():
-            finish("lost", "fenced")
+            finish("cut_off", "fenced")
         each(turn)
         turn += 1
         time.sleep(0.01)

@@ -80,7 +80,7 @@ def test_ranks_are_killed_at_the_fence_without_any_agent(attempt: Attempt) -> No
     attempt.saw("up")
     attempt.fence(0.3)
     until(lambda: not any(map(is_alive, ranks.values())), seconds=3, what="the ranks are gone")
-    assert attempt.outcome().reason is Reason.LOST
+    assert attempt.outcome().reason is Reason.CUT_OFF
 
 
 def test_a_launcher_that_was_frozen_past_its_fence_kills_before_anything_else(attempt: Attempt) -> None:
@@ -92,12 +92,12 @@ def test_a_launcher_that_was_frozen_past_its_fence_kills_before_anything_else(at
     attempt.process.send_signal(signal.SIGSTOP)
     attempt.fence(-1.0)
     attempt.process.send_signal(signal.SIGCONT)
-    assert attempt.outcome().reason is Reason.LOST
+    assert attempt.outcome().reason is Reason.CUT_OFF
 
 
 def test_a_hanging_start_of_ranks_does_not_outlive_the_fence(attempt: Attempt) -> None:
     attempt.fence(0.5)
-    assert attempt.script(WAIT).start(hanging=True).outcome(seconds=5).reason is Reason.LOST
+    assert attempt.script(WAIT).start(hanging=True).outcome(seconds=5).reason is Reason.CUT_OFF
 
 
 def test_a_launcher_whose_result_the_disk_refuses_ends_all_the_same(attempt: Attempt) -> None:
@@ -133,7 +133,7 @@ def test_a_process_that_may_not_be_killed_does_not_save_those_after_it(monkeypat
 def test_a_fence_that_has_passed_already_starts_nothing(attempt: Attempt) -> None:
     attempt.fence(-1.0)
     outcome = attempt.script("open('started', 'w')").start().outcome()
-    assert outcome.reason is Reason.LOST
+    assert outcome.reason is Reason.CUT_OFF
     assert not (attempt.folder / "code" / "started").exists()
 
 
