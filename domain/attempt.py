@@ -96,6 +96,8 @@ class AssignmentFile(_File):
     device_kind: Literal["cuda", "cpu"]
     rendezvous_host: str = "127.0.0.1"
     rendezvous_port: int
+    interface: str | None = None
+    """Network interface that reaches the attempt's other nodes; None leaves the choice to NCCL and Gloo."""
     stop_grace_seconds: float
     exit_stall_seconds: float
 

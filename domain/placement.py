@@ -85,8 +85,8 @@ Decision = Placed | Waiting
 def nodes_asked(nodes: int | None) -> int:
     """``Request.nodes`` of a job whose spec asks for ``resources.nodes``.
 
-    This version runs a job's ranks on one node (``domain.support`` refuses to be asked for more), so it has no fewest to
-    choose from: a gang that no single node can hold waits and says so, rather than being spread.
+    A job that does not ask for several gets one: a gang that no single node can hold waits and says so, rather than being
+    spread over a network that may be a hundred times slower.
     """
     return 1 if nodes is None else nodes
 

@@ -71,7 +71,8 @@ class Resources(Section):
     gpu_type: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """Device type as ``lockstep nodes`` prints it (``NVIDIA H200``, ``cpu``); null takes any, but never two types."""
     nodes: Annotated[int, Field(ge=1, le=1_024), NO_BOOL] | None = None
-    """Exactly this many nodes, with equally many devices each; null uses the fewest."""
+    """Exactly this many nodes, with equally many devices each; null takes one node. The result is the same on any number;
+    the speed is not, so a job is never spread without being asked."""
 
     @model_validator(mode="after")
     def _nodes_divide(self) -> Self:

@@ -31,12 +31,6 @@ LATER: Final = (
         "write one number, such as gpus: 2",
     ),
     _Later(
-        "/resources/nodes",
-        lambda spec: spec.resources.nodes if (spec.resources.nodes or 1) > 1 else None,
-        "jobs over several nodes",
-        "leave nodes out and ask for at most one node's devices",
-    ),
-    _Later(
         "/code",
         lambda spec: spec.code.git if isinstance(spec.code, GitCode) else None,
         "code from git",

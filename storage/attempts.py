@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, select, tuple_, update
+from sqlalchemy import and_, func, select, tuple_, update
 from sqlalchemy.orm import Session, selectinload
 
 from domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
@@ -34,7 +34,7 @@ from storage.endings import (
     release,
 )
 from storage.placing import PlacedAssignment, PlacedAttempt, place
-from storage.tables import AssignmentRow, AttemptRow, JobRow
+from storage.tables import AssignmentRow, AttemptRow, JobRow, NodeRow
 
 __all__ = [
     "Claim",
@@ -86,6 +86,8 @@ class Claim:
     resume_step: int | None
     timeout_left_seconds: float | None
     """Seconds that it may still run; None has no limit."""
+    host_count: int = 1
+    """Machines that the attempt's nodes run on: two agents may share one."""
     init: str | None = None
     """Location of another job's checkpoint, where ``train.init_from`` names one that is there and nothing is resumed."""
 
@@ -102,7 +104,13 @@ class HeldAssignment:
 
 
 def claim(
-    session: Session, assignment_id: str, node_name: str, *, lease_seconds: float, rendezvous_port: int | None
+    session: Session,
+    assignment_id: str,
+    node_name: str,
+    *,
+    lease_seconds: float,
+    rendezvous_port: int | None,
+    rendezvous_host: str | None = None,
 ) -> Claim | None:
     """Take an assignment to start it; of several deliveries of its message one gets it.
 
@@ -113,6 +121,8 @@ def claim(
     lease_seconds : float
     rendezvous_port : int or None
         A free port of this node, used if it is node rank 0. The other nodes' claims succeed once that has claimed.
+    rendezvous_host : str, optional
+        Where the other nodes reach this one, used likewise; by default at its name.
 
     Returns
     -------
@@ -137,6 +147,8 @@ def claim(
     assignment = session.get_one(AssignmentRow, assignment_id, populate_existing=True)
     if assignment.node_rank == 0:
         attempt.rendezvous_port = rendezvous_port
+        if attempt.node_count > 1 and rendezvous_host is not None:
+            attempt.rendezvous_host = rendezvous_host
     session.flush()
     job = session.get_one(JobRow, attempt.job_id)
     newest_checkpoint = checkpoints.newest(session, job.id)
@@ -160,9 +172,19 @@ def claim(
         rendezvous_port=attempt.rendezvous_port or 0,
         resume=None if newest_checkpoint is None else newest_checkpoint.location,
         resume_step=None if newest_checkpoint is None else newest_checkpoint.step,
+        host_count=_host_count(session, attempt.id),
         init=_first_weights(session, job) if newest_checkpoint is None else None,
         timeout_left_seconds=None if timeout_left is None else max(0.0, timeout_left),
     )
+
+
+def _host_count(session: Session, attempt_id: str) -> int:
+    hosts = (
+        select(func.count(NodeRow.boot_id.distinct()))
+        .join(AssignmentRow, AssignmentRow.node_name == NodeRow.name)
+        .where(AssignmentRow.attempt_id == attempt_id)
+    )
+    return session.execute(hosts).scalar_one()
 
 
 def _first_weights(session: Session, job: JobRow) -> str | None:

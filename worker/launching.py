@@ -10,7 +10,6 @@ Not here: torchrun's names for the ranks (``engine.launcher``).
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,19 +42,6 @@ def environment_of(agent: Mapping[str, str], folder: Path) -> dict[str, str]:
         name: value for name, value in agent.items() if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
     }
     return {**passed, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1", MARK: str(folder)}
-
-
-def free_port() -> int:
-    """A TCP port that nobody is bound to now, for the ranks to meet at.
-
-    It is released before the ranks bind it, seconds later: another program may take it in between. The gang then fails
-    with ``network`` and is tried again; holding the socket until then is not possible across processes, because the
-    ranks' own store binds the port itself.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as bound:
-        bound.bind(("", 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 def launch(

@@ -47,10 +47,12 @@ class Outflow:
         self._metrics = MetricsShipper(database, folder, stream, self._reporter.warn)
         logs = LogShipper(database, folder, stream, self._reporter.warn)
         name = stream.assignment_id
-        self._senders = [
-            Pump(f"metrics-{name}", self._opening(self._metrics.step), pause_seconds=pause_seconds),
-            Pump(f"logs-{name}", self._opening(logs.step), pause_seconds=pause_seconds),
-        ]
+        self._senders = [Pump(f"logs-{name}", self._opening(logs.step), pause_seconds=pause_seconds)]
+        if assignment.node_rank == 0:
+            # Numbers are rank 0's to say. What a script on another node says would be a second curve of the same name.
+            self._senders.append(
+                Pump(f"metrics-{name}", self._opening(self._metrics.step), pause_seconds=pause_seconds)
+            )
         # After the others have ended, because they warn through it.
         self._reporting = Pump(f"events-{name}", self._opening(self._reporter.step), pause_seconds=pause_seconds)
 

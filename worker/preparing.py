@@ -26,8 +26,10 @@ class InitUnavailableError(Exception):
     """The checkpoint that ``train.init_from`` names is not there. Trying again does not bring it."""
 
 
-def prepare(folder: Folder, claim: Claim, blobs: BlobStore, timings: Timings) -> None:
+def prepare(folder: Folder, claim: Claim, blobs: BlobStore, timings: Timings, *, interface: str | None = None) -> None:
     """Make the folder complete, up to ``assignment.json``, which is written last.
+
+    ``interface`` is the network interface that reaches the other nodes of a gang.
 
     Raises
     ------
@@ -47,7 +49,7 @@ def prepare(folder: Folder, claim: Claim, blobs: BlobStore, timings: Timings) ->
     _bring_checkpoint(folder.file(attempt.RESUME), claim.resume, blobs)
     if claim.resume is None:
         _bring_checkpoint(folder.file(attempt.INIT), _init_of(spec, claim), blobs)
-    folder.write_assignment(_assignment_of(claim, spec, plan, timings))
+    folder.write_assignment(_assignment_of(claim, spec, plan, timings, interface))
 
 
 def _init_of(spec: JobSpec, claim: Claim) -> str | None:
@@ -69,7 +71,9 @@ def _bring_checkpoint(target: Path, key: str | None, blobs: BlobStore) -> None:
     partial.rename(target)
 
 
-def _assignment_of(claim: Claim, spec: JobSpec, plan: BatchPlan | None, timings: Timings) -> AssignmentFile:
+def _assignment_of(
+    claim: Claim, spec: JobSpec, plan: BatchPlan | None, timings: Timings, interface: str | None
+) -> AssignmentFile:
     return AssignmentFile(
         job_id=claim.job_id,
         attempt_number=claim.attempt_number,
@@ -85,6 +89,7 @@ def _assignment_of(claim: Claim, spec: JobSpec, plan: BatchPlan | None, timings:
         device_kind="cuda" if claim.device_kind == "cuda" else "cpu",
         rendezvous_host=claim.rendezvous_host,
         rendezvous_port=claim.rendezvous_port,
+        interface=interface,
         stop_grace_seconds=timings.stop_grace_seconds,
         exit_stall_seconds=timings.exit_stall_seconds,
     )

@@ -32,6 +32,9 @@ class Settings(StorageSettings, BrokerSettings):
     """Names this node in the database and its queue. Two agents of one name must not run at once."""
     node_dir: Path
     """Absolute folder that holds one folder per attempt; on a disk with room for checkpoints."""
+    node_address: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    """Address or name at which the ranks of other nodes reach this one; empty takes the address from which this node
+    reaches the job database (``worker.addresses``)."""
     cpu_slots: Annotated[int, Field(ge=0, le=1_024)] | None = None
     """Devices of a node without GPUs; empty takes the number of cores, at least 2."""
     timings_scale: Annotated[float, Field(gt=0)] = 1.0

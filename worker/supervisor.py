@@ -37,11 +37,13 @@ from storage.blobs import BlobStore
 from storage.database import Database
 from storage.nodes import DeviceInfo
 from worker import identity, launching
-from worker.assignment import KILL_MARGIN_SECONDS, Attempt, StopReason, Tools
+from worker.addresses import Reservation, address_of
+from worker.assignment import KILL_MARGIN_SECONDS, Attempt, StopReason
 from worker.folders import Folder, folders_in, retire
 from worker.identity import Census
 from worker.settings import Settings
 from worker.sweeping import Children, Tree, become_subreaper
+from worker.tools import Tools
 
 log = structlog.get_logger(__name__)
 
@@ -96,6 +98,7 @@ class Supervisor:
             children=self._children,
             timings=self._timings,
             node_name=settings.node_name,
+            node_address=self._address,
             launcher_command=launcher_command,
             environment=environment,
             freed=freed,
@@ -103,6 +106,8 @@ class Supervisor:
         )
         self._bells: queue.SimpleQueue[Bell] = queue.SimpleQueue()
         self._attempts: dict[str, Attempt] = {}
+        self._waiting: set[str] = set()
+        """Assignments of this node that could not be claimed at the last look."""
         self._registered = False
         self._in_touch = False
         self._next_heartbeat = 0.0
@@ -168,6 +173,8 @@ class Supervisor:
             self._guarded("sweep", self._sweep)
             if self._in_touch and any(attempt.leased for attempt in self._attempts.values()):
                 self._in_touch = self._guarded("intents", self._read_intents)
+            if self._in_touch and self._waiting and not self._stopping:
+                self._in_touch = self._guarded("claim", self._claim_waiting)
             self._next_sweep = now + min(SWEEP_SECONDS, 4 * self._timings.watch_seconds)
         for assignment_id in [key for key, attempt in self._attempts.items() if attempt.over]:
             del self._attempts[assignment_id]
@@ -255,7 +262,16 @@ class Supervisor:
         if unknown:
             # Nobody renewed them while no agent ran: their fence may be too near to wait for the next heartbeat.
             self._renew()
+        self._waiting = set(unclaimed)
         for assignment_id in unclaimed:
+            self._claim(assignment_id)
+
+    def _address(self) -> str:
+        return address_of(self._settings.node_address, self._settings.database_url)
+
+    def _claim_waiting(self) -> None:
+        """What was not to be had a moment ago: parts of gangs whose node rank 0 had not claimed."""
+        for assignment_id in sorted(self._waiting):
             self._claim(assignment_id)
 
     def _adopt(self, held: HeldAssignment) -> None:
@@ -266,21 +282,31 @@ class Supervisor:
         if assignment_id in self._attempts:
             return
         sent_at = identity.boottime()
-        with self._database.jobs() as session:
-            claim = attempts.claim(
-                session,
-                assignment_id,
-                self._settings.node_name,
-                lease_seconds=self._timings.lease_seconds,
-                rendezvous_port=launching.free_port(),
-            )
+        address, meeting = self._address(), Reservation()
+        claim = None
+        try:
+            with self._database.jobs() as session:
+                claim = attempts.claim(
+                    session,
+                    assignment_id,
+                    self._settings.node_name,
+                    lease_seconds=self._timings.lease_seconds,
+                    rendezvous_port=meeting.port,
+                    rendezvous_host=address,
+                )
+        finally:
+            if claim is None or claim.node_count == 1 or claim.node_rank > 0:
+                meeting.release()
         if claim is None:
-            # Delivered twice, withdrawn, or meant for another node: nothing to do.
+            # Delivered twice, or withdrawn: nothing to do. Or node rank 0 of its gang has not claimed yet.
             log.debug("not claimed", assignment=assignment_id)
+            self._waiting.add(assignment_id)
             return
+        self._waiting.discard(assignment_id)
         log.info("claimed", assignment=assignment_id, job=claim.job_id, attempt=claim.attempt_number)
         deadline = sent_at + self._timings.fence_seconds
-        self._take(Attempt.begin(self._tools, self._folder(assignment_id), claim, fence_deadline=deadline))
+        folder = self._folder(assignment_id)
+        self._take(Attempt.begin(self._tools, folder, claim, fence_deadline=deadline, meeting=meeting))
 
     def _take(self, attempt: Attempt) -> None:
         # In this order: one whose thread cannot be started must not be renewed for ever. It is adopted later.

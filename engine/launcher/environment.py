@@ -12,6 +12,7 @@ Not here: how it reaches the ranks (``engine.launcher.elastic``, ``engine.stub``
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import MutableMapping
@@ -77,6 +78,7 @@ def rank_environment(assignment: AssignmentFile, folder: Path, *, cores: int) ->
     return {
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(threads),
+        **_interface(assignment),
         **assignment.spec.env,
         # The driver numbers GPUs by bus, and so does the inventory; CUDA by default puts the fastest first.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -86,6 +88,18 @@ def rank_environment(assignment: AssignmentFile, folder: Path, *, cores: int) ->
         "LOCKSTEP_JOB_ID": assignment.job_id,
         "LOCKSTEP_ATTEMPT": str(assignment.attempt_number),
     }
+
+
+def _interface(assignment: AssignmentFile) -> dict[str, str]:
+    """Where ranks of several nodes look for each other, unless the node's or the job's environment says it.
+
+    Left to themselves, Gloo takes the address of the host's own name, which on many systems is the loopback, and NCCL the
+    first interface that is up, such as a container bridge.
+    """
+    if assignment.node_count == 1 or assignment.interface is None:
+        return {}
+    names = {"GLOO_SOCKET_IFNAME": assignment.interface, "NCCL_SOCKET_IFNAME": f"={assignment.interface}"}
+    return {name: value for name, value in names.items() if name not in os.environ}
 
 
 def shadowed_by(assignment: AssignmentFile, folder: Path) -> str | None:

@@ -131,6 +131,18 @@ def test_a_cause_frees_a_part_that_nobody_had_claimed(database: Database) -> Non
     assert scenes.claim(database, placed.assignments[1].assignment_id, "n2") is None
 
 
+def test_a_stop_does_not_wait_for_a_part_that_nobody_had_claimed(database: Database) -> None:
+    for name in ("n1", "n2"):
+        scenes.add_node(database, name, 1)
+    placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
+    assert placed is not None
+    first = scenes.claim(database, placed.assignments[0].assignment_id)
+    assert first is not None
+    assert scenes.end(database, first, Reason.CANCELLED)
+    assert scenes.state_of(database, first.job_id) is JobState.CANCELLED
+    assert scenes.free_devices(database, "n2") == [0]
+
+
 def test_a_stale_token_tells_nothing(database: Database) -> None:
     first, second = gang(database)
     assert scenes.end(database, second, Reason.USER_ERROR)

@@ -47,16 +47,22 @@ def alive(pid: int) -> bool:
 
 
 class Node:
-    """One node: its folder, its agent, its database."""
-
-    name = NAME
+    """One node: its folder, its agent, its database. Several share database and store, and have names of their own."""
 
     def __init__(
-        self, folder: Path, database: Database, urls: tuple[str, str], broker_url: str, *, scale: float = SCALE
+        self,
+        folder: Path,
+        database: Database,
+        urls: tuple[str, str],
+        broker_url: str,
+        *,
+        scale: float = SCALE,
+        name: str = NAME,
     ):
-        self.dir = folder / "node"
+        self.name = name
+        self.dir = folder / ("node" if name == NAME else name)
         self.store = folder / "store"
-        self.log = folder / "agent.log"
+        self.log = folder / ("agent.log" if name == NAME else f"{name}.log")
         self.database = database
         self.urls = urls
         self.broker_url = broker_url
@@ -81,7 +87,7 @@ class Node:
             "LOCKSTEP_SERIES_URL": self.urls[1],
             "LOCKSTEP_BROKER_URL": self.broker_url,
             "LOCKSTEP_STORE": str(self.store),
-            "LOCKSTEP_NODE_NAME": NAME,
+            "LOCKSTEP_NODE_NAME": self.name,
             "LOCKSTEP_NODE_DIR": str(self.dir),
             "LOCKSTEP_CPU_SLOTS": "4",
             "LOCKSTEP_TIMINGS_SCALE": str(scale or self._scale),
