@@ -292,7 +292,8 @@ class Retry(Section):
     """How often a job whose failure may pass is tried again."""
 
     max: Annotated[int, Field(ge=0, le=100), NO_BOOL] = 3
-    """Retries after the first attempt. Preemption and service restarts are not counted."""
+    """Retries after the first attempt. Preemption and service restarts are not counted, and progress since the last failure
+    (a newer checkpoint; of a script, a later step in its metrics) starts the count afresh."""
 
 
 class JobSpec(Section):

@@ -128,7 +128,7 @@ def test_a_job_that_no_ready_node_can_serve_holds_nothing() -> None:
 
 def test_a_node_that_is_not_ready_gets_no_work() -> None:
     assert why(decide([job("j", 1)], [node("a", 4, ready=False)])["j"]) == (
-        "no node is ready: 1 node registered, none of them ready for work"
+        "no node is ready: 1 node registered, none of them ready for work: lockstep nodes says why"
     )
 
 
