@@ -159,7 +159,8 @@ class _Cluster:
         if not self.nodes:
             return "no node is registered yet"
         if not self.pools:
-            return f"no node is ready: {_count(len(self.nodes), 'node')} registered, none of them ready for work: lockstep nodes says why"
+            registered = _count(len(self.nodes), "node")
+            return f"no node is ready: {registered} registered, none of them ready for work: lockstep nodes says why"
         kind = request.device_type
         if not pools:
             return f"no node that is ready has devices of type {kind} (there are: {', '.join(self.pools)})"
