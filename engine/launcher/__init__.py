@@ -17,6 +17,7 @@ module         does                             runs in
 ``stacks``     asks ranks for their stacks      thread ``stacks``, once a gang has stalled
 ``stragglers`` whether one rank is slow         thread ``watch``
 ``streams``    the ranks' pipes                 thread ``streams``, until the ranks have ended; then the main thread
+``floods``     what of a flood of lines stays   as ``streams``
 ``segments``   the log on disk                  whoever writes; one lock
 ``verdict``    the outcome, as a pure function  main thread (``watch``, should torch elastic hang)
 =============  ===============================  ======================================================================

@@ -46,6 +46,17 @@ class Bounds:
     line_bytes_max: int = limits.LOG_LINE_BYTES_MAX
     segment_bytes: int = limits.LOG_SEGMENT_BYTES
     backlog_bytes_max: int = limits.LOG_BACKLOG_BYTES_MAX
+    log_bytes_per_second: int = limits.LOG_BYTES_PER_SECOND_MAX
+    log_window_seconds: float = 10.0
+    """The rate is held over windows of this length: a burst within one, such as a model printed layer by layer, is kept."""
+    held_lines: int = 200
+    held_bytes: int = 64 * 1024
+    """Of a stream that is held back, so many of its newest lines or characters are kept in memory."""
+    flood_silence_seconds: float = 600.0
+    """From one notice of a flood to the next."""
+    flood_pause_seconds: float = 0.001
+    """After each read of a stream that is held back. A pipe holds 64 KiB, so that its writer still makes 60 MB a second, and
+    the launcher leaves the processor to the ranks."""
     read_bytes: int = 64 * 1024
     """One read of a pipe: as much as a pipe holds."""
     tail_chars: int = limits.TRACEBACK_CHARS_MAX

@@ -79,7 +79,7 @@ class _Attempt:
         for name in (attempt.LAUNCH, attempt.ERRORS, Path(attempt.METRICS).parent):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self._segments = Segments(folder, bounds)
-        self._streams = Streams(self._launch_folder, self._segments, bounds)
+        self._streams = Streams(self._launch_folder, self._segments, bounds, tell=self._warn)
         self._watch = Watch(
             assignment, folder, bounds, say=self._segments.say, warn=self._warn, on_stuck=self._conclude
         )

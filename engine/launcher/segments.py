@@ -85,6 +85,9 @@ class Segments:
             if self._unshipped_bytes() <= self._bounds.backlog_bytes_max:
                 return False
             self._place = read_model(self._shipped, ShippedFile) or self._place
+            # Of segments that are shipped nothing more is asked, except of the one that is written.
+            for number in [number for number in self._sizes if number < min(self._place.segment, self._number)]:
+                del self._sizes[number]
             return self._unshipped_bytes() > self._bounds.backlog_bytes_max
 
     def _unshipped_bytes(self) -> int:

@@ -1,13 +1,13 @@
 """The ranks' stdout and stderr, from their pipes into the log.
 
 Each stream of each rank is a named pipe under ``launch/``, opened for reading before the rank exists, so that the stub's
-opening for writing cannot wait. One thread reads them all and stamps each line. While more is unshipped than the log
-may hold it does not read: the pipes fill, the ranks' writes wait, and a flood slows its own job alone.
+opening for writing cannot wait. One thread reads them all and stamps each line. It never stops reading: ranks that wait for
+a log, because a disk, an agent or a database is slow, are a run that waits. What is too much is left out, and counted.
 
-When the ranks have ended, the main thread takes over and reads what the pipes still hold (64 KiB each at most, so
-without asking for the log's bound): the last line before an exit is the one that people look for.
+When the ranks have ended, the main thread takes over and reads what the pipes still hold (64 KiB each at most): the last
+line before an exit is the one that people look for.
 
-Not here: the files (``engine.launcher.segments``).
+Not here: the files (``engine.launcher.segments``), and what is left out of a flood (``engine.launcher.floods``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import selectors
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from domain import limits
 from engine.launcher.bounds import Bounds
+from engine.launcher.floods import Floods, Flow, Stamped
 from engine.launcher.segments import Line, Segments
 
 Stream = Literal["stdout", "stderr"]
@@ -45,6 +47,21 @@ class LineCutter:
         self._add(rest)
         return lines
 
+    def skip(self, chunk: bytes, keep: int) -> tuple[bytes, int, int]:
+        """Pass over all lines that ``chunk`` completes but the last ``keep``: the rest of it, and lines and bytes passed over.
+
+        Of a flood most is thrown away; to decode it first would take the processor from its own ranks.
+        """
+        end = len(chunk)
+        for _ in range(keep + 1):
+            end = chunk.rfind(b"\n", 0, end)
+            if end < 0:
+                return chunk, 0, 0
+        size = len(self._kept) + self._dropped + end + 1
+        self._kept.clear()
+        self._dropped = 0
+        return chunk[end + 1 :], chunk.count(b"\n", 0, end + 1), size
+
     def finish(self) -> list[str]:
         """The last line, where the stream ended without a newline."""
         return [self._take()] if self._kept else []
@@ -64,8 +81,9 @@ class LineCutter:
 
 
 class _Pipe:
-    def __init__(self, path: Path, rank: int, stream: Stream, bounds: Bounds):
+    def __init__(self, path: Path, rank: int, stream: Stream, bounds: Bounds, flow: Flow):
         self.path = path
+        self.flow = flow
         self.rank = rank
         self.stream = stream
         self.cutter = LineCutter(bounds.line_bytes_max)
@@ -76,8 +94,9 @@ class _Pipe:
 class Streams:
     """All pipes of the node's ranks."""
 
-    def __init__(self, folder: Path, segments: Segments, bounds: Bounds):
+    def __init__(self, folder: Path, segments: Segments, bounds: Bounds, tell: Callable[[str], None]):
         self._folder = folder
+        self._floods = Floods(bounds, tell, clock=time.monotonic)
         self._segments = segments
         self._bounds = bounds
         self._pipes: list[_Pipe] = []
@@ -91,7 +110,9 @@ class Streams:
         """Make a rank's pipes, before the rank is started."""
         streams: tuple[Stream, Stream] = ("stdout", "stderr")
         for stream in streams:
-            self._pipes.append(_Pipe(self._folder / f"{rank}.{stream}", rank, stream, self._bounds))
+            self._pipes.append(
+                _Pipe(self._folder / f"{rank}.{stream}", rank, stream, self._bounds, self._floods.flow())
+            )
 
     def start(self) -> None:
         """Begin to read, once every pipe is made."""
@@ -120,6 +141,7 @@ class Streams:
         """Keep the last line of each stream, and let go of the pipes."""
         for pipe in list(self._pipes):
             self._end(pipe)
+        self._floods.close()
 
     def tail(self, rank: int) -> str:
         """The end of what a rank wrote to stderr."""
@@ -130,17 +152,13 @@ class Streams:
         return {rank: "\n".join(lines)[-limits.EXCERPT_CHARS_MAX :] for rank, lines in self._last_lines.items()}
 
     def _read_while_running(self) -> None:
-        waiting_told = False
         with selectors.DefaultSelector() as selector:
             for pipe in self._pipes:
                 selector.register(pipe.descriptor, selectors.EVENT_READ, pipe)
             while selector.get_map() and not self._stopping.is_set():
-                if self._segments.is_full():
-                    if not waiting_told:
-                        waiting_told = True
-                        self._segments.say("The log grows faster than it is stored: the ranks' output waits.")
-                    self._stopping.wait(self._bounds.watch_seconds)
-                    continue
+                if self._floods.turn(full=self._segments.is_full()):
+                    for pipe in self._pipes:
+                        self._write(pipe, self._floods.release(pipe.flow))
                 for key, _ in selector.select(timeout=0.1):
                     if self._read(key.data) == b"":
                         selector.unregister(key.fd)
@@ -152,11 +170,17 @@ class Streams:
             chunk = os.read(pipe.descriptor, self._bounds.read_bytes)
         except BlockingIOError:
             return None
-        self._keep(pipe, pipe.cutter.feed(chunk))
+        rest = chunk
+        if pipe.flow.held:
+            rest, lines, size = pipe.cutter.skip(chunk, self._bounds.held_lines)
+            self._floods.leave_out(pipe.flow, lines, size)
+            self._stopping.wait(self._bounds.flood_pause_seconds)
+        self._keep(pipe, pipe.cutter.feed(rest))
         return chunk
 
     def _end(self, pipe: _Pipe) -> None:
         self._keep(pipe, pipe.cutter.finish())
+        self._write(pipe, self._floods.release(pipe.flow))
         os.close(pipe.descriptor)
         self._pipes.remove(pipe)
         pipe.path.unlink(missing_ok=True)
@@ -165,16 +189,22 @@ class Streams:
         if not texts:
             return
         now = time.time()
-        try:
-            if self._lost:
-                lost = f"{self._lost} lines of output were lost: the node's disk was full."
-                self._segments.write([Line(now, -1, "launcher", lost)])
-                self._lost = 0
-            self._segments.write(Line(now, pipe.rank, pipe.stream, text) for text in texts)
-        except OSError:
-            self._lost += len(texts)  # the ranks train on; were their pipes not read they would wait for a disk
+        passed = self._floods.take(pipe.flow, [Stamped(now, text) for text in texts], full=self._segments.is_full())
+        self._write(pipe, passed)
         last = self._last_lines.setdefault(pipe.rank, deque(maxlen=limits.EXCERPT_LINES_MAX))
         last.extend(text[: limits.EXCERPT_LINE_CHARS_MAX] for text in texts[-limits.EXCERPT_LINES_MAX :])
         if pipe.stream == "stderr":
             tail = "\n".join((self._tails.get(pipe.rank, ""), *texts))
             self._tails[pipe.rank] = tail[-self._bounds.tail_chars :]
+
+    def _write(self, pipe: _Pipe, lines: Sequence[Stamped]) -> None:
+        if not lines:
+            return
+        try:
+            if self._lost:
+                lost = f"{self._lost} lines of output were lost: the node's disk was full."
+                self._segments.write([Line(time.time(), -1, "launcher", lost)])
+                self._lost = 0
+            self._segments.write(Line(line.time, pipe.rank, pipe.stream, line.text) for line in lines)
+        except OSError:
+            self._lost += len(lines)  # the ranks train on; were their pipes not read they would wait for a disk

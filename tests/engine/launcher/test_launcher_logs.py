@@ -1,6 +1,6 @@
 """What the ranks print arrives whole, in order, bounded, and stamped with rank and stream.
 
-Not here: shipping it (``tests/worker``).
+Not here: more of it than can be stored (``test_launcher_floods``), shipping it (``tests/worker``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from domain.outcomes import Reason
 from engine.launcher.bounds import Bounds
 from engine.launcher.segments import Line, Segments
 from engine.launcher.streams import LineCutter
-from tests.engine.launcher.attempts import Attempt, until
+from tests.engine.launcher.attempts import Attempt
 
 
 def test_no_line_of_two_busy_ranks_is_lost(attempt: Attempt) -> None:
@@ -71,38 +71,6 @@ def test_a_line_is_put_together_from_any_pieces() -> None:
     assert cutter.finish() == ["z"]
 
 
-def test_a_flood_waits_for_shipping_and_nothing_of_it_is_lost(attempt: Attempt) -> None:
-    count = 20_000
-    attempt.script(f"for number in range({count}): print(f'line {{number:06d}}')")
-    attempt.start(backlog_bytes_max=200_000, segment_bytes=50_000)
-    logs = attempt.folder / files.LOGS
-
-    def size() -> int:
-        return sum(path.stat().st_size for path in logs.glob("*.jsonl"))
-
-    attempt.saw("the ranks' output waits")
-    assert not (attempt.folder / files.RESULT).exists()
-    assert size() < 200_000 + 65_536 * 10  # one read of 64 KiB of short lines may still go beyond
-
-    def ship() -> bool:
-        newest = max(logs.glob("*.jsonl"))
-        place = ShippedFile(segment=int(newest.stem), offset=newest.stat().st_size)
-        attempt.write(files.SHIPPED, place.model_dump_json())
-        return (attempt.folder / files.RESULT).exists()
-
-    until(ship, seconds=20, what="the end of the flood")
-    assert attempt.outcome().reason is Reason.SUCCEEDED
-    assert attempt.lines() == [f"line {number:06d}" for number in range(count)]
-
-
-def test_a_flood_that_nobody_ships_is_ended_by_a_stop_and_stays_bounded(attempt: Attempt) -> None:
-    attempt.script("while True: print('flood' * 10)").start(backlog_bytes_max=200_000)
-    attempt.saw("the ranks' output waits")
-    attempt.stop("cancelled", grace_seconds=0.5)
-    assert attempt.outcome().reason is Reason.CANCELLED
-    assert sum(path.stat().st_size for path in (attempt.folder / files.LOGS).glob("*.jsonl")) < 2_000_000
-
-
 def test_a_full_disk_leaves_no_half_line_and_the_log_goes_on_afterwards(tmp_path: Path) -> None:
     segments = Segments(tmp_path, Bounds())
     segments.write([Line(1.5, 0, "stdout", "before")])
@@ -137,4 +105,5 @@ def test_what_is_unshipped_is_counted_from_the_shipped_place(tmp_path: Path) -> 
     assert segments.is_full()
     (tmp_path / files.SHIPPED).write_text(ShippedFile(segment=2, offset=sizes[2]).model_dump_json())
     assert not segments.is_full()
+    assert sorted(segments._sizes) == [2, 3], "of what is shipped nothing is kept in memory either"
     segments.close()
