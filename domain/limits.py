@@ -26,7 +26,7 @@ LOG_BYTES_PER_SECOND_MAX: Final = 1024 * 1024
 stores five times as much: what is beyond is counted and left out in the middle, where a line says so."""
 LOG_STAMP_BYTES: Final = 100
 """Each line counts so much more than its text: what is stored with it. Empty lines are not free."""
-LOG_BYTES_PER_JOB_MAX: Final = 1024 * 1024 * 1024
+LOG_BYTES_PER_ATTEMPT_MAX: Final = 1024 * 1024 * 1024
 """Log text that is kept of one attempt, before compression (about a tenth of it afterwards): a quarter of it from the head
 of the log, the rest from its end. Without it one job that writes at the rate above would fill a disk within days."""
 METRIC_NAME_CHARS_MAX: Final = 200

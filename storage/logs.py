@@ -3,6 +3,9 @@
 Lines of one attempt are numbered from 0 in the order in which they were stored, over all its ranks. A cursor is an
 attempt and a line, so a page begins exactly where the one before it ended, whatever was appended meanwhile.
 
+Of a log that is longer than it may be the head and the end are kept. What lies between goes, oldest chunk first, in the
+transaction that appends; a line of the launcher's stands in its place, under the number of the last one that is gone.
+
 Not here: how lines reach the node's agent (``engine.launcher``), and the fence (``storage.streams``).
 """
 
@@ -13,13 +16,16 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, delete, insert, or_, select
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, insert, or_, select
 from sqlalchemy.orm import Session, undefer
 
+from domain import limits
 from domain.attempt import LogRecord
 from domain.errors import ErrorCode, LockstepError
+from domain.memory import in_words
 from domain.views import LogLine
 from storage import streams
 from storage.dialects import upsert, write
@@ -32,6 +38,8 @@ CHUNK_BYTES: Final = 256 * 1024
 CHUNKS_PER_PAGE: Final = 64
 """A page opens at most so many chunks (16 MiB of text); a search that finds nothing in them returns a cursor to go on."""
 SOURCES_CHARS_MAX: Final = 2000
+DROPS: Final = 16
+"""A log that is too long loses so small a part of what it may be at once."""
 
 
 class Place(NamedTuple):
@@ -50,6 +58,7 @@ def append(
     place_before: tuple[int, int],
     place_after: tuple[int, int],
     records: Sequence[LogRecord],
+    bytes_max: int = limits.LOG_BYTES_PER_ATTEMPT_MAX,
 ) -> bool:
     """Store a piece of an assignment's logs.
 
@@ -60,6 +69,8 @@ def append(
     place_before, place_after : (segment, offset)
         Where the piece begins and ends. It is stored only where the last one ended.
     records : sequence of LogRecord
+    bytes_max : int
+        Text of one attempt that is kept, give or take what one append brings.
 
     Returns
     -------
@@ -73,19 +84,25 @@ def append(
     bump(session, stream.job_id)
     if records:
         lines = [[record.time, record.rank, record.stream, record.text] for record in records]
-        _store(session, stream.job_id, stream.attempt, lines)
+        total = _store(session, stream.job_id, stream.attempt, lines)
+        # Not at every append: it looks at every chunk of the attempt.
+        piece = max(1, bytes_max // DROPS)
+        if total > bytes_max and total // piece > (total - sum(_bytes(line) for line in lines)) // piece:
+            _drop_middle(session, stream.job_id, stream.attempt, bytes_max, now=records[-1].time)
     return True
 
 
-def _store(session: Session, job_id: str, attempt: int, lines: list[list[Any]]) -> None:
+def _store(session: Session, job_id: str, attempt: int, lines: list[list[Any]]) -> int:
+    """Write lines behind those that are there; the bytes of text that the attempt has written so far."""
     size = sum(_bytes(line) for line in lines)
     total = upsert(session, LogTotalRow).values(job_id=job_id, attempt=attempt, lines=len(lines), text_bytes=size)
     counted = total.on_conflict_do_update(
         index_elements=["job_id", "attempt"],
         set_={"lines": LogTotalRow.lines + len(lines), "text_bytes": LogTotalRow.text_bytes + size},
-    ).returning(LogTotalRow.lines)
+    ).returning(LogTotalRow.lines, LogTotalRow.text_bytes)
     # The row is locked now, so another node of the same gang cannot take the same numbers.
-    first = write(session, counted).scalar_one() - len(lines)
+    end, total_bytes = write(session, counted).one()
+    first = end - len(lines)
     tail = session.scalars(
         select(LogChunkRow)
         .where(LogChunkRow.job_id == job_id, LogChunkRow.attempt == attempt)
@@ -101,6 +118,39 @@ def _store(session: Session, job_id: str, attempt: int, lines: list[list[Any]]) 
         rows.append(_chunk_row(job_id, attempt, first, part))
         first += len(part)
     session.execute(insert(LogChunkRow), rows)
+    return int(total_bytes)
+
+
+def _drop_middle(session: Session, job_id: str, attempt: int, bytes_max: int, now: float) -> None:
+    """Delete chunks behind the head until what is left fits, and leave a line in their place."""
+    chunks = session.execute(
+        select(LogChunkRow.first_line, LogChunkRow.line_count, LogChunkRow.text_bytes)
+        .where(LogChunkRow.job_id == job_id, LogChunkRow.attempt == attempt)
+        .order_by(LogChunkRow.first_line)
+    ).all()
+    excess = sum(chunk.text_bytes for chunk in chunks) - (bytes_max - bytes_max // DROPS)
+    start = end = _head(chunks, bytes_max // 4)
+    while end < len(chunks) - 1 and excess > 0:
+        excess -= chunks[end].text_bytes
+        end += 1
+    if end == start:
+        return
+    first, last = chunks[start].first_line, chunks[end - 1].first_line + chunks[end - 1].line_count - 1
+    ours = LogChunkRow.job_id == job_id, LogChunkRow.attempt == attempt
+    write(session, delete(LogChunkRow).where(*ours, LogChunkRow.first_line.between(first, last)))
+    count = last + 1 - (chunks[start - 1].first_line + chunks[start - 1].line_count)
+    text = f"… {count:,} lines left out: of an attempt's log {in_words(bytes_max)} are kept, its head and its end …"
+    session.execute(insert(LogChunkRow), [_chunk_row(job_id, attempt, last, [[now, -1, "launcher", text]])])
+
+
+def _head(chunks: Sequence[Row[Any]], bytes_: int) -> int:
+    """How many chunks are the head: so many bytes, or up to the gap that an earlier time has left."""
+    size = 0
+    for count, (chunk, following) in enumerate(pairwise(chunks), start=1):
+        size += chunk.text_bytes
+        if size >= bytes_ or chunk.first_line + chunk.line_count < following.first_line:
+            return count
+    return len(chunks)
 
 
 def _parts(lines: list[list[Any]]) -> Iterator[list[list[Any]]]:

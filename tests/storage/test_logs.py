@@ -20,7 +20,7 @@ class Shipper:
     def __init__(self, database: Database, claimed: Claim) -> None:
         self.database, self.claimed, self.offset = database, claimed, 0
 
-    def ship(self, records: list[LogRecord]) -> bool:
+    def ship(self, records: list[LogRecord], **options: int) -> bool:
         with self.database.series() as session:
             stored = logs.append(
                 session,
@@ -29,6 +29,7 @@ class Shipper:
                 place_before=(0, self.offset),
                 place_after=(0, self.offset + 10),
                 records=records,
+                **options,
             )
         self.offset += 10 * stored
         return stored
@@ -194,3 +195,65 @@ def test_a_foreign_cursor_is_refused(shipper: Shipper, cursor: str) -> None:
     with pytest.raises(LockstepError) as refusal:
         _page(shipper, cursor=cursor)
     assert refusal.value.code is ErrorCode.INVALID
+
+
+KEPT = 80_000
+"""What the logs of the following tests may keep: 800 lines of 100 bytes."""
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "CHUNK_LINES", 20)
+
+
+def _write(shipper: Shipper, lines: range) -> None:
+    """Lines that say their own number, in batches as a node sends them."""
+    for first in lines[::30]:
+        texts = [f"{number:0100d}" for number in range(first, min(first + 30, lines.stop))]
+        assert shipper.ship(_lines(*texts), bytes_max=KEPT)
+
+
+@pytest.mark.parametrize(("lines", "left_out"), [(799, 0), (800, 0), (801, 1)])
+@pytest.mark.usefixtures("small_chunks")
+def test_a_log_keeps_everything_up_to_its_limit_and_not_beyond(shipper: Shipper, lines: int, left_out: int) -> None:
+    _write(shipper, range(750))
+    _write(shipper, range(750, lines))
+    assert sum("left out" in text for text in _texts(shipper, limit=5_000)) == left_out
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_of_a_log_that_is_too_long_the_head_and_the_end_are_kept_with_a_line_between_that_counts(
+    shipper: Shipper,
+) -> None:
+    for start in range(0, 3_000, 300):
+        end = start + 300
+        _write(shipper, range(start, end))
+        texts = _all(shipper, 500)
+        markers = [index for index, text in enumerate(texts) if "left out" in text]
+        assert len(markers) == (end > 800)
+        if not markers:
+            continue
+        (at,) = markers
+        head, tail = [int(text) for text in texts[:at]], [int(text) for text in texts[at + 1 :]]
+        assert len(head) + len(tail) <= 800 + 30
+        assert head == list(range(len(head)))
+        assert 200 <= len(head) < 220
+        assert tail == list(range(tail[0], end))
+        assert len(tail) > 450
+        assert len(head) + int(texts[at].split()[1].replace(",", "")) + len(tail) == end
+    lines, cursor = _page(shipper, limit=10, from_end=True)
+    assert [line.line for line in lines] == list(range(2_990, 3_000))
+    shipper.say("goes on")
+    assert _texts(shipper, cursor=cursor) == ["goes on"]
+    (marker,) = [line for line in _page(shipper, limit=5_000)[0] if "left out" in line.text]
+    assert (marker.rank, marker.stream) == (-1, "launcher")
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_cursor_into_what_was_left_out_goes_on_behind_it(shipper: Shipper) -> None:
+    _write(shipper, range(600))
+    _lines_there, cursor = _page(shipper, limit=250)
+    _write(shipper, range(600, 1_500))
+    after = _texts(shipper, cursor=cursor, limit=3)
+    assert "left out" in after[0]
+    assert int(after[2]) == int(after[1]) + 1 > 900
