@@ -295,3 +295,19 @@ def test_a_job_without_a_timeout_is_never_overdue(database: Database) -> None:
         attempts.newest(session, [claimed.job_id])[claimed.job_id].running_at = 0.0
     with database.read_jobs() as session:
         assert attempts.overdue(session) == []
+
+
+def test_node_rank_0_publishes_where_the_others_reach_it_and_how_many_machines_there_are(database: Database) -> None:
+    scenes.add_node(database, "n1", 1)
+    with database.jobs() as session:
+        found = [nodes.DeviceInfo(0, "cpu", "cpu")]
+        nodes.register(session, "n2", found, version="0.1.0", boot_id="another machine")
+    placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
+    assert placed is not None
+    first, second = (part.assignment_id for part in placed.assignments)
+    told = {"lease_seconds": 60.0, "rendezvous_port": 12_345}
+    with database.jobs() as session:
+        assert attempts.claim(session, first, "n1", rendezvous_host="10.0.0.1", **told)
+        claimed = attempts.claim(session, second, "n2", rendezvous_host="10.0.0.2", **told)
+    assert claimed is not None
+    assert (claimed.rendezvous_host, claimed.rendezvous_port, claimed.host_count) == ("10.0.0.1", 12_345, 2)

@@ -96,6 +96,17 @@ def test_gpus_are_chosen_by_bus_number_and_threads_shared_between_ranks() -> Non
     assert rank_environment(assignment, Path("/attempt"), cores=128)["OMP_NUM_THREADS"] == "8"
 
 
+def test_ranks_of_several_nodes_look_for_each_other_where_the_node_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")  # what the node's own environment says stands
+    several = rank_environment(assignment_of(node_count=2, interface="eth1"), Path("/attempt"), cores=1)
+    assert several["GLOO_SOCKET_IFNAME"] == "eth1"
+    assert "NCCL_SOCKET_IFNAME" not in several
+    own = assignment_of(node_count=2, interface="eth1", env={"GLOO_SOCKET_IFNAME": "eth2"})
+    assert rank_environment(own, Path("/attempt"), cores=1)["GLOO_SOCKET_IFNAME"] == "eth2"
+    alone = rank_environment(assignment_of(interface="eth1"), Path("/attempt"), cores=1)
+    assert "GLOO_SOCKET_IFNAME" not in alone
+
+
 def test_the_jobs_own_thread_count_wins() -> None:
     assignment = assignment_of(env={"OMP_NUM_THREADS": "3"})
     assert rank_environment(assignment, Path("/attempt"), cores=12)["OMP_NUM_THREADS"] == "3"

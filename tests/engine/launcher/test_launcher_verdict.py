@@ -75,6 +75,16 @@ def test_where_every_rank_lost_the_others_it_is_the_network() -> None:
     assert (outcome.reason, outcome.rank) == (Reason.NETWORK, 0)
 
 
+def test_a_rank_that_nccls_watchdog_aborted_has_lost_the_others() -> None:
+    """It leaves no Python traceback; the ranks of another node are the cause, or the network is."""
+    said = Evidence(
+        traceback="terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  NCCL error: remote "
+        "process exited or there was a network error\nncclRemoteError: A call failed possibly due to a network error"
+    )
+    outcome = _decide(_exit(0, -6), evidence={0: said})
+    assert (outcome.reason, outcome.rank, outcome.signal) == (Reason.NETWORK, 0, "SIGABRT")
+
+
 def test_a_rank_that_left_with_code_0_is_blamed_for_the_peer_that_lost_it() -> None:
     outcome = _decide(_exit(1, 0), _exit(0, 1, time=11.0), evidence={0: LOST_PEER})
     assert (outcome.reason, outcome.rank, outcome.exit_code) == (Reason.USER_ERROR, 1, 0)
