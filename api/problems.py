@@ -21,7 +21,8 @@ from domain.metrics import jsonable
 from domain.views import FieldProblem, Problem
 
 MEDIA_TYPE: Final = "application/problem+json"
-RETRY_AFTER_SECONDS: Final = 2
+RETRY_AFTER_SECONDS: Final[Mapping[ErrorCode, int]] = {ErrorCode.UNAVAILABLE: 2, ErrorCode.STORAGE_FULL: 60}
+"""When to come back. A database restarts within seconds; a full disk waits for a person."""
 
 STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.INVALID: 422,
@@ -66,7 +67,7 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
     422: "A value cannot be accepted; `errors` points to each. Nothing was written.",
     500: "A defect of Lockstep; the log has the cause under the request's id.",
     503: "The database does not answer. Nothing was written; try again after `Retry-After` seconds.",
-    507: "The disk is full. Nothing was written.",
+    507: "The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.",
 }
 
 
@@ -112,8 +113,8 @@ def problem_response(
     sent = {"Cache-Control": "no-store", **(headers or {})}
     if error.code is ErrorCode.UNAUTHENTICATED:
         sent["WWW-Authenticate"] = 'Bearer realm="lockstep"'
-    if error.code is ErrorCode.UNAVAILABLE:
-        sent["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    if error.code in RETRY_AFTER_SECONDS:
+        sent["Retry-After"] = str(RETRY_AFTER_SECONDS[error.code])
     return Response(problem.model_dump_json(), status_code=status, media_type=MEDIA_TYPE, headers=sent)
 
 

@@ -17,6 +17,7 @@ from storage.blobs import BlobStore
 from storage.database import Database
 from tests.api.conftest import SCRIPT, TOKEN, Api, Bells, problem, settings_for
 from tests.databases import Urls
+from tests.full_disk import full
 
 NOBODY: dict[str, Urls] = {
     # Port 9 of loopback: nothing listens there, and a connection is refused at once.
@@ -67,9 +68,33 @@ def test_a_full_disk_refuses_the_submit_and_writes_nothing(api: Api, monkeypatch
         raise LockstepError(ErrorCode.STORAGE_FULL, "the disk of the jobs database is full; nothing was written")
 
     monkeypatch.setattr(jobs, "create", full)
-    assert problem(api.submit(), 507, "storage_full")["detail"].endswith("nothing was written")
+    refused = api.submit()
+    assert problem(refused, 507, "storage_full")["detail"].endswith("nothing was written")
+    assert refused.headers["retry-after"] == "60"
     assert api.rows()["jobs"] == 0
     assert not api.bells.rung
+
+
+def test_a_disk_that_fills_up_under_submits_keeps_each_that_was_accepted_and_nothing_of_the_others(api: Api) -> None:
+    spec = {**SCRIPT, "env": {"PADDING": "x" * 2_000}}
+    accepted = []
+    with full(api.database._jobs):
+        for number in range(200):
+            response = api.submit(spec, **{"Idempotency-Key": f"key-{number}"})
+            if response.status_code != 201:
+                break
+            accepted.append(response.json()["id"])
+        problem(response, 507, "storage_full")
+        assert response.headers["retry-after"] == "60"
+        assert api.http.get("/v1/jobs").status_code == 200, "what is there can still be read"
+        for job_id in accepted:
+            assert api.http.get(f"/v1/jobs/{job_id}").status_code == 200
+    assert api.rows()["jobs"] == api.rows()["idempotency_keys"] == len(accepted)
+    assert len(api.bells.rung) == len(accepted)
+    again = api.submit(spec, **{"Idempotency-Key": f"key-{len(accepted)}"})
+    assert again.status_code == 201, "with room again the same request is accepted"
+    listed = {job["id"] for job in api.http.get("/v1/jobs?limit=500").json()["items"]}
+    assert listed == {*accepted, again.json()["id"]}
 
 
 def test_a_defect_tells_the_caller_an_id_and_the_log_the_cause(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,13 @@ import pytest
 
 from domain import limits
 from domain.attempt import METRICS
+from domain.errors import ErrorCode, LockstepError
 from storage import series, streams
 from storage.database import Database
+from tests.full_disk import full
 from worker import holes, shipping
 from worker.folders import Folder
-from worker.shipping import MetricsShipper, Stream
+from worker.shipping import POISON_TRIES, MetricsShipper, Stream
 from worker.tail import whole_lines
 from worker.thinning import WINDOW_SECONDS, Thinner
 
@@ -231,6 +233,24 @@ def test_a_spool_that_cannot_be_stored_keeps_its_head_and_its_end(
     assert 0.45 < gaps[0][0] / job.steps < 0.55
     assert 0.7 < gaps[0][1] / job.steps < 0.8
     assert stored[-1] == job.steps
+
+
+def test_a_full_disk_of_the_database_delays_points_and_loses_none(job: Job) -> None:
+    job.write(2_000)
+    job.ship()
+    refused: list[LockstepError] = []
+    with full(job.database._series):
+        for _ in range(20):
+            job.write(500)
+            try:
+                job.ship()
+            except LockstepError as error:
+                refused.append(error)
+    assert len(refused) > POISON_TRIES
+    assert {error.code for error in refused} == {ErrorCode.STORAGE_FULL}
+    job.ship()
+    assert job.stored() == list(range(1, job.steps + 1))
+    assert job.said == []
 
 
 def test_a_hole_is_passed_over_whatever_lies_at_its_ends(tmp_path: Path) -> None:
