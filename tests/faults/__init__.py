@@ -1,0 +1,1 @@
+"""Faults: what the service promises, measured while things break."""

@@ -1,0 +1,36 @@
+"""The service without its processes, on both databases."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.databases import Urls
+from tests.faults.service import Service
+
+
+@pytest.fixture(autouse=True)
+def _silence() -> Iterator[None]:
+    """Tens of thousands of requests and passes are logged otherwise, at a tenth of the time."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.configure(**before)
+
+
+@pytest.fixture
+def service(database_urls: Urls, tmp_path: Path) -> Iterator[Service]:
+    opened = Service(database_urls, tmp_path / "store")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sqlite_service(sqlite_urls: Urls, tmp_path: Path) -> Iterator[Service]:
+    opened = Service(sqlite_urls, tmp_path / "store")
+    yield opened
+    opened.close()

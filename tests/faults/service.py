@@ -1,0 +1,185 @@
+"""The service without its processes: the real application, storage and scheduler over real databases, on a moved clock.
+
+``look`` reads everything that the promises speak of, past the code under test: rows as they lie there.
+
+Not here: what must be found (``tests.faults.model``), and who does what when (``tests.faults.machine``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine, delete, event, select, update
+from sqlalchemy.orm import undefer
+
+from api.app import create_app
+from api.views import job_views
+from broker.messages import Message
+from domain.timings import Timings
+from domain.views import JobView
+from scheduler.passes import Report, run_pass
+from storage import nodes, tokens
+from storage.blobs import BlobStore
+from storage.database import Database
+from storage.nodes import DeviceInfo
+from storage.points import Points
+from storage.series_tables import SeriesBase, SeriesChunkRow, StreamRow
+from storage.tables import (
+    AssignmentRow,
+    AttemptRow,
+    CheckpointRow,
+    DeviceRow,
+    EventRow,
+    JobRow,
+    JobsBase,
+    PassRow,
+    TokenRow,
+)
+from tests.api.conftest import TOKEN, settings_for
+from tests.databases import Urls
+from tests.faults.clock import DatabaseClock
+
+
+class Happened(NamedTuple):
+    """One event."""
+
+    id: int
+    job: str
+    attempt: int | None
+    kind: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """Everything, as it is now."""
+
+    jobs: dict[str, JobView]
+    """As the api's list shows them, by id."""
+    attempts: list[AttemptRow]
+    parts: dict[str, AssignmentRow]
+    """Assignments by id."""
+    holders: dict[tuple[str, int], str | None]
+    """Assignment by (node, device)."""
+    events: list[Happened]
+    """In their order."""
+    checkpoints: list[tuple[str, int, int]]
+    """(job, attempt, step)."""
+    points: dict[tuple[str, int], list[tuple[int, float]]]
+    """(step, value) in the order in which they came, by (job, attempt)."""
+    streams: dict[str, StreamRow]
+    """By assignment."""
+
+
+class Bells:
+    """What was rung and nobody has heard yet."""
+
+    def __init__(self) -> None:
+        self.rung: list[Message] = []
+
+    def publish(self, message: Message) -> None:
+        self.rung.append(message)
+
+
+class Service:
+    """See the module. ``close`` it."""
+
+    timings = Timings()
+    wiped = 0
+    """How many lives it has had."""
+
+    def __init__(self, urls: Urls, store: Path, *, prepare: Callable[[Engine], None] = lambda _engine: None) -> None:
+        self.urls = urls
+        self.store = store
+        self.clock = DatabaseClock(urls[0])
+        self.bells = Bells()
+        self.database = opened(urls, self.clock, prepare)
+        self._open()
+        with self.database.jobs() as session:
+            tokens.ensure(session, TOKEN, name="tests", actor="ada")
+
+    def _open(self) -> None:
+        app = create_app(settings_for(self.urls, self.store), self.database, BlobStore(str(self.store)), self.bells)
+        self._client = TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
+        self.http = self._client.__enter__()
+
+    def _shut(self) -> None:
+        self._client.__exit__(None, None, None)
+        self.database.close()
+
+    def restart(self) -> None:
+        """End the api and the scheduler, with their connections and all they know, and start them again.
+
+        The engines stay: they know statements, and no rows.
+        """
+        self._shut()
+        self._open()
+
+    def close(self) -> None:
+        self._shut()
+        self.clock.close()
+
+    def wipe(self) -> None:
+        """Make it as new: a database of its own for each example would cost more than the example."""
+        self.wiped += 1
+        with self.database.jobs() as session:
+            for table in reversed(JobsBase.metadata.sorted_tables):
+                if table not in (PassRow.__table__, TokenRow.__table__):
+                    session.execute(delete(table))
+            session.execute(update(PassRow).values(owner=None, expires_at=0.0, dirty=False, finished_at=None))
+        with self.database.series() as session:
+            for table in SeriesBase.metadata.sorted_tables:
+                session.execute(delete(table))
+        self.bells.rung.clear()
+
+    def register(self, name: str, devices: int) -> None:
+        with self.database.jobs() as session:
+            found = [DeviceInfo(index, "cpu", "cpu") for index in range(devices)]
+            nodes.register(session, name, found, version="1", boot_id="b")
+
+    def make_pass(self, owner: str, **options: Any) -> Report:
+        return run_pass(self.database, self.bells, self.timings, owner=owner, **options)
+
+    def look(self) -> Look:
+        points: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
+        with self.database.read_jobs() as session:
+            rows = list(session.scalars(select(JobRow)))
+            attempts = list(session.scalars(select(AttemptRow).order_by(AttemptRow.job_id, AttemptRow.number)))
+            parts = {row.id: row for row in session.scalars(select(AssignmentRow))}
+            devices = session.execute(select(DeviceRow.node_name, DeviceRow.index, DeviceRow.assignment_id))
+            holders = {(name, index): holder for name, index, holder in devices}
+            kinds = select(EventRow.id, EventRow.job_id, EventRow.attempt, EventRow.kind).order_by(EventRow.id)
+            events = [Happened(*row) for row in session.execute(kinds)]
+            saved = select(CheckpointRow.job_id, CheckpointRow.attempt, CheckpointRow.step)
+            checkpoints = sorted((job, attempt, step) for job, attempt, step in session.execute(saved))
+        with self.database.read_series() as session:
+            streams = {row.assignment_id: row for row in session.scalars(select(StreamRow))}
+            chunks = select(SeriesChunkRow).options(undefer(SeriesChunkRow.points)).order_by(SeriesChunkRow.seq)
+            for chunk in session.scalars(chunks):
+                unpacked = Points.unpack(chunk.points)
+                points[chunk.job_id, chunk.attempt] += zip(unpacked.steps, unpacked.values, strict=True)
+        return Look(
+            {view.id: view for view in job_views(self.database, rows)},
+            attempts,
+            parts,
+            holders,
+            events,
+            checkpoints,
+            dict(points),
+            streams,
+        )
+
+
+def opened(urls: Urls, clock: DatabaseClock, prepare: Callable[[Engine], None]) -> Database:
+    """The databases with this clock; durability is off, because no power is cut here."""
+    database = Database(*urls)
+    for engine in {database._jobs, database._series}:
+        clock.rule(engine)
+        if engine.dialect.name == "sqlite":
+            event.listen(engine, "connect", lambda connection, _record: connection.execute("PRAGMA synchronous=OFF"))
+        prepare(engine)
+    return database

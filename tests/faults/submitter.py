@@ -1,0 +1,41 @@
+"""A process that submits jobs and stores points as fast as it can, and writes down what was accepted, until it is killed.
+
+Not here: killing it (``tests.faults.test_sqlite_kill``).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from domain.metrics import Record
+from domain.spec import JobSpec
+from storage import jobs, series, streams
+from storage.database import Database
+from tests.databases import Urls
+
+BATCH = 3
+"""Points of one append."""
+
+
+def submit_for_ever(urls: Urls, name: str, accepted: Path) -> None:
+    """Each accepted job is a line with its id; each accepted batch of points one with how many points there are."""
+    database = Database(*urls)
+    out = os.open(accepted, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    stream = {"assignment_id": name, "token": name}
+    with database.series() as session:
+        streams.open_stream(session, job_id=name, attempt=1, **stream)
+    document = {"name": name, "kind": "script", "script": {"command": ["true"]}, "labels": {"by": name}}
+    spec = JobSpec.model_validate(document)
+    count = 0
+    while True:
+        key = (f"{name}-{count}", "fingerprint")
+        with database.jobs() as session:
+            job, _new = jobs.create(session, document=document, spec=spec, plan=None, actor=name, idempotency=key)
+        os.write(out, f"job {job.id}\n".encode())
+        records = [Record(count + index, 1.0, {"loss": 1.0}) for index in range(BATCH)]
+        with database.series() as session:
+            stored = series.append(session, offset_before=count, offset_after=count + BATCH, records=records, **stream)
+        if stored:
+            count += BATCH
+            os.write(out, f"points {count}\n".encode())

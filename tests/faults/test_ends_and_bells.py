@@ -1,0 +1,160 @@
+"""The end of a job, met by cancels at random moments (F24) and by bells that ring three times, early and late (F10, F11)."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from broker.messages import Message, RingScheduler, StartAssignment, StopAssignment
+from domain.outcomes import Outcome, Reason
+from storage import attempts, streams
+from storage.attempts import Claim
+from tests.faults.model import FINAL
+from tests.faults.service import Look, Service
+from tests.storage.scenes import at_once
+
+SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "24"))
+DEVICES: Final = 4
+SCRIPT: Final = {"name": "j", "kind": "script", "script": {"command": ["true"]}}
+REASONS: Final = (Reason.SUCCEEDED, Reason.USER_ERROR, Reason.KILLED, Reason.SHUTDOWN, Reason.CANCELLED)
+APART_SECONDS: Final = 0.004
+"""About as long as either of the two takes."""
+
+
+def test_a_cancel_around_the_end_leaves_one_end(service: Service) -> None:
+    cancel_around_the_end(service, times=48, seed=SEED)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(1200)
+def test_a_thousand_cancels_around_the_end_leave_one_end_each(service: Service) -> None:
+    cancel_around_the_end(service, times=1000, seed=random.SystemRandom().randrange(2**32))
+
+
+def test_bells_that_ring_three_times_start_a_job_once(service: Service) -> None:
+    chance = random.Random(SEED)
+    service.register("n1", DEVICES)
+    ids = [submit(service) for _job in range(DEVICES + 2)]  # two of them have to wait
+    heard: list[Message] = []
+    claims: list[Claim] = []
+    while service.bells.rung:
+        bells, service.bells.rung = service.bells.rung * 3, []
+        chance.shuffle(bells)
+        heard += bells
+        claims += [claim for bell in bells for claim in deliver(service, bell)]
+    started = service.look()
+    assert Counter(claim.job_id for claim in claims) == dict.fromkeys(ids[:DEVICES], 1)
+    assert [row.number for row in started.attempts] == [1] * DEVICES
+    for claim in claims:
+        end(service, claim, Reason.SUCCEEDED)
+        clear(service, claim)
+    ended = service.look()
+    heard += [StopAssignment(bell.assignment_id, "n1") for bell in heard if isinstance(bell, StartAssignment)]
+    chance.shuffle(heard)
+    for bell in heard:
+        if not isinstance(bell, RingScheduler):  # that one may place the two that wait
+            assert deliver(service, bell) == []
+    assert what_is(service.look()) == what_is(ended)
+    late = [bell for bell in heard if isinstance(bell, RingScheduler)]
+    assert [claim for bell in late for claim in deliver(service, bell)] == []
+    final = service.look()
+    assert all(final.jobs[job].state.value == "succeeded" for job in ids[:DEVICES])
+    assert Counter(row.job_id for row in final.attempts) == dict.fromkeys(ids, 1)
+
+
+def cancel_around_the_end(service: Service, *, times: int, seed: int) -> None:
+    chance = random.Random(seed)
+    service.register("n1", DEVICES)
+    service.timings = replace(service.timings, backoff_seconds=1e-6)
+    ends: Counter[str] = Counter()
+    for _round in range(times // DEVICES):
+        ids = [submit(service) for _job in range(DEVICES)]
+        service.make_pass("one")
+        claims = [claim for bell in service.bells.rung for claim in deliver(service, bell)]
+        service.bells.rung.clear()
+        assert {claim.job_id for claim in claims} == set(ids)
+        for claim in claims:
+            race(service, claim, chance, ends)
+            clear(service, claim)
+    look = service.look()
+    terminal = Counter(event.job for event in look.events if event.kind in FINAL)
+    assert terminal == dict.fromkeys(look.jobs, 1), "each has one end"
+    assert {job.state.value for job in look.jobs.values()} <= FINAL
+    assert set(look.holders.values()) == {None}
+    print(f"seed {seed}: {times} cancels, {dict(ends)}")
+
+
+def race(service: Service, claim: Claim, chance: random.Random, ends: Counter[str]) -> None:
+    """A cancel and the job's own end, a moment apart."""
+    reason = chance.choice(REASONS)
+    apart = chance.uniform(-APART_SECONDS, APART_SECONDS)
+
+    def cancel() -> Any:
+        time.sleep(max(0.0, apart))  # the moment is what is varied
+        return service.http.post(f"/v1/jobs/{claim.job_id}/cancel")
+
+    def finish() -> Any:
+        time.sleep(max(0.0, -apart))
+        return end(service, claim, reason)
+
+    both: tuple[Callable[[], Any], Callable[[], Any]] = (cancel, finish)
+    answer, ended = at_once(*both)
+    assert ended, "only the holder ends it"
+    assert answer.status_code in (202, 409), answer.text
+    state = service.http.get(f"/v1/jobs/{claim.job_id}").json()["state"]
+    refused = answer.status_code == 409
+    assert state in FINAL
+    assert refused or state == "cancelled" or reason is Reason.SUCCEEDED
+    ends[f"{reason.value} and {answer.status_code}: {state}"] += 1
+
+
+def submit(service: Service) -> str:
+    answer = service.http.post("/v1/jobs", json=SCRIPT)
+    assert answer.status_code == 201, answer.text
+    found: str = answer.json()["id"]
+    return found
+
+
+def deliver(service: Service, bell: Message) -> list[Claim]:
+    """What whoever hears it does; the claims that came of it."""
+    if isinstance(bell, RingScheduler):
+        service.make_pass("one")
+        return []
+    if isinstance(bell, StopAssignment):
+        with service.database.read_jobs() as session:
+            attempts.wanted(session, bell.node_name)
+        return []
+    with service.database.jobs() as session:
+        claim = attempts.claim(session, bell.assignment_id, bell.node_name, lease_seconds=60.0, rendezvous_port=1)
+    if claim is None:
+        return []
+    with service.database.jobs() as session:
+        assert attempts.mark_running(session, claim.assignment_id, claim.token)
+    return [claim]
+
+
+def end(service: Service, claim: Claim, reason: Reason) -> bool:
+    with service.database.jobs() as session:
+        outcome = Outcome.of(reason, "it ended")
+        return attempts.end(session, claim.assignment_id, claim.token, outcome, timings=service.timings)
+
+
+def clear(service: Service, claim: Claim) -> None:
+    with service.database.series() as session:
+        streams.seal(session, claim.assignment_id)
+    with service.database.jobs() as session:
+        assert attempts.release(session, claim.assignment_id, claim.node_name)
+
+
+def what_is(look: Look) -> Any:
+    """All that a bell could have changed."""
+    jobs = {job.id: (job.state, job.version) for job in look.jobs.values()}
+    parts = {part.id: (part.state, part.token) for part in look.parts.values()}
+    return jobs, parts, look.events, look.holders, [(row.id, row.state) for row in look.attempts]

@@ -1,0 +1,99 @@
+"""SIGKILL in the middle of writes to SQLite: the files open clean, and what was accepted is there (F30)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import sqlite3
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+from sqlalchemy import make_url, select
+
+from storage import series
+from storage.database import Database
+from storage.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
+from tests.databases import Urls
+from tests.faults.submitter import BATCH, submit_for_ever
+
+SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "30"))
+WRITERS: Final = 2
+PATIENCE_SECONDS: Final = 60.0
+
+
+def test_what_was_accepted_survives_sigkill(sqlite_urls: Urls, tmp_path: Path) -> None:
+    kill_often(sqlite_urls, tmp_path, times=20, seed=SEED)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(1200)
+def test_what_was_accepted_survives_hundreds_of_sigkills(sqlite_urls: Urls, tmp_path: Path) -> None:
+    kill_often(sqlite_urls, tmp_path, times=200, seed=random.SystemRandom().randrange(2**32))
+
+
+def kill_often(urls: Urls, folder: Path, *, times: int, seed: int) -> None:
+    chance = random.Random(seed)
+    # A server that has imported everything forks the writers: importing takes longer than their lives.
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload([submit_for_ever.__module__])
+    accepted = 0
+    for kill in range(times):
+        files = {f"w{kill}-{writer}": folder / f"accepted-{kill}-{writer}" for writer in range(WRITERS)}
+        writers = [processes.Process(target=submit_for_ever, args=(urls, *named)) for named in files.items()]
+        for writer in writers:
+            writer.start()
+        wait_for_something(list(files.values()))
+        time.sleep(chance.uniform(0.0, 0.2))  # the moment of death is what is varied
+        for writer in chance.sample(writers, WRITERS):
+            writer.kill()
+        for writer in writers:
+            writer.join()
+            writer.close()
+        check_files(urls)
+        accepted += check_accepted(urls, files)
+    print(f"seed {seed}: {times} times {WRITERS} writers killed, {accepted} accepted jobs, all there")
+
+
+def wait_for_something(files: list[Path]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not all(file.exists() and file.stat().st_size for file in files):
+        assert time.monotonic() < deadline, "the writers wrote nothing"
+        time.sleep(0.005)
+
+
+def check_files(urls: Urls) -> None:
+    """As nobody but SQLite sees them."""
+    for url in urls:
+        connection = sqlite3.connect(str(make_url(url).database))
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+        connection.close()
+
+
+def check_accepted(urls: Urls, files: dict[str, Path]) -> int:
+    """Each accepted job is whole, and so is one whose acceptance nobody could be told of; returns how many were told."""
+    told = 0
+    database = Database(*urls)
+    for name, file in files.items():
+        # The last line may be torn: then nobody was told.
+        lines = [line.split() for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        jobs = {words[1] for words in lines if words[0] == "job"}
+        with database.read_jobs() as session:
+            rows = set(session.scalars(select(JobRow.id).where(JobRow.name == name)))
+            parts = [
+                sorted(session.scalars(select(column).where(column.in_(rows))))
+                for column in (EventRow.job_id, JobLabelRow.job_id, IdempotencyKeyRow.job_id)
+            ]
+        assert jobs <= rows
+        assert len(rows - jobs) <= 1
+        assert parts == [sorted(rows)] * len(parts)
+        points = max((int(words[1]) for words in lines if words[0] == "points"), default=0)
+        with database.read_series() as session:
+            stored = sum(view.count for view in series.read(session, name))
+        assert stored in (points, points + BATCH)
+        told += len(jobs)
+    database.close()
+    return told
