@@ -319,14 +319,14 @@ class _Pass:
         """Do one piece of work; False when there is no time for more.
 
         One that raises is left to the next pass, and the others are done: a single row that cannot be placed must not
-        keep all others waiting. A database that does not answer is not of that kind, and ends the pass.
+        keep all others waiting. A database that does not answer or is full is not of that kind, and ends the pass.
         """
         if not self._go_on():
             return False
         try:
             work()
         except LockstepError as error:
-            if error.code is ErrorCode.UNAVAILABLE:
+            if error.code in {ErrorCode.UNAVAILABLE, ErrorCode.STORAGE_FULL}:
                 raise
             self._note(kind, which, error)
         except Exception as error:  # noqa: BLE001 -- see above

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, insert, or_, select
+from sqlalchemy import ColumnElement, Select, and_, delete, insert, or_, select
 from sqlalchemy.orm import Session, undefer
 
 from domain import limits
@@ -121,13 +121,17 @@ def _store(session: Session, job_id: str, attempt: int, lines: list[list[Any]]) 
     return int(total_bytes)
 
 
+class _Extent(NamedTuple):
+    first_line: int
+    line_count: int
+    text_bytes: int
+
+
 def _drop_middle(session: Session, job_id: str, attempt: int, bytes_max: int, now: float) -> None:
     """Delete chunks behind the head until what is left fits, and leave a line in their place."""
-    chunks = session.execute(
-        select(LogChunkRow.first_line, LogChunkRow.line_count, LogChunkRow.text_bytes)
-        .where(LogChunkRow.job_id == job_id, LogChunkRow.attempt == attempt)
-        .order_by(LogChunkRow.first_line)
-    ).all()
+    ours = LogChunkRow.job_id == job_id, LogChunkRow.attempt == attempt
+    extents = select(LogChunkRow.first_line, LogChunkRow.line_count, LogChunkRow.text_bytes).where(*ours)
+    chunks = [_Extent(*row) for row in session.execute(extents.order_by(LogChunkRow.first_line)).tuples()]
     excess = sum(chunk.text_bytes for chunk in chunks) - (bytes_max - bytes_max // DROPS)
     start = end = _head(chunks, bytes_max // 4)
     while end < len(chunks) - 1 and excess > 0:
@@ -136,14 +140,13 @@ def _drop_middle(session: Session, job_id: str, attempt: int, bytes_max: int, no
     if end == start:
         return
     first, last = chunks[start].first_line, chunks[end - 1].first_line + chunks[end - 1].line_count - 1
-    ours = LogChunkRow.job_id == job_id, LogChunkRow.attempt == attempt
     write(session, delete(LogChunkRow).where(*ours, LogChunkRow.first_line.between(first, last)))
     count = last + 1 - (chunks[start - 1].first_line + chunks[start - 1].line_count)
     text = f"… {count:,} lines left out: of an attempt's log {in_words(bytes_max)} are kept, its head and its end …"
     session.execute(insert(LogChunkRow), [_chunk_row(job_id, attempt, last, [[now, -1, "launcher", text]])])
 
 
-def _head(chunks: Sequence[Row[Any]], bytes_: int) -> int:
+def _head(chunks: Sequence[_Extent], bytes_: int) -> int:
     """How many chunks are the head: so many bytes, or up to the gap that an earlier time has left."""
     size = 0
     for count, (chunk, following) in enumerate(pairwise(chunks), start=1):

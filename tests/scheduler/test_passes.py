@@ -206,6 +206,28 @@ def test_a_pass_gives_itself_back_also_when_it_fails(world: World, monkeypatch: 
     assert world.make_pass("two").held
 
 
+@pytest.mark.parametrize("code", [ErrorCode.UNAVAILABLE, ErrorCode.STORAGE_FULL])
+def test_a_database_that_is_away_or_full_ends_the_pass_and_the_next_one_places_what_waited(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    world.node("n", 2)
+    first, second = world.submit(), world.submit()
+    tried = []
+
+    def refuse(*_args: object, **_options: object) -> None:
+        tried.append(1)
+        raise LockstepError(code, "no write is possible")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(attempts, "place", refuse)
+        with pytest.raises(LockstepError):
+            world.make_pass()
+    assert len(tried) == 1
+    assert (world.state(first), world.state(second)) == (JobState.QUEUED, JobState.QUEUED)
+    world.make_pass()
+    assert (world.state(first), world.state(second)) == (JobState.STARTING, JobState.STARTING)
+
+
 def test_a_pass_whose_time_is_over_stops_and_asks_for_another(world: World) -> None:
     world.node("n")
     first, second = world.submit(), world.submit()
