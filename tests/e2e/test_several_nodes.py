@@ -1,0 +1,121 @@
+"""One training job over two nodes: the same weights as on one, also after a rank of the second node was killed.
+
+The service runs as ever; the second node is another agent on this machine, with a name and a folder of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.e2e.service import ROOT, Service, kill, service, until
+from tests.e2e.specs import SLOW_TASK
+from tests.e2e.test_failures import weights
+
+pytestmark = pytest.mark.e2e
+STEPS = 40
+PREPARED = '''
+
+class Prepared(Slow):
+    """Says which ranks prepared it."""
+
+    def __init__(self, folder, pause):
+        super().__init__(pause=pause)
+        self.folder = folder
+
+    def prepare(self):
+        names = ("LOCKSTEP_JOB_ID", "LOCKSTEP_ATTEMPT", "RANK")
+        open(os.path.join(self.folder, "-".join(os.environ[name] for name in names)), "w").close()
+'''
+
+
+@pytest.fixture(scope="module")
+def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The service, whose own node is node rank 0 of every gang: by its name."""
+    yield from service(tmp_path_factory.mktemp("lockstep"), LOCKSTEP_NODE_NAME="first")
+
+
+@pytest.fixture(scope="module")
+def second(lockstep: Service) -> Iterator[Path]:
+    """Folder of a second node with two CPU slots."""
+    folder = lockstep.home / "second-node"
+    environment = {
+        **lockstep.program("worker").environ(),
+        "LOCKSTEP_NODE_NAME": "second",
+        "LOCKSTEP_NODE_DIR": str(folder),
+        "LOCKSTEP_CPU_SLOTS": "2",
+    }
+    with (lockstep.home / "logs/second.log").open("wb") as log:
+        agent = subprocess.Popen([sys.executable, "-m", "worker"], env=environment, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        until(lambda: len(lockstep.http.get("/v1/nodes").json()["items"]) == 2, 30, "the second node")
+        yield folder
+    finally:
+        agent.terminate()
+        agent.wait(30)
+
+
+def job(running: Service, folder: Path, name: str, *, nodes: int) -> dict[str, Any]:
+    """Four ranks on so many nodes."""
+    code = folder / "code"
+    code.mkdir(exist_ok=True)
+    (code / "task.py").write_text(SLOW_TASK + PREPARED)
+    return running.submit(
+        {
+            "name": name,
+            "kind": "train",
+            "resources": {"gpus": 4, "nodes": nodes},
+            "code": {"upload": running.upload(code)},
+            "train": {
+                "task": "task.py:Prepared",
+                "task_args": {"folder": str(folder), "pause": 0.01},
+                "batch": {"size": 32, "micro_size": 4},
+                "steps": STEPS,
+                "optimizer": {"name": "adamw", "lr": 0.01},
+                "checkpoint": {"every_steps": 10},
+            },
+        }
+    )
+
+
+def prepared_by(folder: Path, job_id: str, attempt: int) -> list[int]:
+    return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob(f"{job_id}-{attempt}-*"))
+
+
+def test_two_nodes_train_what_one_trains_also_after_a_rank_of_the_second_was_killed(
+    lockstep: Service, second: Path, tmp_path: Path
+) -> None:
+    alone = job(lockstep, tmp_path, "alone", nodes=1)
+    assert lockstep.ended(alone["id"])["state"] == "succeeded"
+    hit = job(lockstep, tmp_path, "hit", nodes=2)
+    lockstep.at_step(hit["id"], 12)
+    [theirs] = [path.parent for path in second.glob("*/ranks.json")]
+    pids = {one["rank"]: one["pid"] for one in json.loads((theirs / "ranks.json").read_text())["ranks"]}
+    gang = [psutil.Process(pid) for pid in (*pids.values(), *lockstep.rank_pids(hit["id"]).values())]
+    kill(psutil.Process(pids[3]))
+    # Five seconds, and a heartbeat of five.
+    until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in gang), 10, "gang down")
+
+    ended = lockstep.ended(hit["id"])
+    assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 2), ended
+    events = lockstep.events(hit["id"])
+    requeued = next(event for event in events if event["kind"] == "requeued")
+    assert "rank 3 was ended by SIGKILL" in requeued["message"]
+    assert any(event["kind"] == "resumed" and event["data"]["step"] >= 10 for event in events)
+    assert [prepared_by(tmp_path, hit["id"], attempt) for attempt in (1, 2)] == [[0, 2], [0, 2]]
+    assert prepared_by(tmp_path, alone["id"], 1) == [0]
+
+    one, two = weights(lockstep, alone["id"]), weights(lockstep, hit["id"])
+    assert one.keys() == two.keys()
+    for name, tensor in one.items():
+        assert tensor.equal(two[name]), name
+    curves = [lockstep.series(each["id"])["train/loss"] for each in (alone, hit)]
+    assert sorted(curves[1]) == list(range(1, STEPS + 1))
+    assert curves[0] == curves[1]
