@@ -1,0 +1,186 @@
+"""A job's story with a database that fails: each call, in each way, on both databases (F14).
+
+An ordinary run fails a sample of the calls, chosen by a seed that is printed; ``-m drill`` fails calls of every place that
+makes some, in every way, and then thousands of commits whose answers get lost.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.databases import Urls
+from tests.faults.database_faults import PROGRAMS, ROOT, Call, Fault, FaultyDatabase, ways_of
+from tests.faults.service import Service
+from tests.faults.story import Telling
+
+SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "14"))
+SAMPLE: Final = 8
+"""Tellings of an ordinary run, per database."""
+PER_PLACE: Final = 2
+"""Calls that the long form fails of each place in each way."""
+INJECTIONS: Final = 5_000
+"""Of the long form, per database: lost answers to commits."""
+OPENED: Final = ("jobs", "series", "read_jobs", "read_series")
+NOT_TOLD: Final = {
+    "api": "the story reads one job; other pages only read, and a reader that fails has changed nothing",
+    "scheduler.passes.lose": "the death of a node is told by the model",
+    "scheduler.passes._last_steps": "likewise",
+    "scheduler.passes._quarantine": "the story's node is a good one",
+    "scheduler.passes.settle": "gangs are told by the model",
+    "worker.peers": "likewise",
+}
+
+Tell = Callable[[], Telling]
+
+
+class FaultyService(Service):
+    """A service over a database that can be told to fail."""
+
+    def __init__(self, urls: Urls, store: Path) -> None:
+        self.faulty = FaultyDatabase()
+        super().__init__(urls, store, prepare=self.faulty.rule)
+
+
+@pytest.fixture
+def faulty(database_urls: Urls, tmp_path: Path) -> Iterator[FaultyService]:
+    service = FaultyService(database_urls, tmp_path / "store")
+    service.database.ping()
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def tell(faulty: FaultyService, tmp_path_factory: pytest.TempPathFactory) -> Tell:
+    """Tell the story once more, from nothing, and look at what is left. Say before it what is to fail."""
+
+    def telling() -> Telling:
+        faulty.faulty.watching, before = False, faulty.faulty.watching
+        faulty.wipe()
+        faulty.faulty.watching = before
+        told = Telling(faulty, tmp_path_factory.mktemp("node"))
+        told.tell()
+        faulty.faulty.watching = False
+        told.check()
+        return told
+
+    return telling
+
+
+def calls_of_the_story(faulty: FaultyService, tell: Tell) -> list[Call]:
+    faulty.faulty.fail_never()
+    tell()
+    return list(faulty.faulty.calls)
+
+
+def ways(calls: list[Call]) -> list[tuple[int, Fault]]:
+    """Every call with every way in which it can fail."""
+    return [(number, fault) for number, call in enumerate(calls) for fault in ways_of(call)]
+
+
+def of_every_place(calls: list[Call], chance: random.Random) -> list[tuple[int, Fault]]:
+    """Of each place, each way to fail, for some of its calls: all of them would take hours."""
+    found: dict[tuple[Call, Fault], list[int]] = defaultdict(list)
+    for number, fault in ways(calls):
+        found[calls[number], fault].append(number)
+    return [
+        (number, fault)
+        for (_call, fault), numbers in found.items()
+        for number in chance.sample(numbers, min(PER_PLACE, len(numbers)))
+    ]
+
+
+def fail_each(faulty: FaultyService, tell: Tell, chosen: list[tuple[int, Fault]]) -> None:
+    for number, fault in chosen:
+        faulty.faulty.fail_at(number, fault)
+        try:
+            tell()
+        except AssertionError as error:
+            site = faulty.faulty.injected or "nothing was injected"
+            raise AssertionError(f"{fault} at call {number}, {site}: {error}") from error
+        assert len(faulty.faulty.injected) == 1, f"the story has no call {number} any more"
+
+
+def test_the_story_visits_every_place_that_opens_a_transaction(faulty: FaultyService, tell: Tell) -> None:
+    told = {call.site for call in calls_of_the_story(faulty, tell)}
+    missing = {site for site in sites_in_the_programs() if site not in told and not site.startswith(tuple(NOT_TOLD))}
+    assert not missing
+
+
+def test_a_failing_call_loses_nothing_and_doubles_nothing(faulty: FaultyService, tell: Tell) -> None:
+    calls = calls_of_the_story(faulty, tell)
+    chosen = random.Random(SEED).sample(ways(calls), SAMPLE)
+    print(f"seed {SEED}: {SAMPLE} of {len(ways(calls))} ways to fail {len(calls)} calls")
+    fail_each(faulty, tell, chosen)
+
+
+def test_lost_answers_to_many_commits_double_nothing(faulty: FaultyService, tell: Tell) -> None:
+    injections = lose_answers(faulty, tell, random.Random(SEED), enough=40)
+    print(f"seed {SEED}: {injections} answers to commits were lost")
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(1800)
+def test_failing_calls_of_every_place_lose_nothing_and_double_nothing(faulty: FaultyService, tell: Tell) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    calls = calls_of_the_story(faulty, tell)
+    chosen = of_every_place(calls, random.Random(seed))
+    print(f"seed {seed}: {len(chosen)} of {len(ways(calls))} ways to fail {len(calls)} calls")
+    fail_each(faulty, tell, chosen)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(1800)
+def test_thousands_of_lost_answers_to_commits_double_nothing(faulty: FaultyService, tell: Tell) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    print(f"{lose_answers(faulty, tell, random.Random(seed), enough=INJECTIONS)} answers to commits were lost")
+
+
+def lose_answers(faulty: FaultyService, tell: Tell, chance: random.Random, *, enough: int) -> int:
+    """Tell the story until so many answers were lost, two of five."""
+    injections = 0
+    while injections < enough:
+        faulty.faulty.fail_often(0.4, (Fault.AFTER_COMMIT,), chance, most=80)
+        tell()
+        assert faulty.faulty.injected
+        injections += len(faulty.faulty.injected)
+    return injections
+
+
+def sites_in_the_programs() -> set[str]:
+    """Every function of api, scheduler and worker that opens a transaction."""
+    found = set()
+    for program in PROGRAMS:
+        for path in (ROOT / program).rglob("*.py"):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            for function in ast.walk(ast.parse(path.read_text())):
+                if isinstance(function, ast.FunctionDef) and any(map(_opens, own_nodes(function))):
+                    found.add(f"{module}.{function.name}")
+    return found
+
+
+def own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """What lies in a function and not in another inside it."""
+    waiting = list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _opens(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.withitem)
+        and isinstance(node.context_expr, ast.Call)
+        and isinstance(node.context_expr.func, ast.Attribute)
+        and node.context_expr.func.attr in OPENED
+    )
