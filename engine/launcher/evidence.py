@@ -30,6 +30,8 @@ _NCCL_ABORT = re.compile(
     r"nccl(?:Remote|System)Error|NCCL communicator was aborted|Watchdog caught collective operation timeout"
 )
 """What torch's NCCL watchdog leaves on stderr before it aborts the process: there is no Python traceback then."""
+_NO_SPACE = re.compile(r"\[Errno (?:28|122)\]")
+"""ENOSPC and EDQUOT, as Python words them. On a full disk a rank's own error file may be what could not be written."""
 _SIDE = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), OpType=(\w+)([^)]*)"
 )
@@ -107,7 +109,7 @@ def gather(folder: Path, rank: int, stderr_tail: str) -> Evidence:
         return recorded
     tail = stderr_tail.strip()
     exception = exception_in(tail)
-    return Evidence(exception=exception, traceback=tail[-limits.TRACEBACK_CHARS_MAX :] or None)
+    return Evidence(_reason_in(exception), exception=exception, traceback=tail[-limits.TRACEBACK_CHARS_MAX :] or None)
 
 
 def exception_in(text: str) -> str | None:
@@ -136,7 +138,13 @@ def _recorded(path: Path) -> Evidence | None:
         return None
     extra = message.get("extraInfo")
     stack = extra.get("py_callstack") if isinstance(extra, dict) else None
-    return Evidence(exception=_text(message.get("message")), traceback=_text(stack))
+    exception = _text(message.get("message"))
+    return Evidence(_reason_in(exception), exception=exception, traceback=_text(stack))
+
+
+def _reason_in(exception: str | None) -> Reason | None:
+    """What an exception tells by itself: on another node there may be room."""
+    return Reason.STORAGE if exception is not None and _NO_SPACE.search(exception) else None
 
 
 def _text(value: Any) -> str | None:

@@ -1,0 +1,58 @@
+"""The disk under an attempt is full: it ends with a result that says so, or goes on where only its log is concerned.
+
+The disk is a small tmpfs, which takes root; without it the module is skipped, and says so.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from domain.outcomes import Reason
+from tests.engine.launcher.attempts import Attempt
+
+FILL = """
+import os
+hog = open("hog", "wb", buffering=0)
+try:
+    while True: hog.write(b"x" * 4096)
+except OSError: pass
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Attempt]:
+    """An attempt on a disk of two megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("NOT RUN: a small disk of its own takes root and tmpfs")
+    folder = disk / "attempt"
+    folder.mkdir()
+    made = Attempt(folder)
+    yield made
+    made.end()
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_rank_that_finds_the_disk_full_ends_its_attempt_for_want_of_storage(small_disk: Attempt) -> None:
+    small_disk.script(FILL + "hog.write(b'x' * 4096)").start()
+    outcome = small_disk.outcome()
+    assert outcome.reason is Reason.STORAGE
+    assert outcome.exception == "OSError: [Errno 28] No space left on device"
+    assert (outcome.rank, outcome.exit_code) == (0, 1)
+
+
+def test_a_log_that_finds_the_disk_full_counts_what_it_lost_and_the_ranks_train_on(small_disk: Attempt) -> None:
+    source = FILL + "for number in range(5_000): print(number)\nos.unlink('hog'); print('room again')"
+    small_disk.script(source.replace("os.unlink", "import sys; sys.stdout.flush(); os.unlink")).start()
+    assert small_disk.outcome().reason is Reason.SUCCEEDED
+    stored = small_disk.lines()
+    assert stored[-1] == "room again"
+    lost = [re.match(r"(\d+) lines of output were lost", record.text) for record in small_disk.records()]
+    assert len(stored) - 1 + sum(int(found[1]) for found in lost if found) == 5_000
