@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.worker.node import Node, until
 
-ATTEMPTS = 200
 SLOTS = 4
 """Devices of the node: so many attempts run at once."""
 GROWTH_BYTES_MAX = 24 * 1024 * 1024
@@ -39,7 +40,8 @@ def _run(node: Node, count: int) -> None:
         node.released(job_id)
 
 
-def test_after_two_hundred_attempts_an_agent_holds_what_it_held_after_a_few(own_node: Node) -> None:
+@pytest.mark.parametrize("attempts", [40, pytest.param(200, marks=pytest.mark.drill)])
+def test_after_many_attempts_an_agent_holds_what_it_held_after_a_few(own_node: Node, attempts: int) -> None:
     node = own_node
     node.start()
     assert node.agent is not None
@@ -47,7 +49,7 @@ def test_after_two_hundred_attempts_an_agent_holds_what_it_held_after_a_few(own_
     _run(node, 2 * SLOTS)
     until(lambda: not any(path.name[0] != "." for path in node.dir.iterdir()), what="the folders are gone")
     before = Held(pid)
-    _run(node, ATTEMPTS - 2 * SLOTS)
+    _run(node, attempts - 2 * SLOTS)
     until(lambda: not any(path.name[0] != "." for path in node.dir.iterdir()), what="the folders are gone")
     until(lambda: Held(pid).threads <= before.threads, what=f"threads are back at {before.threads}")
     # The pool of connections may have opened one more for each attempt that ran at once: two files each, and their -shm.
