@@ -1,0 +1,431 @@
+"""Everybody at once, in any order: people, nodes, schedulers, bells, time. Hypothesis chooses; the model says what is right.
+
+Each rule does one thing to the real service and, first, to the model. After each, everything is compared. At the end of
+an example all nodes are well again, and every job must come to its end.
+
+Not here: what is right (``tests.faults.model``), and running it (``tests.faults.test_model``).
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker.messages import RingScheduler, StartAssignment
+from domain.metrics import Record
+from domain.outcomes import Outcome, Reason
+from domain.spec import JobSpec
+from storage import attempts, checkpoints, jobs, passes, series, streams
+from tests.faults.model import HOLD_SECONDS, LEASE_SECONDS, MAYBE_AGAIN, NEVER_AGAIN, Model, PromiseBroken, must
+from tests.faults.service import Service
+
+NODES: Final = {"n1": 2, "n2": 2}
+SPARE_NODES: Final = {"n3": 2, "n4": 2}
+"""Brought for the end, in case the others are not trusted any more."""
+JOBS_MAX: Final = 4
+SHAPES: Final = {
+    "one": {"gpus": 1},
+    "two": {"gpus": 2},
+    "gang": {"gpus": 4, "nodes": 2},
+}
+HOUR: Final = 3600.0
+ROUNDS_TO_THE_END: Final = 80
+ANY: Final = st.integers(0, 11)
+"""Which of what there is, modulo how many there are."""
+
+
+@dataclass
+class Grip:
+    """What an agent knows of a part that it has claimed or adopted."""
+
+    part: str
+    token: str
+    node: str
+    job: str
+    offset: int = 0
+    step: int = 0
+
+
+class Life(RuleBasedStateMachine):
+    """See the module. ``service`` is set by a subclass."""
+
+    service: ClassVar[Service]
+
+    @initialize(shapes=st.lists(st.sampled_from(sorted(SHAPES)), min_size=1, max_size=3), started=st.integers(0, 3))
+    def begin(self, shapes: list[str], started: int) -> None:
+        self.service.wipe()
+        self.model = Model()
+        self.dead: set[str] = set()
+        self.grips: dict[str, Grip] = {}
+        """What agents act on, by part."""
+        self.ghosts: list[Grip] = []
+        """What somebody once held and still believes in."""
+        self.keys: list[tuple[str, dict[str, Any], str]] = []
+        self.submits = 0
+        for node, devices in NODES.items():
+            self.add_node(node, devices)
+        for shape in shapes:
+            self.submit(shape, 3)
+        if started:  # three of four lives begin with something that runs
+            self.make_pass()
+            self.agree()
+            for node in NODES:
+                self.heartbeat(node)
+
+    # -- people --------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.model.jobs) < JOBS_MAX)
+    @rule(shape=st.sampled_from(sorted(SHAPES)), retries=st.integers(0, 3))
+    def submit(self, shape: str, retries: int) -> None:
+        self.submits += 1
+        body = {
+            "name": f"job-{self.submits}",
+            "kind": "script",
+            "resources": SHAPES[shape],
+            "retry": {"max": retries},
+            "script": {"command": ["true"]},
+        }
+        if shape == "gang":
+            job_id = self.create(body)  # past the route, which does not take gangs yet
+        else:
+            key = f"key-{self.submits}"
+            answer = self.service.http.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
+            must(answer.status_code == 201, "P1: a good submit is accepted", answer.text)
+            job_id = answer.json()["id"]
+            self.keys.append((key, body, job_id))
+        self.model.submitted(job_id)
+
+    @precondition(lambda self: self.keys)
+    @rule(which=ANY)
+    def repeat_submit(self, which: int) -> None:
+        key, body, job_id = self.keys[which % len(self.keys)]
+        answer = self.service.http.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
+        must((answer.status_code, answer.json()["id"]) == (200, job_id), "a repeat is the same job", answer.text)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(which=ANY)
+    def cancel(self, which: int) -> None:
+        job_id = sorted(self.model.jobs)[which % len(self.model.jobs)]
+        accepted = self.model.cancelled(job_id)
+        answer = self.service.http.post(f"/v1/jobs/{job_id}/cancel")
+        must(
+            answer.status_code == (202 if accepted else 409), "a cancel is taken unless the job has ended", answer.text
+        )
+
+    # -- nodes ---------------------------------------------------------------------------------------------------
+
+    @rule(node=st.sampled_from(sorted(NODES)))
+    def heartbeat(self, node: str) -> None:
+        if node in self.dead:
+            return
+        self.renew(node, {grip.part: grip.token for grip in self.grips.values() if grip.node == node})
+        self.agree()
+        self.look_around(node)
+
+    @precondition(lambda self: self.grips)
+    @rule(which=ANY)
+    def ranks_meet(self, which: int) -> None:
+        self.mark_running(self.a_grip(which))
+
+    @precondition(lambda self: self.grips)
+    @rule(which=ANY, count=st.integers(1, 3), times=st.integers(1, 2))
+    def report(self, which: int, count: int, times: int) -> None:
+        self.append(self.a_grip(which), count, times)
+
+    @precondition(lambda self: self.grips)
+    @rule(which=ANY, times=st.integers(1, 2))
+    def checkpoint(self, which: int, times: int) -> None:
+        grip = self.a_grip(which)
+        grip.step += 1
+        for _time in range(times):
+            self.publish(grip, grip.part, grip.token)
+
+    @precondition(lambda self: self.grips)
+    @rule(which=ANY, reason=st.sampled_from(["succeeded", *NEVER_AGAIN, *MAYBE_AGAIN]))
+    def finish(self, which: int, reason: str) -> None:
+        grip = self.a_grip(which)
+        self.end(grip, grip.part, grip.token, reason)
+        self.ghosts.append(self.grips.pop(grip.part))
+
+    @precondition(lambda self: self.model.parts)
+    @rule(
+        which=ANY,
+        what=st.sampled_from(["heartbeat", "run", "append", "publish", "finish"]),
+        confused=st.booleans(),
+        reason=st.sampled_from(["succeeded", "user_error", "killed"]),
+    )
+    def stale(self, which: int, what: str, confused: bool, reason: str) -> None:
+        """Somebody acts on what it once held; confused, it names what another holds now, with its own old token."""
+        newest = max(self.model.parts.values(), key=lambda part: (part.state == "claimed", part.id))
+        never = Grip(newest.id, "never given to anybody", newest.node, newest.job)
+        ghost = self.ghosts[which % len(self.ghosts)] if self.ghosts else never
+        part = newest.id if confused else ghost.part
+        named = self.model.parts[part]
+        match what:
+            case "heartbeat":
+                # The name of its own node: the other condition of a renewal must not be what refuses it.
+                self.renew(named.node, {part: ghost.token})
+            case "run":
+                self.mark_running(Grip(part, ghost.token, ghost.node, named.job))
+            case "append" if named.stream == "unopened" and ghost.token != named.token:
+                pass  # whoever opens a stream gives it its token; a wrong one would be believed
+            case "append":
+                self.append(Grip(part, ghost.token, ghost.node, named.job, named.offset, 999), 1, 1)
+            case "publish":
+                self.publish(Grip(part, ghost.token, ghost.node, named.job, 0, 999), part, ghost.token)
+            case "finish":
+                self.end(ghost, part, ghost.token, reason)
+
+    @rule(node=st.sampled_from(sorted(NODES)), remembers=st.booleans())
+    def die_or_come_back(self, node: str, remembers: bool) -> None:
+        """A node falls silent; or it is back, as it was (it was stopped) or knowing nothing (it was restarted)."""
+        if node not in self.dead:
+            self.dead.add(node)
+            return
+        self.dead.discard(node)
+        if not remembers:
+            for grip in [grip for grip in self.grips.values() if grip.node == node]:
+                self.ghosts.append(self.grips.pop(grip.part))
+
+    # -- bells ---------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.service.bells.rung)
+    @rule(which=ANY, times=st.integers(0, 2))
+    def deliver(self, which: int, times: int) -> None:
+        bells = self.service.bells.rung
+        bell = bells.pop(which % len(bells))
+        for _time in range(times):
+            if isinstance(bell, RingScheduler):
+                self.make_pass()
+            elif bell.node_name in self.dead:
+                continue
+            elif isinstance(bell, StartAssignment):
+                self.claim(bell.assignment_id, bell.node_name)
+            else:
+                self.read_intents(bell.node_name)
+            self.agree()
+
+    # -- schedulers ----------------------------------------------------------------------------------------------
+
+    @rule()
+    def reconcile(self) -> None:
+        self.make_pass()
+
+    @rule(after=st.integers(1, 3))
+    def two_schedulers(self, after: int) -> None:
+        """One is frozen between two pieces of its pass for longer than it may hold it, and another makes a whole pass."""
+        self.make_pass()
+        self.agree()
+        if not self.model.pass_begins(self.now):
+            return
+        self.model.pass_looks(self.now)
+        calls = 0
+
+        def frozen() -> bool:
+            nonlocal calls
+            calls += 1
+            if calls == after:
+                self.service.clock.advance(HOLD_SECONDS + 1)
+                self.model.pass_looks(self.now)
+                must(self.service.make_pass("two").held, "a pass that was held too long is free", self.now)
+            return False
+
+        self.service.make_pass("one", stopping=frozen)
+        self.model.pass_ends(self.now)
+
+    @rule()
+    def scheduler_dies(self) -> None:
+        """It has taken the pass and will never give it back."""
+        with self.service.database.jobs() as session:
+            taken = passes.take(session, f"dead-{self.now}", ttl_seconds=HOLD_SECONDS)
+        must(taken == (self.now >= self.model.pass_held_until), "one pass at a time", taken)
+        if taken:
+            self.model.pass_held_until = self.now + HOLD_SECONDS
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([1.0, 6.0, 20.0, 45.0]))
+    def tick(self, seconds: float) -> None:
+        self.service.clock.advance(seconds)
+
+    @rule(rounds=st.integers(1, 5))
+    def minutes_pass(self, rounds: int) -> None:
+        """As they do when nothing special happens: nodes are heard, passes are made."""
+        for _round in range(rounds):
+            self.service.clock.advance(15.0)
+            for node in NODES:
+                self.heartbeat(node)
+                self.agree()
+            self.make_pass()
+            self.agree()
+
+    @rule(forward=st.booleans())
+    def clock_jump(self, forward: bool) -> None:
+        self.service.clock.advance(HOUR if forward else -HOUR)
+
+    @rule()
+    def restart(self) -> None:
+        self.service.restart()
+
+    # -- what must be so -----------------------------------------------------------------------------------------
+
+    @invariant()
+    def agree(self) -> None:
+        self.model.check(self.service.look(), self.now)
+        # No two moments are the same, so that no lease ends at exactly the moment of a pass.
+        self.service.clock.advance(0.01)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "model") or isinstance(sys.exc_info()[1], PromiseBroken):
+            return  # what is broken already would only be reported as something else
+        self.agree()
+        self.dead.clear()
+        for node, devices in SPARE_NODES.items():
+            self.add_node(node, devices)
+        for _round in range(ROUNDS_TO_THE_END):
+            if all(job.state in ("succeeded", "failed", "cancelled") for job in self.model.jobs.values()):
+                break
+            self.service.clock.advance(15.0)
+            for node in (*NODES, *SPARE_NODES):
+                self.heartbeat(node)
+                self.agree()
+            for grip in list(self.grips.values()):
+                self.end(grip, grip.part, grip.token, "succeeded")
+                self.agree()
+                self.grips.pop(grip.part)
+            self.make_pass()
+            self.agree()
+        left = [job for job in self.model.jobs.values() if job.state not in ("succeeded", "failed", "cancelled")]
+        must(not left, "P1: every accepted job comes to its end", left)
+
+    # -- the same functions that the programs call ---------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        return self.service.clock.at
+
+    def a_grip(self, which: int) -> Grip:
+        return self.grips[sorted(self.grips)[which % len(self.grips)]]
+
+    def add_node(self, node: str, devices: int) -> None:
+        self.service.register(node, devices)
+        self.model.registered(node, self.now)
+
+    def create(self, body: dict[str, Any]) -> str:
+        with self.service.database.jobs() as session:
+            job, _new = jobs.create(
+                session, document=body, spec=JobSpec.model_validate(body), plan=None, actor="ada", idempotency=None
+            )
+            return job.id
+
+    def make_pass(self) -> None:
+        may = self.model.pass_begins(self.now)
+        if may:
+            self.model.pass_looks(self.now)
+        report = self.service.make_pass("one")
+        must(report.held == may, "one pass at a time", report)
+        must(not report.failed, "a pass does all its work", report.failed)
+        if may:
+            self.model.pass_ends(self.now)
+
+    def claim(self, part: str, node: str) -> None:
+        expected = part in self.model.parts and self.model.claimed(part, self.now)
+        with self.service.database.jobs() as session:
+            claim = attempts.claim(session, part, node, lease_seconds=LEASE_SECONDS, rendezvous_port=1)
+        must((claim is not None) == expected, "of all deliveries one claims", part)
+        if claim is not None:
+            self.grips[part] = Grip(part, claim.token, node, claim.job_id)
+
+    def renew(self, node: str, tokens: dict[str, str]) -> None:
+        expected = self.model.renewed(node, tokens, self.now)
+        with self.service.database.jobs() as session:
+            answer = attempts.renew(session, node, tokens, lease_seconds=LEASE_SECONDS)
+        said = {part: None if intent is None else intent.value for part, intent in answer.items()}
+        must(said == expected, "P2: who holds a part is told so, and nobody else", said, expected)
+        for part in tokens.keys() - answer.keys():
+            if part in self.grips and self.grips[part].token == tokens[part]:
+                self.ghosts.append(self.grips.pop(part))
+
+    def look_around(self, node: str) -> None:
+        """As an agent does after its renewal: adopt, clear, claim."""
+        with self.service.database.read_jobs() as session:
+            unclaimed = attempts.unclaimed(session, node)
+            held = attempts.held(session, node)
+        must(set(unclaimed) == self.model.to_claim(node), "a lost bell is made good by a heartbeat", unclaimed)
+        must({one.assignment_id for one in held} == self.model.to_hold(node), "a restarted agent finds its own", held)
+        for one in held:
+            if one.state.value == "claimed":
+                self.grips.setdefault(
+                    one.assignment_id,
+                    Grip(one.assignment_id, one.token, node, one.job_id, self.model.parts[one.assignment_id].offset),
+                )
+            else:
+                self.clear(one.assignment_id, node)
+        for part in unclaimed:
+            self.claim(part, node)
+
+    def clear(self, part: str, node: str) -> None:
+        expected = self.model.cleared(part)
+        with self.service.database.series() as session:
+            streams.seal(session, part)
+        with self.service.database.jobs() as session:
+            released = attempts.release(session, part, node)
+        must(released == expected, "a part is released once", part)
+
+    def read_intents(self, node: str) -> None:
+        with self.service.database.read_jobs() as session:
+            wanted = attempts.wanted(session, node)
+        mine = [part for part in self.model.parts.values() if part.node == node and part.state == "claimed"]
+        expected = {part.id: "cancel" for part in mine if self.model.jobs[part.job].cancel_asked}
+        must({part: intent.value for part, intent in wanted.items()} == expected, "a cancel is never lost", wanted)
+
+    def mark_running(self, grip: Grip) -> None:
+        expected = self.model.ran(grip.part, grip.token)
+        with self.service.database.jobs() as session:
+            said = attempts.mark_running(session, grip.part, grip.token)
+        must(said == expected, "P2: only who holds it says that it runs", grip)
+
+    def append(self, grip: Grip, count: int, times: int) -> None:
+        """Send a batch of points, ``times`` times."""
+        opened = self.model.opened(grip.part, grip.token)
+        with self.service.database.series() as session:
+            attempt = self.model.parts[grip.part].attempt
+            said = streams.open_stream(
+                session, assignment_id=grip.part, job_id=grip.job, attempt=attempt, token=grip.token
+            )
+        must(said == opened, "P2: only who holds a part opens its stream", grip)
+        points = [(grip.step + index + 1, float(grip.step + index)) for index in range(count)]
+        before = grip.offset
+        for _time in range(times):
+            expected = self.model.appended(grip.part, grip.token, before, points)
+            records = [Record(step, self.now, {"loss": value}) for step, value in points]
+            with self.service.database.series() as session:
+                said = series.append(
+                    session,
+                    assignment_id=grip.part,
+                    token=grip.token,
+                    offset_before=before,
+                    offset_after=before + count,
+                    records=records,
+                )
+            must(said == expected, "P6: a batch is stored once, and for its holder only", grip)
+        grip.offset, grip.step = self.model.parts[grip.part].offset, grip.step + count
+
+    def publish(self, grip: Grip, part: str, token: str) -> None:
+        expected = self.model.published(part, token, grip.step)
+        with self.service.database.jobs() as session:
+            said = checkpoints.publish(
+                session, part, token, step=grip.step, location="c", bytes=1, sha256="0" * 64, final=False
+            )
+        must(said == expected, "P2: only who holds a job publishes its checkpoints", grip)
+
+    def end(self, grip: Grip, part: str, token: str, reason: str) -> None:
+        expected = self.model.finished(part, token, reason, self.now)
+        outcome = Outcome.of(Reason(reason), "it ended", node=grip.node)
+        with self.service.database.jobs() as session:
+            said = attempts.end(session, part, token, outcome, timings=self.service.timings)
+        must(said == expected, "P2: only who holds a part ends it", grip, reason)

@@ -1,0 +1,48 @@
+"""The whole of the service against the model of its promises, on both databases (P1, P2, P5, P6).
+
+``-m drill`` runs the long form, with another seed each time; a failure prints how to run it again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.faults.machine import Life
+from tests.faults.service import Service
+
+BUDGET: Final = settings(
+    max_examples=16,
+    stateful_step_count=40,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+"""What an ordinary run of the tests looks at, and all that a planted bug may hide from. What it finds is printed as it was
+found: making it shorter takes minutes, and is left to the long form."""
+LONG: Final = settings(
+    BUDGET, max_examples=600, stateful_step_count=80, derandomize=False, phases=[Phase.generate, Phase.shrink]
+)
+
+
+def life_of(service: Service) -> type[Life]:
+    """The machine over this service."""
+    machine: type[Life] = type("LifeOfJobs", (Life,), {"service": service})
+    return machine
+
+
+@pytest.mark.timeout(900)  # half a minute on a machine with nothing else to do
+def test_no_order_of_events_breaks_a_promise(service: Service) -> None:
+    run_state_machine_as_test(life_of(service), settings=BUDGET)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(1800)
+def test_no_order_of_many_events_breaks_a_promise(service: Service) -> None:
+    run_state_machine_as_test(life_of(service), settings=LONG)

@@ -1,0 +1,34 @@
+"""The machine finds each of five planted bugs within its default budget: what it does not say, it would have said.
+
+An ordinary run plants two of them; ``-m drill`` plants all, on both databases.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.faults.model import PromiseBroken
+from tests.faults.planted import PLANTED, Plant, cancel_lost_in_a_requeue, fencing_off
+from tests.faults.service import Service
+from tests.faults.test_model import BUDGET, life_of
+
+
+@pytest.mark.parametrize("plant", [fencing_off, cancel_lost_in_a_requeue], ids=lambda plant: plant.__name__)
+def test_the_machine_finds_a_planted_bug(
+    plant: Plant, sqlite_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find(plant, sqlite_service, monkeypatch)
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_the_machine_finds_every_planted_bug(plant: Plant, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    find(plant, service, monkeypatch)
+
+
+def find(plant: Plant, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(PromiseBroken) as found:
+        run_state_machine_as_test(life_of(service), settings=BUDGET)
+    print(f"{plant.__name__}: found after {service.wiped} lives: {found.value}")
