@@ -161,12 +161,15 @@ class MetricsShipper(_Shipper[int, metrics.Record]):
         return super().step(last)
 
     def _hollow(self, path: Path) -> None:
-        """Take the middle out of what waits to be stored, if it is more than may wait: the database is away for long."""
+        """Take the middle out of what waits to be stored, if it is more than may wait.
+
+        The database is away for long, or the node does not keep up with the job.
+        """
         freed = holes.hollow(path, limits.METRIC_SPOOL_BYTES_MAX)
         if freed and not self._hollowed_bytes:
             self._warn(
-                f"metrics limited: more than {in_words(limits.METRIC_SPOOL_BYTES_MAX)} of them wait to be stored, and the "
-                "database does not take them; the oldest and the newest are kept, what lies between is left out"
+                f"metrics limited: more than {in_words(limits.METRIC_SPOOL_BYTES_MAX)} of them wait to be stored; "
+                "the oldest and the newest are kept, what lies between is left out"
             )
         self._hollowed_bytes += freed
 
