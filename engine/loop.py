@@ -143,7 +143,7 @@ class Trainer:
     def _train(self) -> bool:
         """Run the remaining steps; True if asked to stop before the end. All ranks must call this."""
         parts = self._parts
-        self._pulse.train_from(self.steps_done)
+        self._pulse.train_from(self.steps_done, parts.length.steps)
         self._timeline = timeline_for(self.ranks.device, self._pulse)
         parts.batches.request()
         self._pulse.mark("data")

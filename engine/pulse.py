@@ -51,8 +51,8 @@ STACKS_SIGNAL: Final = signal.SIGRTMIN + 5
 _NUMBERS: Final = {name: number for number, name in enumerate(PHASES)}
 _WAITING: Final = _NUMBERS["communication"]
 _MARK: Final = Struct("@ddqq")
-_STEPS: Final = Struct("@qqq")
-_RECORD: Final = Struct("@ddqqqqq")
+_STEPS: Final = Struct("@qqqq")
+_RECORD: Final = Struct("@ddqqqqqq")
 """A mark, and behind it what changes once per step or never."""
 _PAGE_BYTES: Final = mmap.PAGESIZE
 _COLLECTIVES_MAX: Final = 100
@@ -75,6 +75,8 @@ class Beat(NamedTuple):
     """Identity of its main thread, as faulthandler prints it."""
     first_step: int
     """Steps that were complete when this process began to train."""
+    steps: int = 0
+    """Steps of the whole run; 0 while they are not known."""
 
 
 class Pulse:
@@ -83,7 +85,7 @@ class Pulse:
     def __init__(self, memory: mmap.mmap | bytearray):
         self._memory = memory
         self._since, self._waited_seconds, self._phase = monotonic(), 0.0, _NUMBERS["setup"]
-        self._first_step = self._beats = 0
+        self._first_step = self._steps = self._beats = 0
         self._thread = threading.main_thread().ident or 0
         self.train_from(0)
         self.mark("setup")
@@ -98,14 +100,14 @@ class Pulse:
         self._beats = beats = self._beats + 1
         _MARK.pack_into(self._memory, 0, now, self._waited_seconds, number, beats)
 
-    def train_from(self, step: int) -> None:
-        """Training begins, or goes on, after ``step``."""
-        self._first_step = step
+    def train_from(self, step: int, steps: int = 0) -> None:
+        """Training begins, or goes on, after ``step``, and is over after ``steps``."""
+        self._first_step, self._steps = step, steps
         self.step(step)
 
     def step(self, done: int) -> None:
         """``done`` optimizer steps are complete."""
-        _STEPS.pack_into(self._memory, _MARK.size, done, self._thread, self._first_step)
+        _STEPS.pack_into(self._memory, _MARK.size, done, self._thread, self._first_step, self._steps)
 
     @classmethod
     def unseen(cls) -> Pulse:
@@ -177,8 +179,8 @@ def read(folder: Path, rank: int) -> Beat | None:
         return None
     if len(record) < _RECORD.size:
         return None
-    since, waited_seconds, phase, beats, step, thread, first_step = _RECORD.unpack(record)
-    return Beat(since, waited_seconds, step, PHASES[phase], beats, thread, first_step) if beats else None
+    since, waited_seconds, phase, beats, step, thread, first_step, steps = _RECORD.unpack(record)
+    return Beat(since, waited_seconds, step, PHASES[phase], beats, thread, first_step, steps) if beats else None
 
 
 def catches(pid: int, number: int = STACKS_SIGNAL) -> bool:

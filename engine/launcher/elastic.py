@@ -92,6 +92,7 @@ class _Agent(LocalElasticAgent):
         ids: dict[int, Any] = super()._start_workers(worker_group)
         context = self._pcontext
         assert isinstance(context, SubprocessContext), "an entrypoint that is a string is started by exec"
+        context.close = self._closing(context.close)  # type: ignore[method-assign] # torch has no seam for it
         self._on_started(
             {worker.global_rank: context.subprocess_handlers[worker.local_rank].proc for worker in worker_group.workers}
         )
@@ -110,19 +111,21 @@ class _Agent(LocalElasticAgent):
                 return
             time.sleep(self._bounds.monitor_seconds)
 
-    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int | None = None) -> None:  # noqa: ARG002 -- ours holds
-        """End the ranks within our own grace.
+    def _closing(self, close: Callable[[signal.Signals, int], None]) -> Callable[..., None]:
+        """How torch elastic ends the ranks that are left: within our own grace.
 
-        Torch 2.11 has no setting for it and waits 30 s; 2.13 has one, but does not use it when it stops a failed gang.
+        It calls this when one rank has failed, and when it shuts down, with 30 s or a setting that not every version has.
         During a stop the ranks have the stop's grace, at whose end the watch kills them: the death of one must not keep
         rank 0 from saving. SIGCONT ends nobody.
         """
-        if self._pcontext is None:
-            return
-        if self._gang.stopping():
-            self._pcontext.close(signal.SIGCONT, _STOP_SECONDS_MAX)
-        else:
-            self._pcontext.close(death_sig, int(self._bounds.failure_grace_seconds))
+
+        def closing(death_sig: signal.Signals | None = None, timeout: int | None = None) -> None:  # noqa: ARG001 -- ours holds
+            if self._gang.stopping():
+                close(signal.SIGCONT, _STOP_SECONDS_MAX)
+            else:
+                close(death_sig or signal.SIGTERM, int(self._bounds.failure_grace_seconds))
+
+        return closing
 
 
 class _Streams(LogsSpecs):

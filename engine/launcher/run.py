@@ -34,7 +34,7 @@ from domain.outcomes import Outcome, Reason
 from engine import pulse
 from engine.launcher import environment, evidence, processes, verdict
 from engine.launcher.bounds import Bounds
-from engine.launcher.files import last_lines, last_step, read_model, write_atomically
+from engine.launcher.files import last_step, read_model, write_atomically
 from engine.launcher.gang import Gang, Launcher, PeersUnreachableError, RankProcess
 from engine.launcher.segments import Segments
 from engine.launcher.streams import Streams
@@ -219,7 +219,7 @@ class _Attempt:
             found,
             self._assignment,
             last_step=_last_step(self._folder, facts.ranks),
-            steps=_steps(self._assignment, self._folder),
+            steps=_steps(self._assignment, self._folder, facts.ranks),
             memory_kills=processes.out_of_memory_kills() - self._memory_kills_before,
             last_lines=self._streams.last_lines(),
         )
@@ -231,16 +231,10 @@ def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:
     return max([*(beat.step for beat in beats), last_step(folder / attempt.METRICS) or 0]) or None
 
 
-def _steps(assignment: AssignmentFile, folder: Path) -> int | None:
-    """Steps of the whole run: as the engine settled them, or as planned."""
-    for line in last_lines(folder / attempt.EVENTS):
-        try:
-            event = EngineEvent.model_validate_json(line)
-        except ValueError:
-            continue
-        if event.kind == "plan" and isinstance(event.data.get("steps"), int):
-            return int(event.data["steps"])
-    return None if assignment.plan is None else assignment.plan.steps
+def _steps(assignment: AssignmentFile, folder: Path, ranks: tuple[int, ...]) -> int | None:
+    """Steps of the whole run: as the ranks showed them, on every node, or as planned."""
+    beats = [beat for beat in (pulse.read(folder, rank) for rank in ranks) if beat is not None]
+    return max((beat.steps for beat in beats), default=0) or (assignment.plan.steps if assignment.plan else None)
 
 
 def _leave(folder: Path, outcome: Outcome) -> NoReturn:

@@ -106,6 +106,22 @@ def stalled_after(stalls: Stalls, pids: dict[int, int], *, begin: float) -> Stal
     return found
 
 
+@pytest.mark.parametrize(("phase", "limit_seconds"), [("backward", 100.0), ("communication", 100.0), ("data", 10.0)])
+def test_c33_of_several_nodes_one_whose_ranks_may_all_wait_for_another_node_is_patient(
+    tmp_path: Path, phase: str, limit_seconds: float
+) -> None:
+    """The other node's ranks may be saving or evaluating, which is not seen from here."""
+    rank, other = Rank(tmp_path, 0), Rank(tmp_path, 1)
+    several, alone = (Stalls(tmp_path, LIMITS, look_seconds=1.0, nodes=nodes) for nodes in (2, 1))
+    for each in (rank, other):
+        each.mark("communication", step=5)
+    rank.mark(phase, step=5)
+    for stalls in (several, alone):
+        stalls.look({0: 1, 1: 1}, 0.0)
+    assert several.limit_seconds() == limit_seconds
+    assert alone.limit_seconds() == 10.0
+
+
 def test_c33_the_limit_is_long_for_the_first_step_and_a_multiple_of_the_median_afterwards(tmp_path: Path) -> None:
     rank = Rank(tmp_path, 0, "setup")
     stalls = Stalls(tmp_path, LIMITS, look_seconds=1.0)
