@@ -213,6 +213,15 @@ def verify(folder: Path) -> int:
     return manifest.step
 
 
+def damage_of(folder: Path) -> str:
+    """What :func:`verify` finds wrong with a checkpoint, in words; empty if it is whole."""
+    try:
+        verify(folder)
+    except DamagedCheckpointError as error:
+        return str(error)
+    return ""
+
+
 def load(folder: Path) -> State:
     """The state in a checkpoint that was verified, on the CPU. Reads tensors and plain values only, runs no code."""
     state: State = torch.load(folder / STATE, map_location="cpu", weights_only=True)

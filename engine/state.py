@@ -317,38 +317,30 @@ class TrainingState:
         checkpoint.tidy(self._folder / attempt.CHECKPOINTS)
         resume = self._folder / attempt.RESUME
         if resume.is_dir():
-            try:
-                checkpoint.verify(resume)
-            except checkpoint.DamagedCheckpointError as error:
-                self._skipped(attempt.RESUME, error)
-                return None, str(error)
-            return Path(attempt.RESUME), ""
+            damage = self._damage_of(resume)
+            return (None, damage) if damage else (Path(attempt.RESUME), "")
         for folder in checkpoint.complete(self._folder / attempt.CHECKPOINTS) if goes_on else ():
-            try:
-                checkpoint.verify(folder)
-            except checkpoint.DamagedCheckpointError as error:
-                self._skipped(folder.name, error)
-            else:
+            if not self._damage_of(folder):
                 return folder.relative_to(self._folder), ""
         return None, ""
 
     def _require_whole_copies(self, found: Path) -> None:
         """Raise where another node's copy, which was brought there separately, is damaged. All ranks must call this."""
-        damage = ""
-        if self._ranks.local_rank == 0 and not self._ranks.first:
-            try:
-                checkpoint.verify(found)
-            except checkpoint.DamagedCheckpointError as error:
-                damage = str(error)
-        damaged = [each for each in self._ranks.gather(damage) if each]
-        if damage:
-            raise EngineError(Reason.STORAGE, f"this node's copy of the checkpoint to resume from is damaged: {damage}")
-        if damaged:  # Not this node's fault: it only cannot go on without the other.
-            raise EngineError(Reason.NETWORK, f"another node's copy of the checkpoint is damaged: {damaged[0]}")
+        reads = self._ranks.local_rank == 0 and not self._ranks.first
+        damage = checkpoint.damage_of(found) if reads else ""
+        found_damage = [each for each in self._ranks.gather(damage) if each]
+        if found_damage:
+            # Whose copy is whole is not at fault: it only cannot go on without the other node.
+            reason, whose = (Reason.STORAGE, "this") if damage else (Reason.NETWORK, "another")
+            raise EngineError(reason, f"{whose} node's copy of the checkpoint is damaged: {damage or found_damage[0]}")
 
-    def _skipped(self, name: str, error: Exception) -> None:
-        self._telemetry.event("checkpoint_skipped", folder=name, why=str(error))
-        self._telemetry.say(f"warning: the checkpoint {name} is damaged and not used: {error}")
+    def _damage_of(self, folder: Path) -> str:
+        """What is wrong with a checkpoint, which is said; empty if it is whole."""
+        damage = checkpoint.damage_of(folder)
+        if damage:
+            self._telemetry.event("checkpoint_skipped", folder=folder.name, why=damage)
+            self._telemetry.say(f"warning: the checkpoint {folder.name} is damaged and not used: {damage}")
+        return damage
 
 
 def restore_model(model: nn.Module, state: State) -> None:
