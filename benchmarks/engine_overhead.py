@@ -36,6 +36,7 @@ Not here: the loops (``engine_loops.py``), and whether what they compute is righ
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import json
 import multiprocessing
@@ -110,6 +111,7 @@ def count(engine: str, setting: Setting, rank: int, folder: Path) -> dict[str, f
     """Per step: collectives and host reads. And the most bytes held, before the first update and up to the last one."""
     import torch
 
+    gc.collect()  # What earlier runs left in cycles must not be given back while this one is counted.
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         LOOPS[engine](setting, rank, folder)
     trace = folder / "trace.json"
