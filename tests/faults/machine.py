@@ -252,14 +252,15 @@ class Life(RuleBasedStateMachine):
     def tick(self, seconds: float) -> None:
         self.service.clock.advance(seconds)
 
-    @rule(rounds=st.integers(1, 5))
-    def minutes_pass(self, rounds: int) -> None:
-        """As they do when nothing special happens: nodes are heard, passes are made."""
+    @rule(rounds=st.sampled_from([1, 3, 6]), unheard=st.sampled_from(["", *sorted(NODES)]))
+    def minutes_pass(self, rounds: int, unheard: str) -> None:
+        """Nodes are heard and passes are made, as when nothing happens; or one node is cut off, perhaps for a lease."""
         for _round in range(rounds):
             self.service.clock.advance(15.0)
             for node in NODES:
-                self.heartbeat(node)
-                self.agree()
+                if node != unheard:
+                    self.heartbeat(node)
+                    self.agree()
             self.make_pass()
             self.agree()
 
