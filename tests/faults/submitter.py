@@ -6,6 +6,7 @@ Not here: killing it (``tests.faults.test_sqlite_kill``).
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from domain.metrics import Record
@@ -16,9 +17,11 @@ from tests.databases import Urls
 
 BATCH = 3
 """Points of one append."""
+LIFE_SECONDS = 120.0
+"""If whoever was to kill it died first."""
 
 
-def submit_for_ever(urls: Urls, name: str, accepted: Path) -> None:
+def submit_until_killed(urls: Urls, name: str, accepted: Path) -> None:
     """Each accepted job is a line with its id; each accepted batch of points one with how many points there are."""
     database = Database(*urls)
     out = os.open(accepted, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -28,7 +31,8 @@ def submit_for_ever(urls: Urls, name: str, accepted: Path) -> None:
     document = {"name": name, "kind": "script", "script": {"command": ["true"]}, "labels": {"by": name}}
     spec = JobSpec.model_validate(document)
     count = 0
-    while True:
+    ends_at = time.monotonic() + LIFE_SECONDS
+    while time.monotonic() < ends_at:
         key = (f"{name}-{count}", "fingerprint")
         with database.jobs() as session:
             job, _new = jobs.create(session, document=document, spec=spec, plan=None, actor=name, idempotency=key)

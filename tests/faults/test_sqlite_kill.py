@@ -17,7 +17,7 @@ from storage import series
 from storage.database import Database
 from storage.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
 from tests.databases import Urls
-from tests.faults.submitter import BATCH, submit_for_ever
+from tests.faults.submitter import BATCH, submit_until_killed
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "30"))
 WRITERS: Final = 2
@@ -38,11 +38,11 @@ def kill_often(urls: Urls, folder: Path, *, times: int, seed: int) -> None:
     chance = random.Random(seed)
     # A server that has imported everything forks the writers: importing takes longer than their lives.
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([submit_for_ever.__module__])
+    processes.set_forkserver_preload([submit_until_killed.__module__])
     accepted = 0
     for kill in range(times):
         files = {f"w{kill}-{writer}": folder / f"accepted-{kill}-{writer}" for writer in range(WRITERS)}
-        writers = [processes.Process(target=submit_for_ever, args=(urls, *named)) for named in files.items()]
+        writers = [processes.Process(target=submit_until_killed, args=(urls, *named)) for named in files.items()]
         for writer in writers:
             writer.start()
         wait_for_something(list(files.values()))
