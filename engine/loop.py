@@ -24,7 +24,6 @@ from engine.memory.account import Account
 from engine.missing import fail_unreduced
 from engine.non_finite import NonFinite
 from engine.normalization import average_statistics
-from engine.probe import fail_weightless
 from engine.pulse import Pulse
 from engine.ranks import Ranks
 from engine.report import StepReport
@@ -150,8 +149,6 @@ class Trainer:
         batch = parts.batches.take()
         self._timeline.mark("data", then="communication")
         verdict = self._agree(Accumulated(parts.gradient.nothing()), batch)
-        if batch is not None and not self.steps_done and parts.probed.weightless and not any(verdict.next_divisors):
-            fail_weightless()
         while batch is not None and not verdict.flags.stop:
             batch, verdict = self._step(batch, verdict.next_divisors)
         stopped = verdict.flags.stop and self.steps_done < parts.length.steps

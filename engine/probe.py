@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +48,6 @@ PARAMETERS_MAX: Final = 300_000_000
 """Models beyond it are not probed: the copy and two gradients would take more than 7 GB on every rank."""
 LOOKED_AT_MAX: Final = 64
 """Samples that are fetched to find enough of them with any weight."""
-_NO_WEIGHT: Final = f"weight() counts nothing in the first {LOOKED_AT_MAX} samples"
 _REFUSED: Final = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Relative difference that is no rounding, by number format. A sum stays below 1e-12 in float64; the rest is for very
 deep models."""
@@ -68,8 +67,6 @@ class Probed:
     """Between whole and parts, relative; None if they were not compared."""
     note: str = ""
     """Why it was not compared, or not in float64."""
-    weightless: bool = False
-    """Whether none of the samples that were looked at counts for anything."""
 
 
 def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, seed: int, name: str) -> Probed:
@@ -98,7 +95,11 @@ def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, see
     with randomness.unchanged_generators(next(model.parameters()).device):
         samples = _weighty_samples(task, dataset, size=size, seed=seed)
         if not samples:
-            return Probed(None, f"the loss was not probed: {_NO_WEIGHT}", weightless=True)
+            return Probed(
+                None,
+                f"weight() counts nothing in the first {LOOKED_AT_MAX} samples, so nothing is trained on them and the loss "
+                "was not probed: let it count the units that loss() sums over, and look at what masks all of them",
+            )
         if task.batch_dependent:
             return Probed(None)
         if len(samples) < sum(PARTS):
@@ -115,15 +116,6 @@ def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, see
             except Exception as error:  # noqa: BLE001 - a copy may fail where training does not; the warm-up comes next
                 failed = describe(error)
         return Probed(None, f"the loss was not probed: on a copy of the model it raised {failed}")
-
-
-def fail_weightless() -> NoReturn:
-    """End a run whose first samples and whose first batch count for nothing: it would train nothing, and say so late."""
-    raise EngineError(
-        Reason.BAD_SPEC,
-        f"{_NO_WEIGHT}, nor in the first batch, so there is nothing to train on: let it count the units that loss() sums "
-        "over, and look at what masks all of them",
-    )
 
 
 def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> list[Any]:

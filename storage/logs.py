@@ -131,7 +131,7 @@ def _drop_middle(session: Session, job_id: str, attempt: int, bytes_max: int, no
     """Delete chunks behind the head until what is left fits, and leave a line in their place."""
     ours = LogChunkRow.job_id == job_id, LogChunkRow.attempt == attempt
     extents = select(LogChunkRow.first_line, LogChunkRow.line_count, LogChunkRow.text_bytes).where(*ours)
-    chunks = [_Extent(*row) for row in session.execute(extents.order_by(LogChunkRow.first_line)).tuples()]
+    chunks = [_Extent(*row) for row in session.execute(extents.order_by(LogChunkRow.first_line))]
     excess = sum(chunk.text_bytes for chunk in chunks) - (bytes_max - bytes_max // DROPS)
     start = end = _head(chunks, bytes_max // 4)
     while end < len(chunks) - 1 and excess > 0:

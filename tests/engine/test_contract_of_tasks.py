@@ -87,11 +87,6 @@ class Frozen(Line):
         return nn.Linear(2, 1).requires_grad_(False)
 
 
-class Weightless(Line):
-    def weight(self, batch: Any) -> float:
-        return 0.0
-
-
 class Ragged(Line):
     def dataset(self, split: str) -> Dataset[Any]:
         return [(torch.zeros(2 + index), torch.zeros(())) for index in range(10)]  # type: ignore[return-value] # as people do
@@ -131,7 +126,6 @@ def train(task: Task, folder: Path, **more: Any) -> Trainer:
         (NoLength, r"dataset\('train'\) has no length"),
         (Frozen, r"model\(\) has no parameter that requires a gradient"),
         (Ragged, r"samples cannot be stacked to a micro-batch \(stack expects.*write collate\(self, samples\)"),
-        (Weightless, r"weight\(\) counts nothing in the first 64 samples, nor in the first batch"),
     ],
 )
 def test_a_broken_contract_is_refused_before_the_first_step(tmp_path: Path, task: type[Task], message: str) -> None:
