@@ -38,7 +38,7 @@ test: $(INSTALLED)  ## Run all tests: real broker, both databases, real processe
 	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile
 
 .PHONY: drill
-drill: $(INSTALLED)  ## Run the long forms of the failure drills (half an hour)
+drill: $(INSTALLED)  ## Run the long forms of tests: failures, model, database faults (an hour or more)
 	@$(BIN)/pytest -m drill tests
 
 .PHONY: check

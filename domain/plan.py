@@ -9,7 +9,7 @@ The batch ``B`` is given. For ``W`` ranks and micro-batches of at most ``m`` sam
 Dealing whole slots of ``m`` over the ranks instead would leave ranks idle for up to half a step, and hang strategies
 that communicate in every slot. The last batch of an ``epochs:`` run may be smaller; the same rule splits it.
 
-Not here: which samples the positions hold (``domain.order``), and how slots are weighted (``engine.step``).
+Not here: which samples the positions hold (``engine.order``), and how slots are weighted (``engine.step``).
 """
 
 from __future__ import annotations
