@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from engine.activation_checkpointing import checkpoint_blocks
 from engine.errors import EngineError
+from engine.memory.measured import count_of
 from tests.engine import cases
 from tests.engine.pool import Pool
 from tests.engine.reference import batches_of, distance, reference
@@ -110,14 +111,7 @@ def test_blocks_keep_their_names_types_and_copies() -> None:
 def peak_bytes(model: nn.Module, x: Tensor) -> int:
     """Most memory of the CPU's allocator during a forward and a backward, beyond what was there before."""
     model(x).square().sum().backward()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        model(x).square().sum().backward()
-    now = peak = 0
-    for event in profile.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            now += event.nbytes()
-            peak = max(peak, now)
-    return peak
+    return count_of(lambda: model(x).square().sum().backward(), torch.device("cpu")).peak
 
 
 def test_activations_take_less_memory() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import resource
+import threading
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from domain.memory import MemoryForecast
 from engine.memory.forecast import NoForecastError, forecast
-from engine.memory.measured import peak_of
+from engine.memory.measured import count_of
 from engine.task import Task
 from tests.engine.memory_cases import CPU, TASKS, Wide, foretold, measured_on_rank, really, train_of
 from tests.engine.pool import Pool
@@ -155,7 +156,22 @@ def test_the_measured_peak_is_what_was_held_at_one_moment() -> None:
         third = torch.ones(1 << 19)
         del second, third
 
-    assert peak_of(run, CPU) == 4 * ((1 << 20) + (1 << 18))
+    assert count_of(run, CPU) == (4 * ((1 << 20) + (1 << 18)), 0)
+
+
+def test_a_release_that_was_missed_is_left_at_the_end() -> None:
+    def release() -> None:
+        held.clear()
+
+    held: list[Tensor] = []
+
+    def run() -> None:
+        held.append(torch.ones(1 << 20))
+        other = threading.Thread(target=release)
+        other.start()
+        other.join()
+
+    assert count_of(run, CPU).left == 4 << 20
 
 
 def test_the_sentence_names_what_matters_largest_first() -> None:
