@@ -38,8 +38,12 @@ test: $(INSTALLED)  ## Run all tests: real broker, both databases, real processe
 	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile
 
 .PHONY: drill
-drill: $(INSTALLED)  ## Run the long forms of tests: failures, model, database faults (an hour or more)
-	@$(BIN)/pytest -m drill tests
+drill: $(INSTALLED)  ## Inject every fault many times, and print what happened (most of an hour; needs a quiet machine)
+	@$(BIN)/pytest -m drill tests/faults
+
+.PHONY: test-long
+test-long: $(INSTALLED)  ## Run the long forms of the other tests (half an hour)
+	@$(BIN)/pytest -m drill tests --ignore=tests/faults
 
 .PHONY: check
 check: $(INSTALLED)  ## Format, lint, types, import rules, generated files fresh

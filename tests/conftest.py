@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.databases"]
+pytest_plugins = ["tests.databases", "tests.faults.table", "pytester"]
 
 # How long one example takes says nothing on a machine that runs other tests beside it.
 settings.register_profile("lockstep", deadline=None)
