@@ -25,6 +25,8 @@ import pytest
 
 _ROW: Final = "drill"
 _PASSED: Final[pytest.StashKey[bool]] = pytest.StashKey()
+CROWDED: Final = 4.0
+"""How much longer everything may take in an ordinary run, where other tests share the cores; a long form runs alone."""
 _COLUMNS: Final = "{:5} {:44.44} {:>6} {:>20} {:>20} {:>5} {:>8} {:>8}  {:10} {}"
 
 
@@ -47,6 +49,8 @@ class Drill:
     doubled: int = 0
     orphans: int = 0
     """Processes that outlived what they belong to."""
+    patience: float = 1.0
+    """What limits are multiplied by."""
 
     def begin(
         self,
@@ -59,7 +63,8 @@ class Drill:
     ) -> random.Random:
         """Name the fault and its limits; returns the source of all its chance."""
         self.fault, self.what, self.seed = fault, what, seed
-        self.detection_limit, self.recovery_limit = detection, recovery
+        self.detection_limit = None if detection is None else detection * self.patience
+        self.recovery_limit = None if recovery is None else recovery * self.patience
         return random.Random(seed)
 
     def check(self) -> None:
@@ -79,7 +84,8 @@ class Drill:
 @pytest.fixture
 def drill(request: pytest.FixtureRequest) -> Iterator[Drill]:
     """The row of this test in the table."""
-    noted = Drill()
+    long = request.node.get_closest_marker("drill") is not None
+    noted = Drill(patience=1.0 if long else CROWDED)
     request.node.stash[_PASSED] = False
     yield noted
     request.node.user_properties.append((_ROW, asdict(noted)))  # Its reports carry this to whoever prints.
