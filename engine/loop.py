@@ -21,7 +21,7 @@ from engine.control import Flags, Verdict
 from engine.evaluation import evaluate
 from engine.loader import RankBatch
 from engine.memory.account import Account
-from engine.missing import fail_unreduced
+from engine.missing import Weighed, fail_unreduced
 from engine.non_finite import NonFinite
 from engine.normalization import average_statistics
 from engine.pulse import Pulse
@@ -95,6 +95,7 @@ class Trainer:
         self._stopping = Stopping(folder, looks=ranks.first, device=ranks.device)
         non_finite = NonFinite(train.non_finite, self._telemetry)
         self._reporter = Reporter(self._telemetry, non_finite, late=ranks.device.type == "cuda")
+        self._weighed = Weighed(train.task)
         self._saved_step = -1
 
     def run(self) -> Ending:
@@ -199,6 +200,7 @@ class Trainer:
         if report.counted:
             parts.gradient.require_kept()
             report.norm = parts.optimizer.norm(share)
+        self._weighed.judge(counted=report.counted)
         self._reporter.before_update(report)
         with self._stopping.update():
             if report.norm is not None and parts.strategy.moves(share):

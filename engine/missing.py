@@ -1,4 +1,4 @@
-"""What a run cannot train without: parameters to move, and a gradient for each of them.
+"""What a run cannot train without: parameters to move, a gradient for each of them, and samples that count.
 
 A rank whose last micro-batch leaves a parameter out cannot share its gradient, so the run ends there, on all ranks and
 with the parameters' names.
@@ -18,6 +18,7 @@ from domain.outcomes import Reason
 from engine.errors import EngineError
 from engine.ranks import Ranks
 
+WEIGHTLESS_IN_A_ROW_MAX = 100
 NAMED_MAX = 5
 """Parameters of a rank that an error names; the rest is counted."""
 
@@ -98,6 +99,39 @@ def fail_unreduced(ranks: Ranks, step: int, missing: list[str]) -> NoReturn:
         "not be shared: use every parameter in every loss (adding 0.0 * parameter.sum() is enough), or freeze them with "
         "requires_grad_(False)",
     )
+
+
+class Weighed:
+    """Some batch must have weight now and then, or the run trains nothing.
+
+    One without is legal, and so are a few; in so many shuffled batches one after the other it is the task's mistake.
+
+    Parameters
+    ----------
+    name : str
+        The task, as the spec names it.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+        self._in_a_row = 0
+
+    def judge(self, *, counted: bool) -> None:
+        """A step's batch had weight, or had none. Equal on all ranks.
+
+        Raises
+        ------
+        EngineError
+            ``bad_spec``, after too many without.
+        """
+        self._in_a_row = 0 if counted else self._in_a_row + 1
+        if self._in_a_row == WEIGHTLESS_IN_A_ROW_MAX:
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"{self._name}: weight() counted nothing in {self._in_a_row} batches in a row, so nothing was trained on "
+                "them: let it return how many units the loss of a batch adds up (its samples, or its tokens that are "
+                "not masked), and look at what masks them all",
+            )
 
 
 def _listed(names: list[str]) -> str:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.errors import EngineError
 from tests.engine import cases, mutants
 from tests.engine.cases import Seen
 from tests.engine.pool import Pool
@@ -164,6 +165,11 @@ def test_c05_a_whole_batch_of_weight_zero_updates_nothing(pool: Pool, tmp_path: 
     assert [step for step in lines if "train/lr" in lines[step]] == [1, 2, 3, 4, 5, 6]
     assert all("train/loss" not in values for values in lines.values())
     assert [lines[step]["train/lr"] for step in lines] == pytest.approx([1e-2 * (1 - i / 5) for i in range(6)])
+
+
+def test_c05_a_hundred_batches_without_weight_end_the_run_on_every_rank(pool: Pool, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"causal_lm: weight\(\) counted nothing in 100 batches in a row"):
+        run(pool, tmp_path, Toy(masked="all"), spec(4, 1, steps=200), 2)
 
 
 def test_c05_batches_without_weight_between_others_leave_momentum_and_decay_alone(pool: Pool, tmp_path: Path) -> None:
