@@ -90,19 +90,34 @@ class PostgresServer:
 def postgres() -> Iterator[PostgresServer | None]:
     """A server, or None where there are no programs to start one."""
     named = os.environ.get("LOCKSTEP_TEST_POSTGRES_URL")
-    programs = None if named else find_programs()
     if named:
         yield from _use(named)
-    elif programs is None:
+        return
+    with own_cluster() as cluster:
+        if cluster is None:
+            yield None
+        else:
+            yield from _use(cluster.url)
+
+
+@contextmanager
+def own_cluster(**options: str) -> Iterator[Cluster | None]:
+    """A running server of our own, or None where there are no programs to start one. ``options`` are PostgreSQL's."""
+    programs = find_programs()
+    if programs is None:
         yield None
-    else:
-        # Not pytest's own temporary folder: another user may not enter that, and socket paths are limited to 107 bytes.
-        folder = Path(tempfile.mkdtemp(prefix="lockstep-pg-"))
+        return
+    # Not pytest's own temporary folder: another user may not enter that, and socket paths are limited to 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-pg-"))
+    try:
+        cluster = Cluster(programs, folder, **options)
         try:
-            with _started(programs, folder):
-                yield from _use(f"postgresql+psycopg://postgres@/postgres?host={folder}")
+            cluster.start()
+            yield cluster
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            cluster.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _use(url: str) -> Iterator[PostgresServer]:
@@ -127,57 +142,77 @@ def find_programs() -> Path | None:
     return candidates[-1].parent if candidates else None
 
 
-@contextmanager
-def _started(programs: Path, folder: Path) -> Iterator[None]:
-    user = _unprivileged(folder)
-    if user is not None and not _may_run(programs / "postgres", user):
-        programs = _copied(programs, folder / "programs")
-    cluster = folder / "data"
-    environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
-    subprocess.run(
-        [programs / "initdb", "-D", cluster, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
-        check=True,
-        capture_output=True,
-        user=user,
-        cwd=folder,
-        env=environment,
-    )
-    settings = [f"--{name}={value}" for name, value in {**OPTIONS, "unix_socket_directories": str(folder)}.items()]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [programs / "postgres", "-D", cluster, *settings],
-            stdout=log,
-            stderr=log,
-            user=user,
+class Cluster:
+    """The files of one server in a folder, and its process, which may be stopped and started again."""
+
+    def __init__(self, programs: Path, folder: Path, **options: str) -> None:
+        self.url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+        self._user = _unprivileged(folder)
+        if self._user is not None and not _may_run(programs / "postgres", self._user):
+            programs = _copied(programs, folder / "programs")
+        self._programs, self._folder = programs, folder
+        self._options = {**OPTIONS, "unix_socket_directories": str(folder), **options}
+        self._environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+        self._process: subprocess.Popen[bytes] | None = None
+        subprocess.run(
+            [programs / "initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
+            check=True,
+            capture_output=True,
+            user=self._user,
             cwd=folder,
-            env=environment,
-            start_new_session=True,  # Ctrl-C in the terminal is for pytest; the server stops after the last test
+            env=self._environment,
         )
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    self._programs / "postgres",
+                    "-D",
+                    self._folder / "data",
+                    *(f"--{name}={value}" for name, value in self._options.items()),
+                ],
+                stdout=log,
+                stderr=log,
+                user=self._user,
+                cwd=self._folder,
+                env=self._environment,
+                start_new_session=True,  # Ctrl-C in the terminal is for pytest; the server stops after the last test
+            )
+        self._wait_until_ready(self._process)
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> None:
+        """End the server: SIGINT closes connections and writes everything, SIGQUIT is as good as a crash."""
+        server = self._process
+        assert server is not None
+        server.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(timeout=10)
+        server.kill()
+        server.wait()
+        self._process = None
+
+    def close(self) -> None:
+        """End the server, if it runs."""
+        if self._process is not None:
+            self.stop()
+
+    def _wait_until_ready(self, server: subprocess.Popen[bytes]) -> None:
+        engine = create_engine(self.url, poolclass=NullPool)
+        deadline = time.monotonic() + START_SECONDS
         try:
-            _wait_until_ready(server, folder)
-            yield
+            while True:
+                try:
+                    engine.connect().close()
+                    return
+                except OperationalError:
+                    if server.poll() is not None or time.monotonic() > deadline:
+                        log = (self._folder / "log").read_text()
+                        raise RuntimeError(f"PostgreSQL did not start:\n{log}") from None
+                    time.sleep(0.02)
         finally:
-            server.send_signal(signal.SIGINT)  # "fast" shutdown: connections are closed, not waited for
-            with suppress(subprocess.TimeoutExpired):
-                server.wait(timeout=10)
-            server.kill()
-            server.wait()
-
-
-def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path) -> None:
-    engine = create_engine(f"postgresql+psycopg://postgres@/postgres?host={folder}", poolclass=NullPool)
-    deadline = time.monotonic() + START_SECONDS
-    try:
-        while True:
-            try:
-                engine.connect().close()
-                return
-            except OperationalError:
-                if server.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"PostgreSQL did not start:\n{(folder / 'log').read_text()}") from None
-                time.sleep(0.02)
-    finally:
-        engine.dispose()
+            engine.dispose()
 
 
 def _unprivileged(folder: Path) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -21,36 +20,13 @@ from domain.lifecycle import JobState
 from storage.database import Database
 from tests.brokers import Broker, running_broker, until
 from tests.databases import Urls
+from tests.scheduler.program import Scheduler
 from tests.scheduler.world import World
 
 SOON_SECONDS = 40.0
 """For a program that starts on a busy machine."""
 END_SECONDS_MAX = 2.0 + 1.5
 """Two seconds are promised; the rest is for a machine on which other tests run too."""
-
-
-class Scheduler:
-    def __init__(self, folder: Path, urls: Urls, broker_url: str, *, timings_scale: float, number: int) -> None:
-        self.log = folder / f"scheduler-{number}.log"
-        environment = {
-            **os.environ,
-            "LOCKSTEP_DATABASE_URL": urls[0],
-            "LOCKSTEP_SERIES_URL": urls[1],
-            "LOCKSTEP_BROKER_URL": broker_url,
-            "LOCKSTEP_STORE": str(folder / "store"),
-            "LOCKSTEP_TIMINGS_SCALE": str(timings_scale),
-            "LOCKSTEP_LOG_FORMAT": "json",
-        }
-        with self.log.open("wb") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "scheduler"], env=environment, stdout=out, stderr=subprocess.STDOUT
-            )
-
-    def end(self) -> float:
-        start = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(10) == 0, self.log.read_text()[-3000:]
-        return time.monotonic() - start
 
 
 Start = Callable[..., Scheduler]

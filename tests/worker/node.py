@@ -27,6 +27,7 @@ SCALE = 0.1
 """Heartbeat 0.5 s, fence 5 s, lease 6 s, grace 0.5 s."""
 SLOW = 0.3
 """Fence 15 s: an agent is killed and started again within it, also on a busy machine."""
+START_SECONDS = 60.0
 T = TypeVar("T")
 
 
@@ -72,15 +73,24 @@ class Node:
 
     def start(self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float | None = None, **settings: str) -> None:
         """Start an agent and wait until the node is registered by it."""
+        self.started(lambda: self.spawn(launcher=launcher, scale=scale, **settings))
+
+    def started(self, spawn: Callable[[], subprocess.Popen[bytes]]) -> None:
+        """Let ``spawn`` start the agent, and wait until the node is registered by it."""
         before = self.said("registered")
-        self.agent = self.spawn(launcher=launcher, scale=scale, **settings)
-        until(lambda: self.said("registered") > before or self._died(), what="the node registers")
+        self.agent = spawn()
+        until(lambda: self.said("registered") > before or self._died(), START_SECONDS, "the node registers")
         assert self.agent.poll() is None, self.log.read_text()
 
     def spawn(
-        self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float | None = None, **settings: str
+        self,
+        *,
+        launcher: list[str] = FAKE_LAUNCHER,
+        scale: float | None = None,
+        module: str = "tests.worker.agent",
+        **settings: str,
     ) -> subprocess.Popen[bytes]:
-        """Start an agent."""
+        """Start an agent. ``launcher`` are the words that its module takes."""
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")},
             "LOCKSTEP_DATABASE_URL": self.urls[0],
@@ -95,7 +105,7 @@ class Node:
         }
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "tests.worker.agent", *launcher],
+                [sys.executable, "-m", module, *launcher],
                 env=environment,
                 cwd=HERE.parents[1],
                 stdin=subprocess.DEVNULL,
