@@ -290,12 +290,14 @@ class Attempt:
         launcher = self._tree.launcher
         status = None if launcher is None else self._tools.children.exit_status(launcher.pid)
         how = "died" if status is None else f"was ended by signal {-status}" if status < 0 else f"exited with {status}"
+        # It had started its ranks, so the node can launch: somebody killed it, maybe the job's own code.
+        killed = (status is None or status < 0) and self.folder.file(contract.RANKS).exists()
         message = f"the launcher {how} without a result, and its ranks were killed"
         details = {
             "traceback": self.folder.launcher_log_tail() or None,
             "log_excerpt": self.folder.last_log_lines() or None,
         }
-        return Outcome.of(Reason.LAUNCH_FAILED, message, **details)
+        return Outcome.of(Reason.KILLED if killed else Reason.LAUNCH_FAILED, message, **details)
 
     def _conclude(self, outcome: Outcome) -> Phase:
         """An outcome that no launcher will write."""

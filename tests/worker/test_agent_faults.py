@@ -45,7 +45,7 @@ def test_a_dead_launcher_is_noticed_within_2_s_and_what_it_left_is_killed(own_no
     node.wait(job_id, "running")
     os.kill(launcher, signal.SIGKILL)
     job = node.wait(job_id, "queued", seconds=2.0)
-    assert job.outcome["reason"] == "launch_failed"
+    assert job.outcome["reason"] == "killed"  # it had launched: that is not the node's failure
     assert "signal 9" in job.outcome["message"]
     assert job.outcome["log_excerpt"].endswith("[rank 1] there")  # shipped segments are gone
     assert not alive(child)
@@ -169,7 +169,7 @@ def test_a_launcher_that_died_while_no_agent_ran_is_noticed_and_its_children_kil
     os.kill(json.loads((folder / "launcher.json").read_text())["pid"], signal.SIGKILL)
     assert alive(child)
     node.start()
-    assert node.wait(job_id, "queued").outcome["reason"] == "launch_failed"
+    assert node.wait(job_id, "queued").outcome["reason"] == "killed"
     node.released(job_id)
     assert not alive(child)
 
