@@ -34,6 +34,7 @@ COMMANDS: Final = (
     ("up", "client.cli.service:up", "Start the whole service on this machine.", _SERVICE),
     ("down", "client.cli.service:down", "Stop the service on this machine.", _SERVICE),
     ("migrate", "client.cli.service:migrate", "Bring the databases of the service here up to date.", _SERVICE),
+    ("drill", "client.cli.drill:drill", "End one process on purpose, and say whether anything was lost.", _SERVICE),
     ("version", "client.cli.service:version", "Say which version this is.", _SERVICE),
 )
 
