@@ -38,8 +38,9 @@ test: $(INSTALLED)  ## Run all tests: real broker, both databases, real processe
 	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile
 
 .PHONY: drill
-drill: $(INSTALLED)  ## Inject every fault many times, and print what happened (most of an hour; needs a quiet machine)
-	@$(BIN)/pytest -m drill tests/faults
+drill: $(INSTALLED)  ## Inject every fault many times, print what happened, and note it in docs/ (most of an hour; needs a quiet machine)
+	@LOCKSTEP_RECORD_DRILLS=docs/drills.json $(BIN)/pytest -m drill tests/faults; \
+	  code=$$?; $(BIN)/python docs/generate.py && exit $$code
 
 .PHONY: test-long
 test-long: $(INSTALLED)  ## Run the long forms of the other tests (half an hour)

@@ -1,11 +1,11 @@
-"""Write the pages that are drawn from code: the state machine, the reasons, the job spec, and the engine's contract.
+"""Write what is drawn from code: the state machine, the reasons, the job spec, the engine's contract, the table of faults.
 
     python docs/generate.py            # write them
     python docs/generate.py --check    # exit 1 and name what is stale
 
 A fact that is in the code is not typed again here: states from ``domain.lifecycle``, reasons from ``domain.outcomes``,
 fields from the JSON schema of ``domain.spec``, what is not there yet from ``domain.support``, items and tests of the
-contract from ``tests.engine.contract``.
+contract from ``tests.engine.contract``, faults and what was measured of them from ``tests.faults.record``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ sys.path.insert(0, str(HERE.parent))  # from a checkout that is not installed
 from domain import lifecycle, outcomes, quarantine, support, tasks  # noqa: E402  # after the path above
 from domain.spec import JobSpec  # noqa: E402
 from tests.engine import contract  # noqa: E402
+from tests.faults import record  # noqa: E402
 
 NOTICE = "<!-- Written by docs/generate.py. Change the code it is drawn from, then run `make docs`. -->\n"
 
@@ -58,7 +59,22 @@ def pages() -> dict[str, str]:
         "reasons.md": reasons(),
         "spec.md": spec(),
         "contract.md": f"{NOTICE}\n{contract.page()}",
+        "reliability.md": filled("reliability.md", states="\n".join(diagram()), faults=record.table()),
     }
+
+
+def filled(name: str, **parts: str) -> str:
+    """A page that is written by hand, with what is drawn from code between its marks."""
+    text = (HERE / name).read_text(encoding="utf-8")
+    for part, content in parts.items():
+        begin, end = f"<!-- begin: {part} -->\n", f"<!-- end: {part} -->\n"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            raise ValueError(
+                f"docs/{name}: expected {begin.strip()} and {end.strip()} once each, on lines of their own"
+            )
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}{content}\n{end}{rest.partition(end)[2]}"
+    return text
 
 
 def state_machine() -> str:
@@ -70,14 +86,11 @@ def state_machine() -> str:
         "Every state and every legal step. Each step is one guarded `UPDATE`: of two writers that race for a job,",
         "exactly one wins. Asking a job to stop changes no state: it is an intent, and the state follows when it has happened.",
         "",
-        "```mermaid",
-        "stateDiagram-v2",
-        "    [*] --> queued: submitted",
+        *diagram(),
+        "",
+        "| step | from | to | because |",
+        "| --- | --- | --- | --- |",
     ]
-    for name, step in lifecycle.STEPS.items():
-        lines += [f"    {source} --> {step.target}: {name}" for source in _in_order(step.sources)]
-    lines += [f"    {state} --> [*]" for state in _in_order(lifecycle.TERMINAL)]
-    lines += ["```", "", "| step | from | to | because |", "| --- | --- | --- | --- |"]
     for name, step in lifecycle.STEPS.items():
         lines.append(f"| `{name}` | {', '.join(_in_order(step.sources))} | {step.target} | {step.cause} |")
     for title, enum in (
@@ -94,6 +107,14 @@ def state_machine() -> str:
                 meaning = meaning or "The end: nothing leads out of it."
             lines.append(f"| `{member.value}` | {_cell(meaning)} |")
     return "\n".join(lines) + "\n"
+
+
+def diagram() -> list[str]:
+    """Every state and every legal step, as a drawing."""
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> queued: submitted"]
+    for name, step in lifecycle.STEPS.items():
+        lines += [f"    {source} --> {step.target}: {name}" for source in _in_order(step.sources)]
+    return [*lines, *(f"    {state} --> [*]" for state in _in_order(lifecycle.TERMINAL)), "```"]
 
 
 def reasons() -> str:

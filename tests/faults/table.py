@@ -10,18 +10,23 @@ A drill takes the fixture ``drill``, says which fault it injects and what is all
 What it was allowed is checked when the test is over, so that the numbers of a drill that fails are in the table too. A
 drill that cannot run here says why with ``pytest.skip("NOT RUN: …")`` after it began, and has its row all the same.
 
-Not here: any fault (the ``test_*`` beside this), or what survives it.
+Not here: any fault (the ``test_*`` beside this), or what survives it; and where the rows are kept (``tests.faults.record``).
 """
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 import pytest
+
+from tests.faults import record
 
 _ROW: Final = "drill"
 _PASSED: Final[pytest.StashKey[bool]] = pytest.StashKey()
@@ -108,7 +113,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     verdicts: dict[str, str] = {}
     for category in ("passed", "skipped", "failed", "error"):
         for report in terminalreporter.stats.get(category, []):
-            verdicts[report.nodeid] = "NOT RUN" if category == "skipped" else category
+            verdicts[report.nodeid] = record.NOT_RUN if category == "skipped" else category
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, row in getattr(report, "user_properties", ()):
@@ -116,6 +121,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                     rows[report.nodeid] = row
     if not rows:
         return
+    if file := os.environ.get(record.RECORD):
+        record.merge(Path(file), rows, verdicts, today=f"{datetime.now(UTC):%Y-%m-%d}")
     terminalreporter.section("faults")
     terminalreporter.line(
         _COLUMNS.format("fault", "what", "times", "noticed", "recovered", "lost", "doubled", "orphans", "", "seed")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+
+from tests.faults import record
 
 DRILLS = """
 import pytest
@@ -38,7 +43,10 @@ def test_not_here(drill):
 """
 
 
-def test_a_run_prints_every_row_and_refuses_those_that_prove_nothing(pytester: pytest.Pytester) -> None:
+def test_a_run_prints_every_row_and_refuses_those_that_prove_nothing(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(record.RECORD, raising=False)
     pytester.makepyfile(DRILLS)
     pytester.makeini("[pytest]\nmarkers =\n    drill: long")
     result = pytester.runpytest_inprocess("-p", "tests.faults.table", "-p", "no:cacheprovider")
@@ -53,3 +61,67 @@ def test_a_run_prints_every_row_and_refuses_those_that_prove_nothing(pytester: p
             "F15 *a partition * 0 * NOT RUN",
         ]
     )
+
+
+def test_a_run_merges_its_rows_into_the_record(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = pytester.path / "drills.json"
+    kept.write_text(
+        json.dumps(
+            {
+                "test_drills.py::test_not_here": {"fault": "F15", "verdict": "passed"},
+                "test_drills.py::test_good": {"fault": "F2", "verdict": "failed"},
+                "test_other.py::test_other": {"fault": "F1", "verdict": "passed"},
+            }
+        )
+    )
+    monkeypatch.setenv(record.RECORD, str(kept))
+    pytester.makepyfile(test_drills=DRILLS)
+    pytester.makeini("[pytest]\nmarkers =\n    drill: long")
+    pytester.runpytest_inprocess("-p", "tests.faults.table", "-p", "no:cacheprovider")
+    rows = json.loads(kept.read_text())
+    assert [row["fault"] for row in rows.values()] == ["F1", "F2", "F3", "F4", "F5", "F10", "F15"]
+    good = rows["test_drills.py::test_good"]
+    assert good["noticed"] == {"median": 0.5, "worst": 0.75, "limit": 5.0}
+    assert (good["verdict"], good["injected"], good["recovered"], good["lost"]) == ("passed", 2, None, 0)
+    assert rows["test_drills.py::test_lost"]["verdict"] == "error"
+    # Measured where it could run: a run where it cannot does not make that undone.
+    assert rows["test_drills.py::test_not_here"] == {"fault": "F15", "verdict": "passed"}
+
+
+def test_the_page_shows_what_was_measured_and_says_what_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {
+        "fault": "F10/11",
+        "what": "rung three times",
+        "detections": [0.25, 0.75],
+        "detection_limit": 5.0,
+        "recoveries": [],
+        "recovery_limit": None,
+        "injected": 1_000,
+        "lost": 0,
+        "doubled": 0,
+        "orphans": 0,
+        "seed": 1,
+    }
+    here = "tests/faults/test_table.py::"
+    rows = {
+        here + "test_the_page_shows_what_was_measured_and_says_what_was_not[a]": row,
+        here + "test_that_is_gone": {**row, "fault": "F1"},
+        here + "test_a_run_merges_its_rows_into_the_record": {**row, "fault": "F9"},
+        here + "test_every_fault_of_the_page_has_its_own_words": {**row, "fault": "F3"},
+    }
+    verdicts = dict(zip(rows, ("passed", "passed", "NOT RUN", "failed"), strict=True))
+    monkeypatch.setattr(record, "MEASURED", tmp_path / "drills.json")
+    record.merge(record.MEASURED, rows, verdicts, today="2026-11-21")
+    lines = {line.split(" ")[1]: line.split(" | ") for line in record.table().splitlines() if line.startswith("| F")}
+    assert lines.keys() == {f"F{number}" for number in record.FAULTS}
+    shown = ["rung three times", "1,000", "0.50, 0.75 / 5", "", "0", "0", "0", "2026-11-21 |"]
+    assert lines["F10"][2:] == lines["F11"][2:] == shown
+    assert lines["F1"][2].startswith("NOT RUN YET")
+    assert lines["F9"][2] == "rung three times: NOT RUN"
+    assert lines["F3"][2] == "**FAILED:** rung three times"
+
+
+def test_every_fault_of_the_page_has_its_own_words() -> None:
+    assert len({what for what, _ in record.FAULTS.values()}) == len(record.FAULTS)

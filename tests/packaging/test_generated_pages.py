@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from domain.lifecycle import STEPS
 from domain.outcomes import Reason
 
@@ -29,7 +31,7 @@ def test_the_committed_pages_are_fresh() -> None:
 def test_a_stale_page_is_named_and_not_touched_by_the_check(tmp_path: Path) -> None:
     (tmp_path / "domain").symlink_to(ROOT / "domain")
     (tmp_path / "docs").mkdir()
-    for name in ("generate.py", "contract.md", *PAGES):
+    for name in ("generate.py", "contract.md", "reliability.md", *PAGES):
         shutil.copy(ROOT / "docs" / name, tmp_path / "docs" / name)
     stale = tmp_path / "docs" / "reasons.md"
     stale.write_text("old\n")
@@ -40,10 +42,29 @@ def test_a_stale_page_is_named_and_not_touched_by_the_check(tmp_path: Path) -> N
     assert stale.read_text() == (ROOT / "docs" / "reasons.md").read_text()
 
 
-def test_the_diagram_has_an_arrow_for_every_step_and_source() -> None:
-    text = (ROOT / "docs" / "state_machine.md").read_text()
+@pytest.mark.parametrize("page", ["state_machine.md", "reliability.md"])
+def test_the_diagram_has_an_arrow_for_every_step_and_source(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
     arrows = set(re.findall(r"^    (\w+) --> (\w+): (\w+)$", text, re.MULTILINE))
     assert arrows == {(source, step.target, name) for name, step in STEPS.items() for source in step.sources}
+
+
+def test_what_is_drawn_goes_between_its_marks_and_what_was_written_stays(tmp_path: Path) -> None:
+    (tmp_path / "domain").symlink_to(ROOT / "domain")
+    (tmp_path / "docs").mkdir()
+    for name in ("generate.py", "reliability.md"):
+        shutil.copy(ROOT / "docs" / name, tmp_path / "docs" / name)
+    page = tmp_path / "docs" / "reliability.md"
+    fresh = page.read_text()
+    page.write_text(re.sub(r"(<!-- begin: \w+ -->\n).*?(<!-- end)", r"\1old\n\2", fresh, flags=re.DOTALL))
+    assert "stateDiagram" not in page.read_text()
+    assert _run(tmp_path / "docs" / "generate.py").returncode == 0
+    assert page.read_text() == fresh
+    page.write_text(fresh.replace("<!-- end: faults -->\n", ""))
+    assert (
+        "expected <!-- begin: faults --> and <!-- end: faults --> once each"
+        in _run(tmp_path / "docs" / "generate.py", "--check").stderr
+    )
 
 
 def test_every_reason_state_and_field_has_a_meaning() -> None:

@@ -1,0 +1,169 @@
+"""The faults that Lockstep must survive, what must happen in each, and what the drills measured of them.
+
+A run with ``LOCKSTEP_RECORD_DRILLS`` naming a file merges its rows into it, by test; ``make drill`` does so with
+``docs/drills.json``, and ``docs/generate.py`` draws the table of ``docs/reliability.md`` from it. A fault without a row
+says so: nothing here counts as passed because it was written down.
+
+Not here: the drills (the ``test_*`` beside this), and how one of them counts and times (``tests.faults.table``).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+HERE: Final = Path(__file__).resolve().parent
+MEASURED: Final = HERE.parents[1] / "docs/drills.json"
+RECORD: Final = "LOCKSTEP_RECORD_DRILLS"
+"""Environment variable: the file into which a run's rows are merged."""
+NOT_RUN: Final = "NOT RUN"
+Row = dict[str, Any]
+
+FAULTS: Final[dict[int, tuple[str, str]]] = {
+    1: (
+        "SIGKILL one rank in the middle of a step",
+        "the gang is down, the job goes on, its weights are as undisturbed",
+    ),
+    2: ("SIGKILL the launcher of the ranks", "its ranks are gone; a new attempt"),
+    3: ("SIGKILL the node agent", "training is not disturbed, and a restarted agent adopts it"),
+    4: ("a whole node is gone", "its jobs are placed elsewhere, and the old attempt can write nothing"),
+    5: ("SIGKILL the api between commit and answer; submits repeated", "one job for each, not one more or less"),
+    6: ("SIGKILL the api between commit and bell", "the job starts, once"),
+    7: ("the broker is killed and started again, over and over", "bells are heard again; running jobs are not touched"),
+    8: ("the broker is flushed with jobs queued", "every job starts, none twice"),
+    9: ("the broker is frozen", "submits are answered as quickly as ever"),
+    10: ("each message is delivered three times, in any order", "one attempt"),
+    11: ("messages are replayed for jobs that have ended", "nothing leaves a terminal state"),
+    12: (
+        "PostgreSQL is restarted, or away for 30 s",
+        "no job is lost or started again; 503 and Retry-After, never 500",
+    ),
+    13: ("the database is away for longer than a lease", "agents stop their ranks; then one new attempt each"),
+    14: ("a commit happened and its caller got an error", "no job and no event twice"),
+    15: ("a node is cut off for two leases, then healed", "the old side stops before the new one starts"),
+    16: ("agent, launcher and ranks stand still beyond the lease", "their first write is refused; they exit"),
+    17: ("a node's clock is an hour off", "nothing: lease times are the database's"),
+    18: ("a node's disk is full", "the checkpoint before is whole, and the attempt is tried elsewhere"),
+    19: ("the database's disk is full", "submits are refused with 507; nothing accepted is lost"),
+    20: ("a checkpoint is torn, or a bit in it flips", "it is found, and the one before is used"),
+    21: ("a rank is five times slower than the others", "it is reported as a straggler, and never killed"),
+    22: ("a collective never completes", "the rank is named, with stacks; the job is tried again"),
+    23: ("user code ignores SIGTERM and double-forks", "nothing of it is left before its device is given away"),
+    24: ("a cancel at any moment around the end", "one end"),
+    25: ("three schedulers, and the leader is killed again and again", "nothing is placed twice; another one leads"),
+    26: ("the first heartbeat never comes", "the attempt expires like any other"),
+    27: ("old and new version side by side, and a migration", "no job is affected"),
+    28: ("one job floods its metrics", "it alone is limited, and told so"),
+    29: ("one job floods its log", "it alone is limited, and told so"),
+    30: ("SQLite, SIGKILL in the middle of writes", "it opens clean, and holds every accepted job"),
+    33: ("the api refuses, resets and answers 503", "the client repeats what is safe, and says so"),
+}
+"""By number: the fault, and what must happen. The numbers are names and never change."""
+
+
+def numbers(fault: str) -> list[int]:
+    """The faults that a row is about: ``F10/11`` is about two."""
+    return [int(number) for number in re.findall(r"\d+", fault)]
+
+
+def merge(file: Path, rows: Mapping[str, Row], verdicts: Mapping[str, str], *, today: str) -> None:
+    """Put a run's rows into the file, each in the place of what its test left before.
+
+    A drill that could not run here does not wipe out what was measured where it could.
+
+    Parameters
+    ----------
+    file : Path
+        Created where it is missing.
+    rows, verdicts : mapping
+        By test: what a drill saw, and ``passed``, ``failed``, ``error`` or ``NOT RUN``.
+    today : str
+        As ``2026-11-21``.
+    """
+    kept: dict[str, Row] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    for test, row in rows.items():
+        verdict = verdicts.get(test, "error")
+        if verdict == NOT_RUN and kept.get(test, {}).get("verdict", NOT_RUN) != NOT_RUN:
+            continue
+        kept[test] = {
+            "fault": row["fault"],
+            "what": row["what"],
+            "verdict": verdict,
+            "measured": today,
+            "seed": row["seed"],
+            "injected": row["injected"],
+            "noticed": _summary(row["detections"], row["detection_limit"]),
+            "recovered": _summary(row["recoveries"], row["recovery_limit"]),
+            "lost": row["lost"],
+            "doubled": row["doubled"],
+            "orphans": row["orphans"],
+        }
+    in_order = dict(sorted(kept.items(), key=lambda one: (numbers(one[1]["fault"]), one[0])))
+    file.write_text(json.dumps(in_order, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _summary(seen: list[float], limit: float | None) -> dict[str, float | None] | None:
+    if not seen:
+        return None
+    return {"median": round(median(seen), 2), "worst": round(max(seen), 2), "limit": limit}
+
+
+def table() -> str:
+    """What was measured, as Markdown: a line for each drill of each fault."""
+    rows = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.is_file() else {}
+    present = set(_tests())
+    by_fault: dict[int, list[Row]] = {}
+    for test, row in rows.items():
+        if test.partition("[")[0] in present:  # Of a drill that is gone nothing is known any more.
+            for number in numbers(row["fault"]):
+                by_fault.setdefault(number, []).append(row)
+    lines = [
+        "| fault | must happen | drill | times | noticed (s) | recovered (s) | lost | doubled | orphans | measured |",
+        "| --- | --- | --- | ---: | --- | --- | ---: | ---: | ---: | --- |",
+    ]
+    for number, (what, must) in FAULTS.items():
+        found = by_fault.get(number, [])
+        head = f"| F{number} {what} | {must} |"
+        if not found:
+            lines.append(f"{head} NOT RUN YET | | | | | | | |")
+        for row in found:
+            lines.append(f"{head} {_cells(row)} |")
+            head = "| | |"
+    return "\n".join(lines)
+
+
+def _cells(row: Row) -> str:
+    what = row["what"].replace("|", "\\|")
+    if row["verdict"] == NOT_RUN:
+        return f"{what}: NOT RUN | | | | | | | {row['measured']}"
+    failed = "" if row["verdict"] == "passed" else "**FAILED:** "
+    counts = (row[name] for name in ("lost", "doubled", "orphans"))
+    cells = (
+        f"{failed}{what}",
+        f"{row['injected']:,}",
+        _times(row["noticed"]),
+        _times(row["recovered"]),
+        *map(str, counts),
+        row["measured"],
+    )
+    return " | ".join(cells)
+
+
+def _times(seen: dict[str, float | None] | None) -> str:
+    if seen is None:
+        return ""
+    limit = "" if seen["limit"] is None else f" / {seen['limit']:g}"
+    return f"{seen['median']:.2f}, {seen['worst']:.2f}{limit}"
+
+
+def _tests() -> Iterator[str]:
+    """Every test of this folder, as pytest names it."""
+    for path in sorted(HERE.glob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                yield f"{path.relative_to(HERE.parents[1]).as_posix()}::{node.name}"
