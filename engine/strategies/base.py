@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -102,8 +103,13 @@ class Strategy:
 
     def discard(self) -> None:
         """Drop the gradient, so that the next slot starts a new one."""
-        for parameter in self.model.parameters():
+        for parameter in self._parameters:
             parameter.grad = None
+
+    @cached_property
+    def _parameters(self) -> tuple[nn.Parameter, ...]:
+        """The model's, from the first step on: a walk through its modules in every step takes as long as a layer."""
+        return tuple(self.model.parameters())
 
     # --- a step that is abandoned
 

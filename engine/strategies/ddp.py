@@ -81,7 +81,7 @@ class DDP(Strategy):
         if self._ddp is None or not self.options.gradient_as_bucket_view:
             super().discard()
             return
-        for parameter in self.model.parameters():
+        for parameter in self._parameters:
             if parameter.grad is not None:
                 parameter.grad.zero_()
 
