@@ -19,10 +19,13 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 
 from domain.outcomes import RULES, Reason
 from domain.quarantine import NodeFailure
+from storage import events
 from storage.clock import db_now
 from storage.dialects import changed, upsert, write
 from storage.tables import DeviceRow, NodeFailureRow, NodeRow
 
+ACTOR: Final = "lockstep"
+"""Who quarantines, in a job's events."""
 FAILURES_SECONDS: Final = 86_400.0
 """A failure older than this counts no more."""
 FAILURES_MAX: Final = 1_000
@@ -90,9 +93,26 @@ def resume(session: Session, name: str) -> bool:
 
 
 def quarantine(session: Session, name: str, why: str) -> bool:
-    """Give a node no more work; what runs there runs on. False when it has none already, or is not registered."""
+    """Give a node no more work; what runs there runs on. False when it has none already, or is not registered.
+
+    Each job that it failed is told so, once: its owner reads there that the fault may not have been the job's own.
+    """
     sound = update(NodeRow).where(NodeRow.name == name, NodeRow.quarantined_at.is_(None))
-    return changed(session, sound.values(quarantine=why, quarantined_at=db_now())) == 1
+    if changed(session, sound.values(quarantine=why, quarantined_at=db_now())) == 0:
+        return False
+    failed = select(NodeFailureRow.job_id).where(NodeFailureRow.node_name == name).distinct()
+    # In order of their ids: adding an event locks the job's row.
+    for job_id in session.scalars(failed.order_by(NodeFailureRow.job_id)).all():
+        events.add(
+            session,
+            job_id=job_id,
+            attempt=None,
+            kind="node_quarantined",
+            message=f"{name}, where it failed, is quarantined: {why}",
+            actor=ACTOR,
+            data={"node": name, "why": why},
+        )
+    return True
 
 
 def told(session: Session, name: str, job_id: str, reason: Reason) -> None:

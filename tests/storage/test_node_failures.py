@@ -7,7 +7,7 @@ from sqlalchemy import update
 
 from domain.lifecycle import JobState
 from domain.outcomes import Reason
-from storage import attempts, nodes, scheduling
+from storage import attempts, events, nodes, scheduling
 from storage.clock import db_now
 from storage.database import Database
 from storage.tables import NodeFailureRow
@@ -89,6 +89,23 @@ def test_a_quarantined_node_is_given_nothing_and_keeps_what_it_has(database: Dat
         assert not node.ready
     assert scenes.place(database, scenes.submit(database), ("n1", (2, 3))) is None
     assert scenes.renew(database, running) == {running.assignment_id: None}
+
+
+def test_the_jobs_that_a_quarantined_node_failed_are_told_once_and_no_other(database: Database) -> None:
+    failed, sound = scenes.run(database), scenes.submit(database)
+    scenes.end(database, failed, Reason.STORAGE)
+    with database.jobs() as session:
+        nodes.quarantine(session, "n1", "its disk is full")
+        nodes.quarantine(session, "n1", "again")
+    with database.read_jobs() as session:
+        told = {
+            job: [event for event in events.page(session, job, limit=100) if event.kind == "node_quarantined"]
+            for job in (failed.job_id, sound)
+        }
+        (event,) = told[failed.job_id]
+        assert event.message == "n1, where it failed, is quarantined: its disk is full"
+        assert (event.actor, event.data) == ("lockstep", {"node": "n1", "why": "its disk is full"})
+        assert told[sound] == []
 
 
 def test_a_quarantine_outlives_a_restart_of_the_agent(database: Database) -> None:
