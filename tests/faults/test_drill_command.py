@@ -1,0 +1,69 @@
+"""``lockstep drill`` against a real service: it ends what it names, and its report says what happened.
+
+Not here: what it refuses, and how its report reads (``tests/client/test_client_drill.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from client.drills.report import PROGRAMS, Fault, Report
+from tests.e2e.service import Service, service
+from tests.faults.table import Drill
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    yield from service(tmp_path_factory.mktemp("drilled"), LOCKSTEP_CPU_SLOTS="2")
+
+
+def drilled(lockstep: Service, fault: Fault, *, steps: int) -> Report:
+    """The report of one drill, which must hold."""
+    done = lockstep.run("drill", fault, "--steps", str(steps), "--within-seconds", "120", "--json", timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr + lockstep.service_logs()
+    assert f"drill-{fault}-disturbed" in done.stderr
+    report = Report.model_validate_json(done.stdout)
+    assert report.held
+    assert (report.steps, report.steps_lost, report.steps_doubled, report.processes_left) == (steps, 0, 0, 0)
+    assert (report.attempts, report.different) == (1 if fault in PROGRAMS else 2, [])
+    for job_id in (report.undisturbed, report.disturbed):
+        job = lockstep.job(job_id)
+        assert (job["state"], job["labels"]["drill"]) == ("succeeded", fault)
+    return report
+
+
+def test_a_drill_kills_a_rank_and_shows_that_nothing_came_of_it(lockstep: Service) -> None:
+    report = drilled(lockstep, "rank", steps=24)
+    events = lockstep.events(report.disturbed)
+    assert any("SIGKILL" in event["message"] for event in events)
+    assert not any("SIGKILL" in event["message"] for event in lockstep.events(report.undisturbed))
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("number", "fault", "detection", "recovery"),
+    [
+        ("F2", "launcher", 2.0, 15.0),
+        ("F3", "agent", None, 5.0),
+        ("F33", "api", None, 15.0),
+        ("F7", "broker", None, 5.0),
+        ("F25", "scheduler", None, 15.0),
+    ],
+)
+def test_a_drill_of_each_program_holds(
+    lockstep: Service, drill: Drill, number: str, fault: Fault, detection: float | None, recovery: float
+) -> None:
+    drill.begin(number, f"lockstep drill {fault}", detection=detection, recovery=recovery)
+    before = lockstep.program(PROGRAMS[fault]) if fault in PROGRAMS else None
+    report = drilled(lockstep, fault, steps=240)
+    drill.injected += 1
+    if before is not None:
+        assert lockstep.program(PROGRAMS[fault]).pid != before.pid
+    for seen, seconds in ((drill.detections, report.noticed_seconds), (drill.recoveries, report.recovered_seconds)):
+        assert seconds is not None
+        seen.append(seconds)
