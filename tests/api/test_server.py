@@ -9,15 +9,13 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from domain import limits
 from tests.api.conftest import SCRIPT
-from tests.api.program import START_SECONDS, Program
+from tests.api.program import Program
 from tests.brokers import running_broker
 
 
@@ -58,41 +56,6 @@ def test_a_refused_body_gets_its_reason_and_not_a_reset_connection(program: Prog
             assert (response.status_code, response.json()["code"]) == (413, "too_large")
         refused = http.put(f"/v1/uploads/{'0' * 64}", content=b" " * size, headers={"Authorization": "Bearer x"})
         assert (refused.status_code, refused.json()["code"]) == (401, "unauthenticated")
-
-
-def test_every_submit_is_one_job_although_the_api_is_killed_in_the_middle(program: Program) -> None:
-    program.start()
-    wanted = 60
-    answered: dict[int, str] = {}
-
-    def submit(number: int) -> None:
-        deadline = time.monotonic() + 2 * START_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                spec = {**SCRIPT, "name": f"job-{number}"}
-                headers = {"Idempotency-Key": f"key-{number}", "Authorization": f"Bearer {program.token}"}
-                response = shared.post(f"{program.url}/v1/jobs", json=spec, headers=headers)
-            except httpx2.TransportError:
-                time.sleep(0.05)
-                continue
-            assert response.status_code in {200, 201}
-            answered[number] = response.json()["id"]
-            return
-
-    # One client: making a client costs more than the request.
-    with httpx2.Client(trust_env=False, timeout=30) as shared, ThreadPoolExecutor(10) as pool:
-        submits = [pool.submit(submit, number) for number in range(wanted)]
-        for part in (1, 2):
-            while len(answered) < part * wanted // 3:
-                time.sleep(0.001)
-            program.end(signal.SIGKILL)
-            program.start()
-        for done in submits:
-            done.result()
-    with program.client() as http:
-        jobs = http.get("/v1/jobs?limit=500").json()["items"]
-    assert {job["id"] for job in jobs} == set(answered.values())
-    assert sorted(job["name"] for job in jobs) == sorted(f"job-{number}" for number in range(wanted))
 
 
 def test_with_a_frozen_broker_a_submit_is_answered_at_once(program: Program) -> None:

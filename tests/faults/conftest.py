@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from storage.migrate import upgrade
 from tests.databases import Urls
 from tests.faults.service import Service
 
@@ -34,3 +35,12 @@ def sqlite_service(sqlite_urls: Urls, tmp_path: Path) -> Iterator[Service]:
     opened = Service(sqlite_urls, tmp_path / "store")
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def migrated_urls(tmp_path_factory: pytest.TempPathFactory) -> Urls:
+    """A migrated pair of SQLite files for a whole module."""
+    folder = tmp_path_factory.mktemp("databases")
+    urls = (f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
+    upgrade(*urls)
+    return urls

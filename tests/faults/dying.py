@@ -1,0 +1,93 @@
+"""A program of the service that kills or freezes itself at a moment which nobody outside could hit.
+
+``python -m tests.faults.dying WHERE [RATE SEED]``, with the program's settings in its environment. WHERE is
+
+* ``answer``: the api; SIGKILL after a submit's commit and before its answer, for RATE of the submits;
+* ``bell``: the api; SIGKILL between a submit's commit and the bell;
+* ``claim``: the node agent; SIGKILL after a claim's commit and before anything else, a heartbeat included;
+* ``frozen-claim``: likewise, but SIGSTOP, so that a test may let it go on.
+
+What is wrapped are the programs' own seams; everything else is the program as it is.
+
+Not here: who starts it again (``tests.faults.plane``), and what must hold then (the drills).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from typing import Any
+
+from tests.worker.node import FAKE_LAUNCHER
+
+
+def die(how: signal.Signals = signal.SIGKILL) -> None:
+    os.kill(os.getpid(), how)
+
+
+def die_before_answers(rate: float, chance: random.Random) -> None:
+    from api import serving
+
+    create_app = serving.create_app
+
+    def create(*parts: Any) -> Any:
+        app = create_app(*parts)
+
+        async def deadly(scope: Any, receive: Any, send: Any) -> None:
+            async def answer(message: Any) -> None:
+                if message["type"] == "http.response.start" and message["status"] == 201 and chance.random() < rate:
+                    die()
+                await send(message)
+
+            await app(scope, receive, answer)
+
+        return deadly
+
+    serving.create_app = create
+
+
+def die_before_bells() -> None:
+    from api import serving
+
+    class Publisher(serving.Publisher):
+        def publish(self, _message: Any) -> None:
+            die()
+
+    serving.Publisher = Publisher  # type: ignore[misc]  # a stand-in for the class
+
+
+def die_after_claims(how: signal.Signals) -> None:
+    from worker.assignment import Attempt
+
+    begin = Attempt.begin
+
+    def begun(*arguments: Any, **named: Any) -> Attempt:
+        die(how)
+        return begin(*arguments, **named)
+
+    Attempt.begin = begun  # type: ignore[assignment,method-assign]  # called on the class alone
+
+
+def main(where: str, rate: float = 1.0, seed: int = 0) -> int:
+    if where in {"answer", "bell"}:
+        from api import server
+
+        if where == "answer":
+            die_before_answers(rate, random.Random(seed))
+        else:
+            die_before_bells()
+        return server.main([])
+    from worker import logs, service
+    from worker.settings import Settings
+
+    die_after_claims({"claim": signal.SIGKILL, "frozen-claim": signal.SIGSTOP}[where])
+    settings = Settings()
+    logs.configure(settings.log_format)
+    service.run(settings, launcher_command=FAKE_LAUNCHER)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], *(kind(word) for kind, word in zip((float, int), sys.argv[2:], strict=False))))

@@ -1,0 +1,181 @@
+"""The control plane as real processes, each of which may be killed, frozen and started again: nobody does it for the test.
+
+Broker, api, schedulers and one node agent over real databases. The agent's launcher is the stand-in that runs no ranks,
+unless a drill is about ranks: then it is the real one.
+
+Not here: ``lockstep up``, which starts again what was killed (``tests.e2e.service``).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+from sqlalchemy import func, select
+
+from client.api import Client
+from storage.database import Database
+from storage.tables import AttemptRow, JobRow
+from tests.api.program import Program
+from tests.brokers import running_broker, until
+from tests.databases import Urls
+from tests.faults.table import Drill
+from tests.scheduler.program import Scheduler
+from tests.worker.node import FAKE_LAUNCHER, Node
+
+ENDED: Final = {"succeeded", "failed", "cancelled"}
+PATIENCE_SECONDS: Final = 120.0
+"""For what must come at all, where nobody measures when."""
+
+
+class Plane:
+    """See the module. Take it from ``running_plane``."""
+
+    def __init__(self, folder: Path, urls: Urls, broker: Any, *, scale: float, devices: int) -> None:
+        self.folder, self.urls, self.broker, self.scale = folder, urls, broker, scale
+        self.database = Database(*urls)
+        self.api = self.new_api()
+        self.schedulers: list[Scheduler] = []
+        self.node = Node(folder, self.database, urls, broker.url, scale=scale)
+        self.devices = devices
+        self._schedulers_started = 0
+
+    def start(self, launcher: list[str], *, schedulers: int) -> None:
+        """Start everything at once."""
+        with ThreadPoolExecutor() as pool:
+            starts = [
+                pool.submit(self.api.start),
+                pool.submit(self.start_node, launcher),
+                *(pool.submit(self.start_scheduler) for _ in range(schedulers)),
+            ]
+            for start in starts:
+                start.result()
+
+    def start_node(self, launcher: list[str] = FAKE_LAUNCHER) -> None:
+        self.node.start(launcher=launcher, LOCKSTEP_CPU_SLOTS=str(self.devices))
+
+    def start_scheduler(self) -> Scheduler:
+        self._schedulers_started += 1
+        number = self._schedulers_started
+        made = Scheduler(self.folder, self.urls, self.broker.url, timings_scale=self.scale, number=number)
+        self.schedulers.append(made)
+        return made
+
+    def new_api(self, *command: str) -> Program:
+        """Another api over the same databases, not started yet; ``command`` is the module and its words."""
+        return Program(
+            self.folder,
+            *command,
+            LOCKSTEP_DATABASE_URL=self.urls[0],
+            LOCKSTEP_SERIES_URL=self.urls[1],
+            LOCKSTEP_BROKER_URL=self.broker.url,
+            LOCKSTEP_TIMINGS_SCALE=str(self.scale),
+            LOCKSTEP_MIGRATE="off",
+        )
+
+    def close(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler.process.kill()
+            scheduler.process.wait()
+        self.api.end(signal.SIGKILL)
+        self.node.close()
+        self.database.close()
+
+    def client(self, url: str | None = None, **options: Any) -> Client:
+        options = {"patience_seconds": PATIENCE_SECONDS, "say": lambda _line: None, **options}
+        return Client(url or self.api.url, self.api.token, **options)
+
+    def attempts(self) -> Counter[str]:
+        """How many each job has had."""
+        with self.database.read_jobs() as session:
+            rows = session.execute(select(AttemptRow.job_id, func.count()).group_by(AttemptRow.job_id))
+            return Counter(dict(rows.all()))
+
+    def states(self) -> dict[str, str]:
+        """Of every job, by id."""
+        with self.database.read_jobs() as session:
+            return {job: state.value for job, state in session.execute(select(JobRow.id, JobRow.state))}
+
+    def all_end(self, jobs: set[str], seconds: float = PATIENCE_SECONDS) -> dict[str, str]:
+        """Wait until these have ended; their states."""
+
+        def ended() -> dict[str, str] | None:
+            found = {job: state for job, state in self.states().items() if job in jobs}
+            return found if set(found.values()) <= ENDED else None
+
+        return until(ended, seconds, "the end of every job")
+
+    def end_gapless(self, job: str, flag: Path, drill: Drill) -> None:
+        """Let a job of ``running`` end, as its first attempt, and look for each of its points."""
+        flag.touch()
+        (state,) = self.all_end({job}).values()
+        assert (state, self.attempts()[job]) == ("succeeded", 1), self.node.events(job)
+        steps = self.node.series(job)["loss"].step
+        wanted = range(int(flag.read_text()))
+        drill.lost += len(set(wanted) - set(steps))
+        drill.doubled += len(steps) - len(set(steps))
+        assert list(steps) == list(wanted)
+
+    def processes(self) -> dict[str, psutil.Process]:
+        """The programs that run, by name."""
+        found = {"api": self.api.process, "agent": self.node.agent}
+        found |= {f"scheduler {number}": each.process for number, each in enumerate(self.schedulers)}
+        return {name: psutil.Process(each.pid) for name, each in found.items() if each and each.poll() is None}
+
+
+@contextmanager
+def running_plane(
+    folder: Path,
+    urls: Urls,
+    *,
+    scale: float,
+    devices: int = 8,
+    launcher: list[str] = FAKE_LAUNCHER,
+    schedulers: int = 1,
+) -> Iterator[Plane]:
+    """The control plane over migrated databases, up."""
+    with running_broker() as broker:
+        plane = Plane(folder, urls, broker, scale=scale, devices=devices)
+        try:
+            plane.start(launcher, schedulers=schedulers)
+            yield plane
+        finally:
+            plane.close()
+
+
+def script(source: str, *, name: str = "j", gpus: int = 1, **more: Any) -> dict[str, Any]:
+    """A job whose command is ``source``: Python for the stand-in launcher, a file for the real one."""
+    return {"name": name, "kind": "script", "script": {"command": [source]}, "resources": {"gpus": gpus}, **more}
+
+
+def noted(file: Path) -> str:
+    """Source of a job that notes its start in a file and ends at once."""
+    name = "json.loads((folder / 'assignment.json').read_text())['job_id']"
+    return f"open({str(file)!r}, 'a').write({name} + '\\n'); ranks(); finish()"
+
+
+def running(flag: Path) -> str:
+    """Source of a job that sends a point every 20 ms until ``flag`` is there, and then writes into it how many."""
+    return f"""
+turn = 0
+ranks()
+while not (asked_to_stop() or fenced() or Path({str(flag)!r}).exists()):
+    metric({{"step": turn, "loss": 1.0}})
+    turn += 1
+    time.sleep(0.02)
+if fenced():
+    finish("cut_off", "fenced")
+Path({str(flag)!r}).write_text(str(turn))
+finish()
+"""
+
+
+def starts_noted(file: Path) -> Counter[str]:
+    """How often each job's launcher really ran."""
+    return Counter(file.read_text().split()) if file.exists() else Counter()

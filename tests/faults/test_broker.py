@@ -1,0 +1,216 @@
+"""Bells are lost and jobs are not: with the api (F6), with a broker that dies (F7), forgets (F8) or freezes (F9).
+
+Not here: messages that come three times, or late (``test_ends_and_bells``).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+
+from client.errors import UnreachableError
+from domain.lifecycle import AssignmentState
+from storage.tables import AssignmentRow, AttemptRow
+from tests.brokers import until
+from tests.databases import Urls
+from tests.faults.plane import PATIENCE_SECONDS, Plane, noted, running, running_plane, script, starts_noted
+from tests.faults.table import Drill
+from tests.worker.node import NAME
+
+SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "8"))
+RARE: Final = 10.0
+"""A pass every 20 s, a heartbeat every 50 s: what happens sooner was heard."""
+DEVICES: Final = 100
+WARM_CYCLES: Final = 3
+"""After so many a program has opened what it needs once and for all."""
+GROWTH_BYTES_MAX: Final = 8 * 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory, migrated_urls: Urls) -> Iterator[Plane]:
+    folder = tmp_path_factory.mktemp("plane")
+    with running_plane(folder, migrated_urls, scale=1.0, devices=DEVICES) as started:
+        yield started
+
+
+def test_a_job_whose_bell_died_with_the_api_starts_once(plane: Plane, drill: Drill) -> None:
+    kill_before_the_bell(plane, drill, times=1)
+
+
+@pytest.mark.drill
+def test_ten_jobs_whose_bells_died_with_the_api_start_once(plane: Plane, drill: Drill) -> None:
+    kill_before_the_bell(plane, drill, times=10)
+
+
+def kill_before_the_bell(plane: Plane, drill: Drill, *, times: int) -> None:
+    # A pass comes every two seconds; the rest is for the agent and its launcher.
+    drill.begin("F6", "SIGKILL the api between commit and bell", recovery=5.0)
+    starts = plane.folder / "starts-without-bell"
+    dying = plane.new_api("tests.faults.dying", "bell")
+    jobs = set()
+    for number in range(times):
+        dying.start()
+        spec, key = script(noted(starts), name=f"no-bell-{number}"), f"no-bell-{number}"
+        with plane.client(dying.url, patience_seconds=0.0) as client, pytest.raises(UnreachableError):
+            client.submit(spec, idempotency_key=key)
+        died = time.monotonic()
+        assert dying.end() < PATIENCE_SECONDS
+        drill.injected += 1
+        with plane.client() as client:
+            job = client.submit(spec, idempotency_key=key).id
+            until(lambda job=job: client.job(job).state != "queued", PATIENCE_SECONDS, "the job starts")
+        drill.recoveries.append(time.monotonic() - died)
+        jobs.add(job)
+    assert set(plane.all_end(jobs).values()) == {"succeeded"}
+    told = starts_noted(starts)
+    drill.lost = len(jobs - set(told))
+    attempts = plane.attempts()
+    drill.doubled = sum(attempts[job] for job in jobs) - times
+    assert told == dict.fromkeys(jobs, 1)
+
+
+def test_jobs_whose_bells_were_all_forgotten_start_once(plane: Plane, drill: Drill) -> None:
+    forget_all_bells(plane, drill, jobs=20, rounds=1)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(600)
+def test_a_hundred_jobs_whose_bells_were_all_forgotten_start_once(plane: Plane, drill: Drill) -> None:
+    forget_all_bells(plane, drill, jobs=100, rounds=3)
+
+
+def forget_all_bells(plane: Plane, drill: Drill, *, jobs: int, rounds: int) -> None:
+    """The agent is stopped while its bells gather, so that not one of them is heard."""
+    drill.begin("F8", f"broker flushed with {jobs} queued jobs")
+    starts = plane.folder / "starts"
+    all_jobs: set[str] = set()
+    for _round in range(rounds):
+        agent = psutil.Process(plane.processes()["agent"].pid)
+        with frozen(agent), plane.client() as client, plane.broker.client() as broker:
+            new = {client.submit(script(noted(starts))).id for _job in range(jobs)}
+            bells = until(lambda new=new: _bells_of(plane, new), PATIENCE_SECONDS, "a bell for each job")
+            assert bells >= jobs
+            broker.flushall()
+            drill.injected += 1
+        thawed = time.monotonic()
+        assert set(plane.all_end(new).values()) == {"succeeded"}
+        drill.recoveries.append(time.monotonic() - thawed)
+        all_jobs |= new
+    told, attempts = starts_noted(starts), {job: times for job, times in plane.attempts().items() if job in all_jobs}
+    drill.lost = len(all_jobs - set(told))
+    drill.doubled = sum(told.values()) + sum(attempts.values()) - 2 * len(all_jobs)
+    assert told == attempts == dict.fromkeys(all_jobs, 1)
+
+
+def _bells_of(plane: Plane, jobs: set[str]) -> int | None:
+    """How many messages wait for the agent, once all these jobs are placed."""
+    if any(state == "queued" for job, state in plane.states().items() if job in jobs):
+        return None
+    with plane.broker.client() as broker:
+        waiting = int(broker.llen(f"lockstep:node.{NAME}"))
+    return waiting if waiting >= len(jobs) else None
+
+
+@contextmanager
+def frozen(process: psutil.Process) -> Iterator[None]:
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(600)
+def test_a_frozen_broker_keeps_no_submit_waiting(plane: Plane, drill: Drill) -> None:
+    drill.begin("F9", "broker frozen under 400 submits; the time is p99", recovery=0.1)
+    assert plane.broker.process is not None
+    with plane.client() as client:
+        client.submit(script("ranks(); finish()"))  # the publisher has a connection: that is the one that hangs
+        with frozen(psutil.Process(plane.broker.process.pid)):
+            drill.injected += 1
+
+            def submits(_worker: int) -> list[tuple[str, float]]:
+                with plane.client(patience_seconds=0.0) as mine:  # every answer must be a job, at the first try
+                    return [_timed_submit(mine) for _submit in range(200)]
+
+            with ThreadPoolExecutor(2) as pool:
+                answers = [answer for worker in pool.map(submits, range(2)) for answer in worker]
+    seconds = sorted(took for _job, took in answers)
+    print(f"p50 {seconds[len(seconds) // 2]:.3f} s, p99 {seconds[int(0.99 * len(seconds))]:.3f} s, {seconds[-1]:.3f} s")
+    drill.recoveries.append(seconds[int(0.99 * len(seconds))])
+    jobs = {job for job, _took in answers}
+    ended = plane.all_end(jobs, 2 * PATIENCE_SECONDS)
+    drill.lost = len(jobs - set(ended))
+    assert set(ended.values()) == {"succeeded"}
+    attempts = plane.attempts()
+    drill.doubled = sum(attempts[job] for job in jobs) - len(jobs)
+
+
+def _timed_submit(client: object) -> tuple[str, float]:
+    began = time.monotonic()
+    job = client.submit(script("ranks(); finish()"))  # type: ignore[attr-defined]  # a Client
+    return job.id, time.monotonic() - began
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(600)
+def test_a_broker_killed_ten_times_is_heard_again_every_time(sqlite_urls: Urls, tmp_path: Path, drill: Drill) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    chance = drill.begin("F7", "broker killed and started again", seed=seed, recovery=5.0)
+    with running_plane(tmp_path, sqlite_urls, scale=RARE, devices=DEVICES) as plane, plane.client() as client:
+        job = client.submit(script(running(flag := tmp_path / "flag"))).id
+        until(lambda: client.job(job).state == "running", PATIENCE_SECONDS, "a running job")
+        sizes: dict[str, list[tuple[int, int]]] = {}
+        for _cycle in range(10):
+            plane.broker.kill()
+            drill.injected += 1
+            time.sleep(chance.uniform(0.0, 4.0))  # how long it is away is what is varied
+            plane.broker.start()
+            drill.recoveries.append(_heard(plane))
+            for name, process in plane.processes().items():
+                sizes.setdefault(name, []).append((process.num_fds(), process.memory_info().rss))
+        assert {name: [fds for fds, _rss in each] for name, each in sizes.items() if _grows(each)} == {}, sizes
+        shown = client.job(job)
+        assert (shown.state, shown.attempt.number) == ("running", 1)
+        plane.end_gapless(job, flag, drill)
+        for name, each in sizes.items():
+            megabytes = [rss >> 20 for _fds, rss in (each[WARM_CYCLES], each[-1])]
+            print(f"{name}: {each[WARM_CYCLES][0]} to {each[-1][0]} fds, {megabytes[0]} to {megabytes[1]} MB")
+
+
+def _heard(plane: Plane) -> float:
+    """Seconds until a job that is submitted now, or a moment later, was placed and claimed: two bells were heard.
+
+    Submitted again and again, as a pass rings again: the first bell may find a connection that has just broken.
+    """
+    began = time.monotonic()
+    with plane.client() as client:
+
+        def claimed() -> bool:
+            client.submit(script("ranks(); finish()", name="bell"))
+            with plane.database.read_jobs() as session:
+                taken = session.query(AssignmentRow).join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
+                return bool(taken.filter(AssignmentRow.state != AssignmentState.ASSIGNED).count() > before)
+
+        with plane.database.read_jobs() as session:
+            taken = session.query(AssignmentRow).filter(AssignmentRow.state != AssignmentState.ASSIGNED)
+            before = taken.count()
+        until(claimed, PATIENCE_SECONDS, "a bell is heard")
+    return time.monotonic() - began
+
+
+def _grows(sizes: list[tuple[int, int]]) -> bool:
+    """Whether a program has more open files, or clearly more memory, than after its first cycles."""
+    fds, bytes_ = sizes[WARM_CYCLES]
+    most = max(one for one, _ in sizes[: WARM_CYCLES + 1])
+    return sizes[-1][0] > max(fds, most) or sizes[-1][1] > bytes_ + GROWTH_BYTES_MAX

