@@ -325,14 +325,19 @@ class TrainingState:
         return None, ""
 
     def _require_whole_copies(self, found: Path) -> None:
-        """Raise where another node's copy, which was brought there separately, is damaged. All ranks must call this."""
-        reads = self._ranks.local_rank == 0 and not self._ranks.first
-        damage = checkpoint.damage_of(found) if reads else ""
-        found_damage = [each for each in self._ranks.gather(damage) if each]
+        """Raise where another node's own copy is damaged, or is of another checkpoint. All ranks must call this."""
+        reads = self._ranks.local_rank == 0
+        damage = checkpoint.damage_of(found) if reads and not self._ranks.first else ""
+        manifest = checkpoint.digest_of(found / attempt.MANIFEST).sha256 if reads and not damage else ""
+        copies = self._ranks.gather((damage, manifest))
+        found_damage = [damage for damage, _ in copies if damage]
         if found_damage:
             # Whose copy is whole is not at fault: it only cannot go on without the other node.
             reason, whose = (Reason.STORAGE, "this") if damage else (Reason.NETWORK, "another")
             raise EngineError(reason, f"{whose} node's copy of the checkpoint is damaged: {damage or found_damage[0]}")
+        if len({manifest for _, manifest in copies if manifest}) > 1:
+            message = "the nodes have brought different checkpoints: the newest did not arrive whole on one of them"
+            raise EngineError(Reason.NETWORK, message)
 
     def _damage_of(self, folder: Path) -> str:
         """What is wrong with a checkpoint, which is said; empty if it is whole."""

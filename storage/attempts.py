@@ -43,6 +43,7 @@ __all__ = [
     "PlacedAssignment",
     "PlacedAttempt",
     "claim",
+    "Published",
     "end",
     "expired",
     "held",
@@ -61,6 +62,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Claim:
+@dataclass(frozen=True)
+class Published:
+    """A checkpoint to go on from."""
+
+    step: int
+    location: str
+    sha256: str
+    """Of its manifest."""
+
+
     """Everything a node needs to start its part of an attempt."""
 
     assignment_id: str
@@ -81,9 +92,8 @@ class Claim:
     device_kind: str
     rendezvous_host: str
     rendezvous_port: int
-    resume: str | None
-    """Location of the newest published checkpoint."""
-    resume_step: int | None
+    published: list[Published]
+    """Checkpoints of the job, newest first: the one to go on from, and those before it in case that one is damaged."""
     timeout_left_seconds: float | None
     """Seconds that it may still run; None has no limit."""
     host_count: int = 1
@@ -151,7 +161,7 @@ def claim(
             attempt.rendezvous_host = rendezvous_host
     session.flush()
     job = session.get_one(JobRow, attempt.job_id)
-    newest_checkpoint = checkpoints.newest(session, job.id)
+    published = [Published(row.step, row.location, row.sha256) for row in checkpoints.of_job(session, job.id)]
     timeout_left = None if job.timeout_seconds is None else job.timeout_seconds - job.running_seconds
     return Claim(
         assignment_id=assignment_id,
@@ -170,10 +180,9 @@ def claim(
         device_kind=attempt.device_kind,
         rendezvous_host=attempt.rendezvous_host,
         rendezvous_port=attempt.rendezvous_port or 0,
-        resume=None if newest_checkpoint is None else newest_checkpoint.location,
-        resume_step=None if newest_checkpoint is None else newest_checkpoint.step,
+        published=published,
         host_count=_host_count(session, attempt.id),
-        init=_first_weights(session, job) if newest_checkpoint is None else None,
+        init=None if published else _first_weights(session, job),
         timeout_left_seconds=None if timeout_left is None else max(0.0, timeout_left),
     )
 

@@ -2,7 +2,7 @@
 
 Every part may be repeated: what an interrupted call left behind is not mistaken for the whole.
 
-Not here: retries, and starting the launcher (``worker.assignment``).
+Not here: choosing the checkpoint to go on from (``worker.resuming``), retries, and starting the launcher (``worker.assignment``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from domain.spec import JobSpec
 from domain.timings import Timings
 from storage.attempts import Claim
 from storage.blobs import BlobStore
-from worker import code
+from worker import code, resuming
 from worker.folders import Folder
 
 
@@ -40,14 +40,14 @@ def prepare(folder: Folder, claim: Claim, blobs: BlobStore, timings: Timings, *,
     pydantic.ValidationError
         If the spec or the plan is not one that this version reads.
     OSError
-        If the disk or the store refuses; that may pass.
+        If the disk or the store refuses, or no published checkpoint is whole; that may pass.
     """
     spec = JobSpec.model_validate(claim.spec)
     plan = None if claim.plan is None else BatchPlan.model_validate(claim.plan)
     folder.create()
     code.bring(spec.code, folder.file(attempt.CODE), blobs)
-    _bring_checkpoint(folder.file(attempt.RESUME), claim.resume, blobs)
-    if claim.resume is None:
+    resuming.bring(folder, claim.published, blobs)
+    if not claim.published:
         _bring_checkpoint(folder.file(attempt.INIT), _init_of(spec, claim), blobs)
     folder.write_assignment(_assignment_of(claim, spec, plan, timings, interface))
 
@@ -62,7 +62,7 @@ def _init_of(spec: JobSpec, claim: Claim) -> str | None:
 
 
 def _bring_checkpoint(target: Path, key: str | None, blobs: BlobStore) -> None:
-    """A checkpoint from the store. Whether it is whole is the engine's to say: it knows the manifest."""
+    """Another job's checkpoint from the store. Whether it is whole is the engine's to say; there is no other to choose."""
     if key is None or target.exists():
         return
     partial = target.with_name(f"{target.name}.partial")

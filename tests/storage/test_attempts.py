@@ -125,7 +125,7 @@ def test_a_claim_carries_everything_that_a_node_needs(database: Database) -> Non
     assert (claimed.job_id, claimed.attempt_number, claimed.spec, claimed.plan) == (job_id, 1, job.spec, job.plan)
     assert (claimed.devices, claimed.device_kind, claimed.ranks_here, claimed.world_size) == ([1, 3], "cpu", 2, 2)
     assert (claimed.node_rank, claimed.node_count, claimed.rendezvous_port) == (0, 1, 29500)
-    assert (claimed.resume, claimed.timeout_left_seconds) == (None, 100.0)
+    assert (claimed.published, claimed.timeout_left_seconds) == ([], 100.0)
     assert len(claimed.token) == 32
 
 

@@ -111,7 +111,7 @@ def test_a_claim_brings_the_other_jobs_checkpoint_to_start_from(
     target = scenes.submit(database, kind="train", script=None, train=train)
     claimed = scenes.start(database, target)
     location = None if step is None else f"jobs/{source.job_id}/1/step-{step:08d}"
-    assert (claimed.init, claimed.resume) == (location, None)
+    assert (claimed.init, claimed.published) == (location, [])
 
 
 def test_a_job_that_goes_on_does_not_begin_anew(database: Database) -> None:
@@ -124,4 +124,4 @@ def test_a_job_that_goes_on_does_not_begin_anew(database: Database) -> None:
     assert claimed.init is not None
     publish(database, claimed, 5)
     claimed = again(database, claimed)
-    assert (claimed.resume_step, claimed.init) == (5, None)
+    assert ([each.step for each in claimed.published], claimed.init) == ([5], None)

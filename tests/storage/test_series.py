@@ -114,8 +114,7 @@ def _new_claim(database: Database) -> Claim:
         device_kind="cpu",
         rendezvous_host="127.0.0.1",
         rendezvous_port=0,
-        resume=None,
-        resume_step=None,
+        published=[],
         timeout_left_seconds=None,
     )
     scenes.open_stream(database, claimed)

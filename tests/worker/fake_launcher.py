@@ -51,7 +51,9 @@ def checkpoint(step: int, final: bool = False) -> None:
     target = folder / f"checkpoints/step-{step:08d}"
     target.mkdir(parents=True)
     (target / "weights").write_text(f"weights of {step}")
-    (target / "manifest.json").write_text(json.dumps({"step": step}))
+    content = (target / "weights").read_bytes()
+    file = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (target / "manifest.json").write_text(json.dumps({"format": 1, "step": step, "files": {"weights": file}}))
     digest = hashlib.sha256((target / "manifest.json").read_bytes()).hexdigest()
     event("checkpoint", step=step, folder=target.name, bytes=10, sha256=digest, final=final)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,12 @@ import pytest
 from domain.reading import read_spec
 from domain.timings import Timings
 from storage import jobs
-from storage.attempts import Claim
+from storage.attempts import Claim, Published
 from storage.blobs import BlobStore
 from tests.worker.node import Node
 from worker.folders import Folder
 from worker.preparing import InitUnavailableError, prepare
+from worker.resuming import NoneWholeError
 
 TRAIN: dict[str, Any] = {
     "name": "second",
@@ -43,8 +47,7 @@ def claim(init_from: str | None, **changes: Any) -> Claim:
         "device_kind": "cpu",
         "rendezvous_host": "127.0.0.1",
         "rendezvous_port": 1,
-        "resume": None,
-        "resume_step": None,
+        "published": [],
         "timeout_left_seconds": None,
     }
     return Claim(**values | changes)
@@ -53,12 +56,26 @@ def claim(init_from: str | None, **changes: Any) -> Claim:
 @pytest.fixture
 def blobs(tmp_path: Path) -> BlobStore:
     found = BlobStore(str(tmp_path / "store"))
-    for key in (SOURCE, "jobs/second/1/step-00000005"):
-        folder = tmp_path / "made" / key
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text(key)
-        found.put_tree(folder, key)
+    folder = tmp_path / "made" / SOURCE
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(SOURCE)
+    found.put_tree(folder, SOURCE)
     return found
+
+
+def publish(blobs: BlobStore, made: Path, step: int) -> Published:
+    """A checkpoint of the second job, in the store and as its row has it."""
+    folder = made / f"step-{step:08d}"
+    folder.mkdir(parents=True)
+    (folder / "weights").write_text(f"of step {step}")
+    digest = hashlib.sha256((folder / "weights").read_bytes()).hexdigest()
+    file = {"bytes": (folder / "weights").stat().st_size, "sha256": digest}
+    text = json.dumps({"format": 1, "step": step, "files": {"weights": file}})
+    (folder / "manifest.json").write_text(text)
+    location = f"jobs/second/1/{folder.name}"
+    blobs.put_tree(folder, location)
+    shutil.rmtree(folder)  # The store's files are hard links of these.
+    return Published(step, location, hashlib.sha256(text.encode()).hexdigest())
 
 
 @pytest.fixture
@@ -74,11 +91,55 @@ def test_another_jobs_checkpoint_is_brought_before_the_launch(folder: Folder, bl
     assert folder.assignment() is not None
 
 
-def test_a_job_that_goes_on_brings_its_own_checkpoint_alone(folder: Folder, blobs: BlobStore) -> None:
-    resumes = claim("job:first@10", resume="jobs/second/1/step-00000005", resume_step=5)
-    prepare(folder, resumes, blobs, Timings())
-    assert (folder.path / "resume/manifest.json").read_text() == "jobs/second/1/step-00000005"
+def test_a_job_that_goes_on_brings_its_own_newest_checkpoint_alone(
+    folder: Folder, blobs: BlobStore, tmp_path: Path
+) -> None:
+    published = [publish(blobs, tmp_path / "made", step) for step in (5, 3)]
+    prepare(folder, claim("job:first@10", published=published), blobs, Timings())
+    assert (folder.path / "resume/weights").read_text() == "of step 5"
     assert not (folder.path / "init").exists()
+    assert (folder.path / "spool/events.jsonl").read_text() == ""
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_told_once(folder: Folder, blobs: BlobStore, tmp_path: Path) -> None:
+    published = [publish(blobs, tmp_path / "made", step) for step in (5, 3)]
+    (tmp_path / "store" / published[0].location / "weights").write_text("of step 6")
+    for _ in range(2):  # Preparing is repeated after a failure.
+        prepare(folder, claim(None, published=published), blobs, Timings())
+    assert (folder.path / "resume/weights").read_text() == "of step 3"
+    (told,) = (folder.path / "spool/events.jsonl").read_text().splitlines()
+    event = json.loads(told)
+    assert (event["kind"], event["data"]["folder"]) == ("checkpoint_skipped", "of step 5")
+    assert "weights has changed" in event["data"]["why"]
+
+
+def test_a_checkpoint_that_was_damaged_on_its_way_is_fetched_again(
+    folder: Folder, blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = [publish(blobs, tmp_path / "made", step) for step in (5, 3)]
+    fetch, fetched = blobs.get_tree, []
+
+    def worse(key: str, target: Path) -> None:
+        fetch(key, target)
+        fetched.append(key)
+        if len(fetched) == 1:
+            (target / "weights").write_text("of step 6")
+
+    monkeypatch.setattr(blobs, "get_tree", worse)
+    prepare(folder, claim(None, published=published), blobs, Timings())
+    assert (folder.path / "resume/weights").read_text() == "of step 5"
+    assert len(fetched) == 2
+
+
+def test_a_job_none_of_whose_checkpoints_is_whole_does_not_begin_anew(
+    folder: Folder, blobs: BlobStore, tmp_path: Path
+) -> None:
+    published = [publish(blobs, tmp_path / "made", step) for step in (5, 3)]
+    (tmp_path / "store" / published[0].location / "manifest.json").unlink()
+    (tmp_path / "store" / published[1].location / "weights").unlink()
+    with pytest.raises(NoneWholeError, match=r"step 5: manifest.json is missing; that of step 3: weights is missing"):
+        prepare(folder, claim(None, published=published), blobs, Timings())
+    assert folder.assignment() is None
 
 
 def test_a_path_is_the_engines_to_open(folder: Folder, blobs: BlobStore) -> None:
