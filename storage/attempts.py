@@ -42,8 +42,8 @@ __all__ = [
     "HeldAssignment",
     "PlacedAssignment",
     "PlacedAttempt",
-    "claim",
     "Published",
+    "claim",
     "end",
     "expired",
     "held",
@@ -61,8 +61,6 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Claim:
-@dataclass(frozen=True)
 class Published:
     """A checkpoint to go on from."""
 
@@ -72,6 +70,8 @@ class Published:
     """Of its manifest."""
 
 
+@dataclass(frozen=True)
+class Claim:
     """Everything a node needs to start its part of an attempt."""
 
     assignment_id: str
