@@ -321,9 +321,10 @@ def test_a_few_steps_say_nothing_about_a_rank() -> None:
 def test_a_slow_rank_is_named_once_in_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(pulse, "monotonic", lambda: now)
-    ranks = {0: Rank(tmp_path, 0), 1: Rank(tmp_path, 1)}
     bounds = Bounds(straggler_window_seconds=10, straggler_silence_seconds=35, straggler_steps_min=1)
     stragglers = Stragglers(tmp_path, bounds)
+    assert stragglers.look({0: 1, 1: 1}, 99.0) is None  # They do not train yet: this begins no window.
+    ranks = {rank: Rank(tmp_path, rank) for rank in (0, 1)}
 
     def window(step: int) -> None:
         nonlocal now
