@@ -64,6 +64,8 @@ ERRORS: Final = "errors"
 LAUNCH: Final = "launch"
 PULSE: Final = "pulse"
 STACKS: Final = "stacks"
+GROUP_VARIABLE: Final = "LOCKSTEP_CGROUP"
+"""In the launcher's environment: the folder of the control group that it enters first, if the agent could make one."""
 
 
 def segment_name(number: int) -> str:

@@ -6,7 +6,7 @@ from these three, so that killing it at any moment costs nothing but the wait fo
 
 ``service`` (Celery around it) → ``supervisor`` (claims, heartbeats, adopts) → ``assignment`` (one attempt from claim to
 release) → ``preparing`` (``code``), ``launching``, ``outflow`` (``shipping``, ``reporting``, each in a ``pump``),
-``sweeping`` → ``folders``, ``identity``, ``tail``.
+``sweeping`` → ``folders``, ``groups``, ``identity``, ``tail``.
 
 Not here: what the ranks run (``engine``, started as a process and never imported), and who gets which device
 (``scheduler``).

@@ -17,6 +17,7 @@ from pathlib import Path
 from domain import attempt
 from worker import identity
 from worker.folders import Folder
+from worker.groups import Group
 from worker.identity import MARK, ProcessKey
 from worker.sweeping import Children
 
@@ -32,8 +33,8 @@ _PASSED_NAMES = frozenset(
 _PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TP_SOCKET_", "UCX_", "FI_")
 
 
-def environment_of(agent: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """What the launcher of ``folder`` sees of the agent's environment.
+def environment_of(agent: Mapping[str, str], folder: Path, group: Path | None = None) -> dict[str, str]:
+    """What the launcher of ``folder``, which enters ``group``, sees of the agent's environment.
 
     ``CUDA_DEVICE_ORDER`` makes CUDA number devices as NVML did when they were registered; by default it puts the fastest
     first, and a rank would run on another job's device.
@@ -41,7 +42,8 @@ def environment_of(agent: Mapping[str, str], folder: Path) -> dict[str, str]:
     passed = {
         name: value for name, value in agent.items() if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
     }
-    return {**passed, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1", MARK: str(folder)}
+    entered = {} if group is None else {attempt.GROUP_VARIABLE: str(group)}
+    return {**passed, **entered, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1", MARK: str(folder)}
 
 
 def launch(
@@ -53,7 +55,7 @@ def launch(
         pid = children.start(
             [*command, str(folder.path)],
             cwd=folder.path,
-            environment=environment_of(agent_environment, folder.path),
+            environment=environment_of(agent_environment, folder.path, Group(folder.assignment_id).create()),
             output=log,
         )
     finally:

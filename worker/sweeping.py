@@ -3,10 +3,10 @@
 A rank may ignore SIGTERM, start children, fork twice and leave its session. It cannot leave the process tree: the
 launcher is a *subreaper*, so whoever loses their parent becomes the launcher's child; the agent is one too, so when a
 launcher dies whatever it left becomes the agent's child. That holds while either lives. For the rest, when both died,
-there are two nets: the descendants that were seen earlier, by pid and start time, and processes whose first environment
-names the attempt's folder.
+there are three nets: the attempt's control group, where it could have one (``worker.groups``); the descendants that were
+seen earlier, by pid and start time; and processes whose first environment names the attempt's folder.
 
-A launcher is stopped (SIGSTOP) before its tree is killed: alive, it goes on collecting orphans; stopped, it starts nothing.
+Without a group a launcher is stopped (SIGSTOP) before its tree is killed: alive, it goes on collecting orphans; stopped, it starts nothing.
 
 Not here: asking ranks to end by themselves (``stop``, ``worker.assignment``), and the fence, by which a launcher kills
 its ranks without an agent (``engine.launcher``).
@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from worker.groups import Group
 from worker.identity import Census, Process, ProcessKey, is_alive, send
 
 KILL_SECONDS = 1.0
@@ -128,6 +129,7 @@ class Tree:
     def __init__(self, folder: Path, launcher: ProcessKey | None):
         self.folder = folder
         self.launcher = launcher
+        self.group = Group(folder.name)
         self._seen: set[ProcessKey] = set()
 
     def remember(self, census: Census) -> None:
@@ -148,7 +150,8 @@ class Tree:
             if root is not None and root.key == key:
                 for process in (root, *census.descendants(key.pid)):
                     found[process.key.pid] = process
-        for process in census.marked(self.folder):
+        grouped = [census.by_pid[pid] for pid in self.group.pids() if pid in census.by_pid]
+        for process in (*census.marked(self.folder), *grouped):
             for each in (process, *census.descendants(process.key.pid)):
                 found[each.key.pid] = each
         return [process for process in found.values() if process.alive]
@@ -160,10 +163,12 @@ class Tree:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_ROUND_SECONDS)
+        self.group.remove()
         return True
 
     def _kill_once(self) -> bool:
         """One round. Returns whether nobody was left before it: who forks between look and kill is found by the next."""
+        self.group.kill()
         survivors = self.survivors()
         if self.launcher is not None and is_alive(self.launcher):
             ranks = [process for process in survivors if process.key != self.launcher]

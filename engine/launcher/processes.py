@@ -37,6 +37,19 @@ def become_subreaper() -> None:
         raise OSError(code, f"prctl(PR_SET_CHILD_SUBREAPER): {os.strerror(code)}")
 
 
+def enter_group(folder: str | None) -> None:
+    """Move this process, and so all that it will start, into the control group that was made for the attempt.
+
+    Where that fails, or there is none, the agent finds the attempt's processes by looking.
+    """
+    if folder is None:
+        return
+    try:
+        (Path(folder) / "cgroup.procs").write_text("0")
+    except OSError as error:
+        _log.warning("the control group %s cannot be entered: %s", folder, error)
+
+
 def identity() -> LauncherFile:
     """Which process this is, also to somebody who reads it after a reboot."""
     pid = os.getpid()
@@ -114,14 +127,19 @@ def sweep() -> None:
 
 
 def out_of_memory_kills() -> int:
-    """How many processes of this control group the kernel has killed for lack of memory; 0 where it does not say."""
+    """How many processes of this control group the kernel has killed for lack of memory; 0 where it does not say.
+
+    A group whose memory is not accounted for has no count; then the nearest one above it has.
+    """
     try:
         group = Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2]
-        events = Path(f"/sys/fs/cgroup{group}/memory.events").read_text()
     except OSError:
         return 0
-    counts = dict(line.split() for line in events.splitlines())
-    return int(counts.get("oom_kill", 0))
+    for folder in (Path(group), *Path(group).parents):
+        with contextlib.suppress(OSError):
+            events = Path(f"/sys/fs/cgroup{folder}/memory.events").read_text()
+            return int(dict(line.split() for line in events.splitlines()).get("oom_kill", 0))
+    return 0
 
 
 def _reap() -> None:

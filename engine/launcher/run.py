@@ -57,6 +57,7 @@ def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) 
     """Run the attempt in ``folder`` and exit. ``launcher`` defaults to torch elastic, imported when it is needed."""
     write_atomically(folder / attempt.LAUNCHER, processes.identity().model_dump_json())
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    processes.enter_group(os.environ.get(attempt.GROUP_VARIABLE))
     processes.become_subreaper()
     environment.scrub(os.environ)
     try:

@@ -1,0 +1,95 @@
+"""An attempt's control group: nobody in it escapes, whatever it did to leave the process tree."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from domain import attempt
+from worker import launching
+from worker.groups import Group
+from worker.identity import Census, is_alive, process
+from worker.sweeping import Tree
+
+FLEES = """
+import os, sys, time
+from engine.launcher.processes import enter_group
+enter_group(os.environ["LOCKSTEP_CGROUP"])
+os.environ.clear()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execv(sys.executable, [sys.executable, "-c",
+            "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)", sys.argv[1]])
+    os._exit(0)
+os.wait()
+"""
+"""Leaves a grandchild that nobody started: without parent, session, group or environment of the attempt."""
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    found = Group(f"test-{os.getpid()}-{tmp_path.name}")
+    if found.create() is None:
+        pytest.skip("NOT RUN: this user may make no control group (version 2) here")
+    yield found
+    found.kill()
+    found.remove()
+
+
+def test_who_left_tree_session_and_environment_is_in_the_group_and_is_killed(group: Group, tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    environment = launching.environment_of(os.environ, tmp_path / "elsewhere", group.path)
+    subprocess.run([sys.executable, "-c", FLEES, str(mark)], env=environment, check=True, cwd=Path(__file__).parents[2])
+    deadline = time.monotonic() + 20
+    while not (mark.exists() and mark.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    fled = process(int(mark.read_text()))
+    assert fled is not None
+    assert group.path is not None
+    tree = Tree(tmp_path / group.path.name.removeprefix("lockstep-"), None)
+    assert Census.take().marked(tree.folder) == [], "nothing but the group tells whose it is"
+    assert [found.key for found in tree.survivors()] == [fled.key]
+    assert tree.kill(seconds=10)
+    assert not is_alive(fled.key)
+    assert not group.path.exists()
+
+
+def test_groups_that_user_code_made_below_are_killed_and_removed_too(group: Group) -> None:
+    assert group.path is not None
+    (group.path / "own" / "inner").mkdir(parents=True)
+    sleeper = subprocess.Popen(["sleep", "600"])
+    (group.path / "own" / "inner" / "cgroup.procs").write_text(str(sleeper.pid))
+    assert group.pids() == [sleeper.pid]
+    group.kill()
+    assert sleeper.wait(10) == -signal.SIGKILL
+    group.remove()
+    assert not group.path.exists()
+
+
+def test_where_no_group_may_be_made_there_is_none_and_nothing_fails(tmp_path: Path) -> None:
+    absent = Group("absent")
+    for path in (None, tmp_path / "missing" / "group", tmp_path / "file"):
+        (tmp_path / "file").write_text("")
+        absent.path = path
+        assert absent.create() is None
+        absent.kill()
+        assert absent.pids() == []
+        absent.remove()
+
+
+def test_the_name_of_the_group_does_not_reach_the_ranks(tmp_path: Path) -> None:
+    from engine.launcher.environment import scrub
+
+    environment = launching.environment_of({}, tmp_path, tmp_path / "group")
+    assert environment[attempt.GROUP_VARIABLE] == str(tmp_path / "group")
+    scrub(environment)
+    assert attempt.GROUP_VARIABLE not in environment
