@@ -6,7 +6,7 @@
    End gangs over several nodes of which one part lost the others, and nobody knows why.
 3. Quarantine nodes that fail one job after another for reasons of their own.
 4. Ask jobs that ran longer than their timeout to stop.
-5. Seal the streams of attempts that have ended. Only then may their jobs be placed again.
+5. Seal the streams of attempts that have ended, opened or not. Only then may their jobs be placed again.
 6. Load the queue and the nodes, ask ``domain.placement``, and write each attempt down in a transaction of its own;
    ring its nodes after the commit.
 7. Write why and where in the queue the others wait.
@@ -159,8 +159,8 @@ class _Pass:
         self.settle_gangs()
         self.quarantine_nodes()
         self.stop_overdue()
-        unsealed = self.seal_ended()
-        self.place_queued(unsealed)
+        sealed = self.seal_ended()
+        self.place_queued(sealed)
         self.ring_again()
 
     def lose_expired(self) -> None:
@@ -242,47 +242,59 @@ class _Pass:
                 if part.state is AssignmentState.CLAIMED:
                     self.bell.publish(StopAssignment(part.id, part.node_name))
 
-    def seal_ended(self) -> set[str] | None:
-        """Ids of jobs with a stream that is not sealed; None where the series database did not say."""
+    def seal_ended(self) -> set[str]:
+        """Assignments that have ended, are not released, and are sealed now for sure."""
+        with self.database.read_jobs() as session:
+            ended = scheduling.ended(session)
+        if not ended:
+            return set()
+        sealed: set[str] = set()
         try:
             with self.database.read_series() as session:
-                unsealed = scheduling.unsealed(session)
-            with self.database.read_jobs() as session:
-                ended = scheduling.ended(session, unsealed)
-            for assignment_id in ended:
-                with self.database.series() as session:
-                    self.report.sealed += streams.seal(session, assignment_id)
-                del unsealed[assignment_id]
+                sealed |= streams.sealed(session, [part.assignment_id for part in ended])
+            for part in ended:
+                if part.assignment_id not in sealed:
+                    with self.database.series() as session:
+                        self.report.sealed += streams.seal(
+                            session, part.assignment_id, job_id=part.job_id, attempt=part.attempt
+                        )
+                    sealed.add(part.assignment_id)
         except LockstepError as error:
-            # The jobs database may well answer: jobs that have not run yet need nothing else.
+            # The jobs database may well answer: jobs of which nothing is left to seal need nothing else.
             self._note("seal", "", error)
-            return None
-        return set(unsealed.values())
+        return sealed
 
-    def place_queued(self, unsealed: set[str] | None) -> None:
+    def place_queued(self, sealed: set[str]) -> None:
         """Steps 6 and 7."""
         with self.database.read_jobs() as session:
             queue = {job.id: job for job in scheduling.queue(session)}
+            # Of the same moment as the queue: an attempt may have ended since others were sealed.
+            ended = scheduling.ended(session)
             nodes = scheduling.cluster(session, lease_seconds=self.timings.lease_seconds)
             at = now(session)
-        closing = [job.id for job in queue.values() if _may_write_still(job, unsealed)]
-        requests = [job.request() for job in queue.values() if job.id not in set(closing)]
+        writing = {part.job_id for part in ended if part.assignment_id not in sealed}
+        closing = [job.id for job in queue.values() if job.id in writing]
+        requests = [job.request() for job in queue.values() if job.id not in writing]
         decisions = place(requests, nodes, now=at)
         waiting = {}
         for decision in decisions:
             if not isinstance(decision, Placed):
                 waiting[decision.job_id] = (decision.position, decision.reason)
-            elif not self.attempt("place", decision.job_id, partial(self._place, decision)):
+            elif not self.attempt("place", decision.job_id, partial(self._place, decision, queue[decision.job_id])):
                 break
         for job_id in closing:
             waiting[job_id] = (len(waiting) + 1, UNSEALED)
         self.report.waiting = len(waiting)
         self._write_waiting(queue, waiting)
 
-    def _place(self, decision: Placed) -> None:
+    def _place(self, decision: Placed, job: QueuedJob) -> None:
         with self.database.jobs() as session:
             placed = attempts.place(
-                session, decision.job_id, decision.devices, lease_seconds=self.timings.lease_seconds
+                session,
+                decision.job_id,
+                decision.devices,
+                lease_seconds=self.timings.lease_seconds,
+                attempts_before=job.attempt_count,
             )
         if placed is None:
             return  # cancelled meanwhile, or another scheduler was first: the next pass sees what is true then
@@ -342,8 +354,3 @@ class _Pass:
     def _note(self, kind: str, which: str, error: Exception) -> None:
         self.report.failed.append(f"{kind} {which}".strip())
         log.error("left out of this pass", what=kind, which=which, exc_info=error)
-
-
-def _may_write_still(job: QueuedJob, unsealed: set[str] | None) -> bool:
-    """Whether a stream of an earlier attempt is open, or may be."""
-    return job.attempt_count > 0 if unsealed is None else job.id in unsealed

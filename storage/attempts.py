@@ -34,6 +34,7 @@ from storage.endings import (
     release,
 )
 from storage.placing import PlacedAssignment, PlacedAttempt, place
+from storage.streams import Writer
 from storage.tables import AssignmentRow, AttemptRow, JobRow, NodeRow
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "settle_plan",
     "unclaimed",
     "wanted",
+    "writer",
 ]
 
 
@@ -211,6 +213,21 @@ def _fenced(session: Session, assignment_id: str, token: str) -> AttemptRow | No
     if attempt is None or session.execute(valid).one_or_none() is None:
         return None
     return attempt
+
+
+def writer(session: Session, assignment_id: str, token: str) -> Writer | None:
+    """What opens the assignment's stream; None when it is not claimed, or not under this token."""
+    statement = (
+        select(AssignmentRow.id, AssignmentRow.job_id, AttemptRow.number, AssignmentRow.token)
+        .join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
+        .where(
+            AssignmentRow.id == assignment_id,
+            AssignmentRow.token == token,
+            AssignmentRow.state == AssignmentState.CLAIMED,
+        )
+    )
+    found = session.execute(statement).one_or_none()
+    return None if found is None else Writer(*found)
 
 
 def mark_running(session: Session, assignment_id: str, token: str) -> bool:

@@ -43,10 +43,14 @@ class PlacedAttempt:
     assignments: tuple[PlacedAssignment, ...]
 
 
-def place(session: Session, job_id: str, devices: Devices, *, lease_seconds: float) -> PlacedAttempt | None:
+def place(
+    session: Session, job_id: str, devices: Devices, *, lease_seconds: float, attempts_before: int | None = None
+) -> PlacedAttempt | None:
     """Start an attempt at a job on these devices: all of it, or nothing.
 
-    1. The job is taken from the queue, if it is still queued, out of its backoff, and nobody wants it cancelled.
+    1. The job is taken from the queue, if it is still queued, out of its backoff, and nobody wants it cancelled; and, if
+       ``attempts_before`` is given, had no more attempts meanwhile: the stream of one that is unknown to whoever decided
+       may not be sealed.
     2. Its nodes must have been heard within a lease, and be neither draining nor quarantined.
     3. The attempt and one assignment per node are written, each with its token and its lease.
     4. The devices are taken; one that somebody else holds undoes everything above.
@@ -60,7 +64,7 @@ def place(session: Session, job_id: str, devices: Devices, *, lease_seconds: flo
         None when the race was lost; nothing was written.
     """
     savepoint = session.begin_nested()
-    placed = _place(session, job_id, devices, lease_seconds=lease_seconds)
+    placed = _place(session, job_id, devices, lease_seconds=lease_seconds, attempts_before=attempts_before)
     if placed is None:
         savepoint.rollback()
     else:
@@ -68,9 +72,12 @@ def place(session: Session, job_id: str, devices: Devices, *, lease_seconds: flo
     return placed
 
 
-def _place(session: Session, job_id: str, devices: Devices, *, lease_seconds: float) -> PlacedAttempt | None:
+def _place(
+    session: Session, job_id: str, devices: Devices, *, lease_seconds: float, attempts_before: int | None
+) -> PlacedAttempt | None:
     names = [name for name, _indices in devices]
     given = [f"{name} ({len(indices)} device{'s' if len(indices) != 1 else ''})" for name, indices in devices]
+    as_decided = [] if attempts_before is None else [JobRow.attempt_count == attempts_before]
     taken = steps.take(
         session,
         job_id,
@@ -79,7 +86,7 @@ def _place(session: Session, job_id: str, devices: Devices, *, lease_seconds: fl
         reason=f"placed on {', '.join(given)}",
         actor=ACTOR,
         changes={"attempt_count": JobRow.attempt_count + 1},
-        only_if=(JobRow.intent.is_(None), JobRow.not_before <= db_now()),
+        only_if=(JobRow.intent.is_(None), JobRow.not_before <= db_now(), *as_decided),
         data={"nodes": names},
     )
     if not taken or not _ready(session, names, lease_seconds):

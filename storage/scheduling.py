@@ -10,7 +10,6 @@ Not here: deciding (``domain.placement``), placing and losing attempts (``storag
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
 from typing import NamedTuple
 
 from sqlalchemy import select, update
@@ -21,8 +20,7 @@ from domain.placement import Node, Request, nodes_asked
 from storage.clock import db_now
 from storage.dialects import changed
 from storage.endings import LIVE
-from storage.series_tables import StreamRow
-from storage.tables import AssignmentRow, DeviceRow, JobRow, NodeRow
+from storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
 
 
 class QueuedJob(NamedTuple):
@@ -97,14 +95,22 @@ def unclaimed(session: Session, *, older_than_seconds: float) -> list[tuple[str,
     return [(assignment_id, name) for assignment_id, name in session.execute(statement)]
 
 
-def unsealed(session: Session) -> dict[str, str]:
-    """Job id by assignment id of every stream that is not sealed. On the series database."""
-    statement = select(StreamRow.assignment_id, StreamRow.job_id).where(StreamRow.sealed.is_(False))
-    return {row.assignment_id: row.job_id for row in session.execute(statement)}
+class EndedPart(NamedTuple):
+    """An assignment that has ended and still holds its devices, so that there are never more than devices."""
+
+    assignment_id: str
+    job_id: str
+    attempt: int
 
 
-def ended(session: Session, assignment_ids: Collection[str]) -> list[str]:
-    """Those of the assignments that have ended. On the jobs database."""
-    over = (AssignmentState.ENDED, AssignmentState.RELEASED)
-    statement = select(AssignmentRow.id).where(AssignmentRow.id.in_(assignment_ids), AssignmentRow.state.in_(over))
-    return list(session.scalars(statement)) if assignment_ids else []
+def ended(session: Session) -> list[EndedPart]:
+    """Every assignment whose stream somebody else than its node may have to seal.
+
+    A node seals before it releases, and what was never claimed had no writer: the released ones need nobody.
+    """
+    statement = (
+        select(AssignmentRow.id, AssignmentRow.job_id, AttemptRow.number)
+        .join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
+        .where(AssignmentRow.state == AssignmentState.ENDED)
+    )
+    return [EndedPart(*row) for row in session.execute(statement)]

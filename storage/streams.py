@@ -7,20 +7,43 @@ a writer that lost its lease is stored never.
 A stream is open while it is not sealed and no later attempt of its job has one. The second half needs nobody's help:
 once a new attempt has opened its stream, no old one can append, even if whoever should have sealed it died.
 
+Opening, though it is in the other database than what it depends on, is safe in every order:
+
+1. Only a ``Writer`` can open, and the jobs database makes one for whoever holds a claimed part, and for nobody else.
+2. Every part that ends is sealed afterwards, opened or not: by its node before it releases the devices, and by the
+   scheduler's pass for all that have ended and are not released. A job is placed again only after that.
+3. So a writer that was right when it asked, and opens after its part has ended, either comes before the seal, which
+   then closes what it opened, or after it, and finds the stream sealed.
+
 Not here: what is appended (``storage.series``, ``storage.logs``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, aliased
 
 from storage.clock import db_now
 from storage.dialects import changed, upsert, write
 from storage.series_tables import LogTotalRow, StreamRow
+
+NOBODY: Final = ""
+"""The token of a stream that was sealed before anybody opened it."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who may open a stream, as the jobs database said a moment ago (``storage.attempts.writer``)."""
+
+    assignment_id: str
+    job_id: str
+    attempt: int
+    token: str
 
 
 @dataclass(frozen=True)
@@ -45,7 +68,7 @@ class StreamState:
     """Points of names beyond the limit of names per job."""
 
 
-def open_stream(session: Session, *, assignment_id: str, job_id: str, attempt: int, token: str) -> bool:
+def open_stream(session: Session, writer: Writer) -> bool:
     """Open an assignment's stream, or find it open; this fences every earlier attempt of the job.
 
     Returns
@@ -53,31 +76,33 @@ def open_stream(session: Session, *, assignment_id: str, job_id: str, attempt: i
     bool
         False when it is sealed, has another token, or a later attempt has a stream.
     """
-    row = upsert(session, StreamRow).values(
-        assignment_id=assignment_id,
-        job_id=job_id,
-        attempt=attempt,
-        token=token,
-        sealed=False,
-        metrics_offset=0,
-        events_offset=0,
-        log_segment=0,
-        log_offset=0,
-        points_dropped=0,
-        opened_at=db_now(),
-    )
+    row = _row(session, writer.assignment_id, writer.job_id, writer.attempt, token=writer.token, sealed=False)
     write(session, row.on_conflict_do_nothing())
-    return session.execute(select(StreamRow.job_id).where(*_open(assignment_id, token))).one_or_none() is not None
+    mine = select(StreamRow.job_id).where(*_open(writer.assignment_id, writer.token))
+    return session.execute(mine).one_or_none() is not None
 
 
-def seal(session: Session, assignment_id: str) -> bool:
-    """Refuse everything further for this stream; False when it is sealed already or was never opened."""
-    statement = update(StreamRow).where(StreamRow.assignment_id == assignment_id, StreamRow.sealed.is_(False))
-    return changed(session, statement.values(sealed=True, sealed_at=db_now())) == 1
+def seal(session: Session, assignment_id: str, *, job_id: str, attempt: int) -> bool:
+    """Refuse everything further for this stream, also where it was never opened; False when it is sealed already."""
+    row = _row(session, assignment_id, job_id, attempt, token=NOBODY, sealed=True, sealed_at=db_now())
+    sealed = row.on_conflict_do_update(
+        index_elements=[StreamRow.assignment_id],
+        set_={"sealed": True, "sealed_at": db_now()},
+        where=StreamRow.sealed.is_(False),
+    )
+    return changed(session, sealed) == 1
+
+
+def sealed(session: Session, assignment_ids: Collection[str]) -> set[str]:
+    """Those of the assignments whose streams are sealed."""
+    statement = select(StreamRow.assignment_id).where(
+        StreamRow.assignment_id.in_(assignment_ids), StreamRow.sealed.is_(True)
+    )
+    return set(session.scalars(statement)) if assignment_ids else set()
 
 
 def state(session: Session, assignment_id: str) -> StreamState | None:
-    """How far a stream is, or None when it was never opened."""
+    """How far a stream is, or None when it was neither opened nor sealed."""
     stream = session.get(StreamRow, assignment_id, populate_existing=True)
     if stream is None:
         return None
@@ -135,6 +160,24 @@ def advance(
     moved = write(session, statement.returning(StreamRow.job_id, StreamRow.attempt, StreamRow.first_step))
     row = moved.one_or_none()
     return None if row is None else Advanced(row.job_id, row.attempt, row.first_step)
+
+
+def _row(
+    session: Session, assignment_id: str, job_id: str, attempt: int, **values: Any
+) -> sqlite.Insert | postgresql.Insert:
+    """A stream from which nothing is stored yet."""
+    return upsert(session, StreamRow).values(
+        assignment_id=assignment_id,
+        job_id=job_id,
+        attempt=attempt,
+        metrics_offset=0,
+        events_offset=0,
+        log_segment=0,
+        log_offset=0,
+        points_dropped=0,
+        opened_at=db_now(),
+        **values,
+    )
 
 
 def _open(assignment_id: str, token: str) -> tuple[ColumnElement[bool], ...]:

@@ -348,7 +348,8 @@ class Attempt:
         if not self._tree.kill() or self._tools.children.sweep_orphans():
             return Phase.CLEAR
         with self._tools.database.series() as session:
-            streams.seal(session, self.stream.assignment_id)
+            stream = self.stream
+            streams.seal(session, stream.assignment_id, job_id=stream.job_id, attempt=stream.attempt_number)
         with self._tools.database.jobs() as session:
             attempts.release(session, self.stream.assignment_id, self._tools.node_name)
         self._tools.freed()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from domain.attempt import AssignmentFile
-from storage import streams
+from storage import attempts, streams
 from storage.blobs import BlobStore
 from storage.database import Database
 from worker.folders import Folder
@@ -61,15 +61,12 @@ class Outflow:
 
         def opened(last: bool) -> bool:
             if not self._opened:
-                with self._database.series() as session:
-                    streams.open_stream(
-                        session,
-                        assignment_id=self._stream.assignment_id,
-                        job_id=self._stream.job_id,
-                        attempt=self._stream.attempt_number,
-                        token=self._stream.token,
-                    )
-                # Where it answers False the stream is another's, and every append will be refused.
+                with self._database.read_jobs() as session:
+                    writer = attempts.writer(session, self._stream.assignment_id, self._stream.token)
+                if writer is not None:
+                    with self._database.series() as session:
+                        streams.open_stream(session, writer)
+                # Where it is not ours to open, every append will be refused.
                 self._opened = True
             return step(last)
 

@@ -79,6 +79,8 @@ class Part:
     said: str = ""
     """How it ended, by its own node's word."""
     ended_at: float = 0.0
+    claimed: bool = False
+    """Whether anybody ever held it."""
     stream: str = "unopened"
     """Or open, or sealed."""
 
@@ -137,7 +139,7 @@ class Model:
         first = min(self._gang(self.jobs[part.job]), key=lambda one: one.rank, default=part)
         if part.state != "assigned" or (part.rank > 0 and first.rank == 0 and first.state == "assigned"):
             return False
-        part.state, part.lease_until = "claimed", at + LEASE_SECONDS
+        part.state, part.claimed, part.lease_until = "claimed", True, at + LEASE_SECONDS
         return True
 
     def renewed(self, node: str, tokens: dict[str, str], at: float) -> dict[str, str | None]:
@@ -164,16 +166,17 @@ class Model:
             job.expected.append({"running"})
         return True
 
-    def opened(self, part_id: str, token: str) -> bool:
+    def opened(self, part_id: str) -> bool:
+        """Who once held a part opens its stream, perhaps long afterwards: then it is sealed."""
         part = self.parts[part_id]
-        if part.token != token or part.stream == "sealed":
+        if part.stream == "sealed":
             return False
-        part.stream = "open"  # also one that came too late: it is there, takes nothing, and is sealed by a pass
-        return not self._overtaken(part)
+        part.stream = "open"
+        return True
 
     def appended(self, part_id: str, token: str, before: int, points: list[tuple[int, float]]) -> bool:
         part = self.parts[part_id]
-        if part.token != token or part.stream != "open" or part.offset != before or self._overtaken(part):
+        if part.token != token or part.stream != "open" or part.offset != before:
             return False
         part.offset = before + len(points)
         self.jobs[part.job].points.setdefault(part.attempt, []).extend(points)
@@ -203,8 +206,7 @@ class Model:
 
     def cleared(self, part_id: str) -> bool:
         part = self.parts[part_id]
-        if part.stream == "open":
-            part.stream = "sealed"
+        part.stream = "sealed"
         if part.state != "ended":
             return False
         part.state = "released"
@@ -233,7 +235,7 @@ class Model:
             if part.said in CONSEQUENCES and part.ended_at < at - CAUSE_SECONDS:
                 self._settle(part)
         for part in self.parts.values():
-            if not part.live and part.stream == "open":
+            if part.state == "ended":
                 part.stream = "sealed"
         self.may_place = True
 
@@ -289,7 +291,8 @@ class Model:
         attempt = [row for row in look.attempts if row.job_id == job.id and row.number == job.attempt]
         must(len(attempt) == 1, "attempts are numbered without a gap", job, look.attempts)
         earlier = [part for part in self.parts.values() if part.job == job.id]
-        must(all(part.stream != "open" for part in earlier), "placed only after the stream before is sealed", job)
+        writing = [part for part in earlier if part.claimed and part.stream != "sealed"]
+        must(not writing, "P2: placed only after every stream before is sealed, opened or not", job, writing)
         for row in look.parts.values():
             if row.attempt_id != attempt[0].id:
                 continue
@@ -347,9 +350,3 @@ class Model:
 
     def _gang(self, job: Job) -> list[Part]:
         return [part for part in self.parts.values() if part.job == job.id and part.attempt == job.attempt]
-
-    def _overtaken(self, part: Part) -> bool:
-        return any(
-            later.job == part.job and later.attempt > part.attempt and later.stream != "unopened"
-            for later in self.parts.values()
-        )

@@ -1,4 +1,4 @@
-"""Five bugs that services of this kind have had, each as a change of our own code that a test can make and take back.
+"""Bugs that services of this kind have had, each as a change of our own code that a test can make and take back.
 
 They keep the machine honest: it must find every one of them with what an ordinary run looks at. Each wraps the real
 function instead of copying it, so that it stays that bug when the function changes.
@@ -39,10 +39,9 @@ def fencing_off(patch: pytest.MonkeyPatch) -> None:
 
         return act
 
-    for module, name in ((attempts, "mark_running"), (attempts, "end"), (checkpoints, "publish")):
+    for module, name in ((attempts, "mark_running"), (attempts, "writer"), (attempts, "end"), (checkpoints, "publish")):
         patch.setattr(module, name, trusting(getattr(module, name), AssignmentRow, "id"))
-    for module, name in ((series, "append"), (streams, "open_stream")):
-        patch.setattr(module, name, trusting(getattr(module, name), StreamRow, "assignment_id"))
+    patch.setattr(series, "append", trusting(series.append, StreamRow, "assignment_id"))
     real_renew = attempts.renew
 
     def renew(session: Session, node_name: str, tokens: Mapping[str, str], **named: Any) -> Any:
@@ -125,6 +124,16 @@ def null_first_heartbeat(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(attempts, "claim", claim)
 
 
+def seal_only_what_is_open(patch: pytest.MonkeyPatch) -> None:
+    """Where nothing was ever opened there is nothing to seal: so it can be opened by whoever was lost."""
+    real_seal = streams.seal
+
+    def seal(session: Session, assignment_id: str, **named: Any) -> bool:
+        return streams.state(session, assignment_id) is not None and real_seal(session, assignment_id, **named)
+
+    patch.setattr(streams, "seal", seal)
+
+
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 PLANTED: Final = (
@@ -133,5 +142,6 @@ PLANTED: Final = (
     unguarded_finish,
     cancel_lost_in_a_requeue,
     null_first_heartbeat,
+    seal_only_what_is_open,
 )
-"""All five."""
+"""All of them."""

@@ -27,7 +27,7 @@ def submit_until_killed(urls: Urls, name: str, accepted: Path) -> None:
     out = os.open(accepted, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     stream = {"assignment_id": name, "token": name}
     with database.series() as session:
-        streams.open_stream(session, job_id=name, attempt=1, **stream)
+        streams.open_stream(session, streams.Writer(job_id=name, attempt=1, **stream))
     document = {"name": name, "kind": "script", "script": {"command": ["true"]}, "labels": {"by": name}}
     spec = JobSpec.model_validate(document)
     count = 0

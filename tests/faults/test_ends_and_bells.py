@@ -148,7 +148,7 @@ def end(service: Service, claim: Claim, reason: Reason) -> bool:
 
 def clear(service: Service, claim: Claim) -> None:
     with service.database.series() as session:
-        streams.seal(session, claim.assignment_id)
+        streams.seal(session, claim.assignment_id, job_id=claim.job_id, attempt=claim.attempt_number)
     with service.database.jobs() as session:
         assert attempts.release(session, claim.assignment_id, claim.node_name)
 

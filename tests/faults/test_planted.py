@@ -1,4 +1,4 @@
-"""The machine finds each of five planted bugs within its default budget: what it does not say, it would have said.
+"""The machine finds each of the planted bugs within its default budget: what it does not say, it would have said.
 
 An ordinary run plants two of them; ``-m drill`` plants all, on both databases.
 """

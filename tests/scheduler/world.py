@@ -87,14 +87,11 @@ class World:
             assert claim is not None
             if running:
                 assert attempts.mark_running(session, claim.assignment_id, claim.token)
+        with self.database.read_jobs() as session:
+            writer = attempts.writer(session, claim.assignment_id, claim.token)
+        assert writer is not None
         with self.database.series() as session:
-            streams.open_stream(
-                session,
-                assignment_id=claim.assignment_id,
-                job_id=job_id,
-                attempt=claim.attempt_number,
-                token=claim.token,
-            )
+            assert streams.open_stream(session, writer)
         return claim
 
     def sealed(self, assignment_id: str) -> bool:

@@ -82,13 +82,17 @@ def run(database: Database, **changes: Any) -> Claim:
 
 def open_stream(database: Database, claimed: Claim) -> None:
     with database.series() as session:
-        assert streams.open_stream(
-            session,
-            assignment_id=claimed.assignment_id,
-            job_id=claimed.job_id,
-            attempt=claimed.attempt_number,
-            token=claimed.token,
-        )
+        assert streams.open_stream(session, writer_of(claimed))
+
+
+def writer_of(claimed: Claim) -> streams.Writer:
+    """What the jobs database says to whoever has just claimed."""
+    return streams.Writer(claimed.assignment_id, claimed.job_id, claimed.attempt_number, claimed.token)
+
+
+def seal(database: Database, claimed: Claim) -> bool:
+    with database.series() as session:
+        return streams.seal(session, claimed.assignment_id, job_id=claimed.job_id, attempt=claimed.attempt_number)
 
 
 def end(database: Database, claimed: Claim, reason: Reason, *, timings: Timings = QUICK, **details: object) -> bool:

@@ -95,8 +95,7 @@ def test_lines_sent_again_are_stored_once(shipper: Shipper) -> None:
 
 
 def test_a_sealed_stream_takes_no_line(shipper: Shipper) -> None:
-    with shipper.database.series() as session:
-        streams.seal(session, shipper.claimed.assignment_id)
+    scenes.seal(shipper.database, shipper.claimed)
     assert not shipper.ship(_lines("late"))
     assert _texts(shipper) == []
 

@@ -160,9 +160,8 @@ def test_neither_a_stale_token_nor_a_sealed_stream_can_append(shipper: Shipper) 
     impostor = Shipper(shipper.database, replace(shipper.claimed, token="stale"))
     impostor.offset = shipper.offset
     assert not impostor.ship(_loss(9.0, first=2))
-    with shipper.database.series() as session:
-        assert streams.seal(session, shipper.claimed.assignment_id)
-        assert not streams.seal(session, shipper.claimed.assignment_id)
+    assert scenes.seal(shipper.database, shipper.claimed)
+    assert not scenes.seal(shipper.database, shipper.claimed)
     assert not shipper.ship(_loss(9.0, first=2))
     assert _read(shipper)[0].value == [1.0]
 
@@ -179,10 +178,7 @@ def test_a_new_attempts_stream_fences_the_old_one_that_nobody_sealed(shipper: Sh
     assert not shipper.ship(_loss(9.0, first=2))
     assert new.ship(_loss(2.0, first=2))
     with shipper.database.series() as session:
-        claimed = shipper.claimed
-        assert not streams.open_stream(
-            session, assignment_id=claimed.assignment_id, job_id=claimed.job_id, attempt=1, token=claimed.token
-        )
+        assert not streams.open_stream(session, scenes.writer_of(shipper.claimed))
 
 
 def test_a_new_attempt_hides_what_it_trains_again(shipper: Shipper) -> None:

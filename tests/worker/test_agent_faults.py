@@ -33,7 +33,7 @@ def take_away(node: Node, job_id: str) -> None:
         session.flush()
         assert attempts.lose(session, assignment.id, assignment.token, timings=node.timings)
     with node.database.series() as session:
-        streams.seal(session, assignment.id)
+        streams.seal(session, assignment.id, job_id=job_id, attempt=node.job(job_id).attempt_count)
 
 
 def test_a_dead_launcher_is_noticed_within_2_s_and_what_it_left_is_killed(own_node: Node) -> None:

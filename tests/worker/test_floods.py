@@ -94,7 +94,7 @@ def folder(tmp_path: Path) -> Folder:
 def job(database: Database, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr(limits, "METRIC_POINTS_PER_SECOND_MAX", SMALL)
     with database.series() as session:
-        assert streams.open_stream(session, assignment_id="assignment-1", job_id="job-1", attempt=1, token="token-1")
+        assert streams.open_stream(session, streams.Writer("assignment-1", "job-1", 1, "token-1"))
     made = Job(database, folder, Clock())
     made.ship()
     return made

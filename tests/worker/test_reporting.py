@@ -45,7 +45,7 @@ def stream(database: Database) -> Stream:
         assert claim is not None
     found = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
     with database.series() as session:
-        streams.open_stream(session, assignment_id=found[0], job_id=found[1], attempt=found[2], token=found[3])
+        assert streams.open_stream(session, streams.Writer(*found))
     return found
 
 

@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Folder:
 @pytest.fixture
 def faulty(database: Database) -> Faulty:
     with database.series() as session:
-        assert streams.open_stream(session, assignment_id="assignment-1", job_id="job-1", attempt=1, token="token-1")
+        assert streams.open_stream(session, streams.Writer("assignment-1", "job-1", 1, "token-1"))
     return Faulty(database)
 
 
@@ -125,7 +125,7 @@ def test_a_sealed_stream_takes_nothing_and_its_shipper_comes_to_an_end(faulty: F
     _write_logs(folder, 0, ["before"])
     shipper.step(False)
     with faulty.series() as session:
-        streams.seal(session, STREAM.assignment_id)
+        streams.seal(session, STREAM.assignment_id, job_id=STREAM.job_id, attempt=STREAM.attempt_number)
     _write_logs(folder, 0, ["after"])
     _run(shipper)
     assert shipper.refused
