@@ -29,6 +29,7 @@ file                      written by    says
 ``init/``                 agent         another job's checkpoint to take the first weights from, if ``train.init_from`` names one
 ``code/``                 agent         the job's code, unpacked, or nothing; the ranks' working directory
 ``launcher.log``          agent         the launcher's own output
+``memory_before.json``    agent         ``MemoryFile``: what the devices' memory must come back to before they are released
 ========================  ============  ====================================================================
 
 Not here: what the launcher does with it (``engine.launcher``), and how it is shipped (``worker.shipping``).
@@ -64,6 +65,7 @@ ERRORS: Final = "errors"
 LAUNCH: Final = "launch"
 PULSE: Final = "pulse"
 STACKS: Final = "stacks"
+MEMORY_BEFORE: Final = "memory_before.json"
 GROUP_VARIABLE: Final = "LOCKSTEP_CGROUP"
 """In the launcher's environment: the folder of the control group that it enters first, if the agent could make one."""
 
@@ -157,6 +159,13 @@ class ShippedFile(_File):
     segment: int
     offset: int
     """Bytes into that segment."""
+
+
+class MemoryFile(_File):
+    """Memory in use on the attempt's GPUs before it was launched."""
+
+    used_bytes: dict[int, int]
+    """By the device's index."""
 
 
 class EngineEvent(_File):

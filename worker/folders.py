@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +19,16 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 from domain import attempt, limits
-from domain.attempt import AssignmentFile, FenceFile, LauncherFile, LogRecord, ResultFile, ShippedFile, StopFile
+from domain.attempt import (
+    AssignmentFile,
+    FenceFile,
+    LauncherFile,
+    LogRecord,
+    MemoryFile,
+    ResultFile,
+    ShippedFile,
+    StopFile,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +77,14 @@ class Folder:
 
     def write_shipped(self, segment: int, offset: int) -> None:
         self._write(attempt.SHIPPED, ShippedFile(segment=segment, offset=offset))
+
+    def write_memory_before(self, used_bytes: Mapping[int, int]) -> None:
+        self._write(attempt.MEMORY_BEFORE, MemoryFile(used_bytes=dict(used_bytes)))
+
+    def memory_before(self) -> Mapping[int, int]:
+        """Bytes used on each GPU before the launch; nothing where that was not noted."""
+        found = self._readable(attempt.MEMORY_BEFORE, MemoryFile)
+        return {} if found is None else found.used_bytes
 
     def assignment(self) -> AssignmentFile | None:
         return self._readable(attempt.ASSIGNMENT, AssignmentFile)

@@ -1,0 +1,59 @@
+"""A device is given back with its memory. The numbers come from here, except where a GPU is at hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from worker import device_memory
+from worker.device_memory import SLACK_BYTES, Return, Used, used_bytes
+from worker.folders import Folder
+
+GIB = 2**30
+
+
+def test_it_is_waited_until_the_memory_is_what_it_was() -> None:
+    answers = [{0: 9 * GIB, 1: GIB}, {0: GIB + SLACK_BYTES + 1, 1: GIB}, {0: GIB + SLACK_BYTES, 1: GIB}]
+    asked: list[list[int]] = []
+
+    def used(devices: Sequence[int]) -> Used:
+        asked.append(list(devices))
+        return answers[len(asked) - 1]
+
+    waits = Return(lambda: {0: GIB, 1: GIB}, used)
+    assert [waits.over() for _ in answers] == [False, False, True]
+    assert asked == [[0, 1]] * 3
+
+
+def test_memory_that_another_program_took_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = Return(lambda: {0: GIB}, lambda devices: dict.fromkeys(devices, 40 * GIB))
+    assert not waits.over()
+    now = time.monotonic()
+    monkeypatch.setattr(device_memory.time, "monotonic", lambda: now + device_memory.WAIT_SECONDS + 1)
+    assert waits.over()
+
+
+@pytest.mark.parametrize("before", [{}, {0: GIB}])
+def test_where_no_driver_answers_nothing_is_waited_for(before: Used) -> None:
+    assert Return(lambda: before, lambda _: {}).over()
+
+
+def test_what_was_used_before_survives_the_agent(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "0000-attempt")
+    folder.create()
+    assert folder.memory_before() == {}
+    folder.write_memory_before({0: GIB, 3: 5})
+    assert Folder(folder.path).memory_before() == {0: GIB, 3: 5}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device")
+def test_a_gpu_tells_what_is_used() -> None:
+    before = used_bytes([0])[0]
+    held = torch.empty(GIB, dtype=torch.uint8, device="cuda")
+    assert used_bytes([0])[0] >= before + GIB
+    del held
