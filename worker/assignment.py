@@ -41,6 +41,7 @@ from storage.attempts import Claim, HeldAssignment
 from worker import identity, launching
 from worker.addresses import Reservation
 from worker.code import CodeUnavailableError
+from worker.device_memory import Return, used_bytes
 from worker.folders import DamagedFileError, Folder
 from worker.identity import Census
 from worker.outflow import Outflow
@@ -84,6 +85,7 @@ class Attempt:
         self._tree = Tree(folder.path, None)
         self._outflow: Outflow | None = None
         self._meeting: Reservation | None = None
+        self._memory = Return(folder.memory_before)
         self._peers = Peers(tools.database, tools.node_name, stream)
         self._outcome: Outcome | None = None
         self._prepare_failures = 0
@@ -223,6 +225,8 @@ class Attempt:
             if self._lost or self._left or identity.boottime() >= self._fence_deadline:
                 return Phase.PREPARE
             self.folder.write_fence(self._fence_deadline)
+            if self._claim.device_kind == "cuda":
+                self.folder.write_memory_before(used_bytes(self._claim.devices))
             reason = Reason.LAUNCH_FAILED
             self._tree.launcher = launching.launch(
                 self.folder, self._tools.children, self._tools.launcher_command, self._tools.environment
@@ -345,7 +349,7 @@ class Attempt:
     def _clear(self) -> Phase:
         """Give back what the attempt held, once no process of it is left."""
         # The second says whether orphans of any attempt were found; one of this may be among them.
-        if not self._tree.kill() or self._tools.children.sweep_orphans():
+        if not self._tree.kill() or self._tools.children.sweep_orphans() or not self._memory.over():
             return Phase.CLEAR
         with self._tools.database.series() as session:
             stream = self.stream
