@@ -31,7 +31,7 @@ def drill(
     fault: Fault,
     /,
     *,
-    steps: int = 240,
+    steps: int = 400,
     within_seconds: float = 60.0,
     wait_seconds: float = 600.0,
     yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False)] = False,

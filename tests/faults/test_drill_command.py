@@ -37,7 +37,7 @@ def drilled(lockstep: Service, fault: Fault, *, steps: int) -> Report:
 
 
 def test_a_drill_kills_a_rank_and_shows_that_nothing_came_of_it(lockstep: Service) -> None:
-    report = drilled(lockstep, "rank", steps=24)
+    report = drilled(lockstep, "rank", steps=120)
     events = lockstep.events(report.disturbed)
     assert any("SIGKILL" in event["message"] for event in events)
     assert not any("SIGKILL" in event["message"] for event in lockstep.events(report.undisturbed))
@@ -60,7 +60,7 @@ def test_a_drill_of_each_program_holds(
 ) -> None:
     drill.begin(number, f"lockstep drill {fault}", detection=detection, recovery=recovery)
     before = lockstep.program(PROGRAMS[fault]) if fault in PROGRAMS else None
-    report = drilled(lockstep, fault, steps=240)
+    report = drilled(lockstep, fault, steps=400)
     drill.injected += 1
     if before is not None:
         assert lockstep.program(PROGRAMS[fault]).pid != before.pid
