@@ -65,7 +65,11 @@ def process(pid: int) -> Process | None:
         return None
     # The name, in parentheses, may itself hold spaces and parentheses: fields are counted from the last one.
     fields = text[text.rindex(b")") + 2 :].split()
-    return Process(ProcessKey(pid, int(fields[19])), int(fields[1]), int(fields[3]), fields[0].decode())
+    state = fields[0].decode()
+    if state == "Z" and int(fields[17]) > 1:
+        # Only its first thread has ended. The others run on, or are on their way out and hold what they held.
+        state = "R"
+    return Process(ProcessKey(pid, int(fields[19])), int(fields[1]), int(fields[3]), state)
 
 
 def is_alive(key: ProcessKey) -> bool:

@@ -200,6 +200,28 @@ def test_a_launcher_has_no_open_file_of_the_agent(tmp_path: Path, children: Chil
     assert "secret" not in found
 
 
+def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
+    leave = 60 if os.uname().machine == "x86_64" else 93  # the system call that ends one thread
+    source = f"import ctypes, threading; threading.Thread(target=input).start(); ctypes.CDLL(None).syscall({leave}, 0)"
+    started = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+    def first_thread_ended() -> bool:
+        return Path(f"/proc/{started.pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
+
+    try:
+        _until(first_thread_ended)
+        found = identity.process(started.pid)
+        assert found is not None
+        assert found.alive
+        assert started.poll() is None
+    finally:
+        started.kill()
+        started.wait()
+        assert started.stdin is not None
+        started.stdin.close()
+    assert identity.process(started.pid) is None
+
+
 def test_a_name_with_parentheses_and_spaces_does_not_shift_the_fields(tmp_path: Path) -> None:
     program = tmp_path / "a) R 1 (b"
     program.symlink_to("/bin/sleep")
