@@ -41,9 +41,6 @@ SLOW_TASK = '''
 """A person's own task: a linear fit whose samples take a while, so that a test can interrupt it."""
 
 import os
-import signal
-import subprocess
-import sys
 import time
 
 import torch
@@ -66,11 +63,8 @@ class Points(torch.utils.data.Dataset):
 
 
 class Slow(Task):
-    def __init__(self, pause=0.0, stubborn_child=False, fail_at=None):
+    def __init__(self, pause=0.0, fail_at=None):
         self.pause, self.fail_at, self.seen = pause, fail_at, 0
-        if stubborn_child:
-            child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-            subprocess.Popen([sys.executable, "-c", child], start_new_session=True)
 
     def model(self):
         return nn.Linear(4, 1)

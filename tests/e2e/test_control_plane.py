@@ -1,4 +1,7 @@
-"""A running job does not notice that a program of the service dies (the floor; the full fault table comes later)."""
+"""A running job does not notice that a program of the service dies.
+
+Not here: the node's agent (``tests.faults.test_ranks``).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tests.e2e.specs import script, slow
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("name", ["api", "scheduler", "worker", "broker"])
+@pytest.mark.parametrize("name", ["api", "scheduler", "broker"])
 def test_a_killed_program_comes_back_and_the_job_ends_as_if_nothing_had_happened(
     lockstep: Service, tmp_path: Path, name: str
 ) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.e2e.service import ROOT, Service, kill, service, until
 from tests.e2e.specs import SLOW_TASK
-from tests.e2e.test_failures import weights
+from tests.e2e.weights import weights
 
 pytestmark = pytest.mark.e2e
 STEPS = 40

@@ -69,28 +69,6 @@ def test_a_lost_lease_kills_at_once_and_nothing_more_is_written(mortal: Node) ->
     assert [row.outcome["reason"] for row in node.attempts(job_id)] == ["lost"]
 
 
-def test_a_paused_node_writes_nothing_when_it_goes_on_after_its_lease(mortal: Node) -> None:
-    node = mortal
-    job_id = node.submit(
-        "ranks(); log('before')\nuntil_told(lambda turn: (folder / 'talk').exists() and (log('late'), metric({'loss': 1})))"
-    )
-    node.wait(job_id, "running")
-    folder = node.folder(job_id)
-    until(lambda: node.logs(job_id))
-    launcher = json.loads((folder / "launcher.json").read_text())["pid"]
-    assert node.agent is not None
-    for pid in (node.agent.pid, launcher):
-        os.kill(pid, signal.SIGSTOP)
-    take_away(node, job_id)
-    (folder / "talk").touch()
-    for pid in (launcher, node.agent.pid):
-        os.kill(pid, signal.SIGCONT)
-    until(lambda: not alive(launcher), 3)
-    node.released(job_id)
-    assert [line.text for line in node.logs(job_id)] == ["before"]
-    assert node.series(job_id) == {}
-
-
 def test_the_first_fence_and_every_renewal_keep_the_ranks_alive_beyond_one_fence(own_node: Node) -> None:
     node = own_node
     node.start(scale=0.02)  # fence 1 s, heartbeat 0.1 s

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,21 +104,3 @@ def test_a_killed_agent_loses_and_doubles_no_line_of_any_rank(node: Node, tmp_pa
         assert texts == [*(f"{rank} {turn}" for turn in range(len(texts) - 1)), f"{rank} last"]
     loss = node.series(job_id)["loss"]
     assert loss.step == list(range(1, len([line for line in lines if line.rank == 0])))
-
-
-def test_ranks_of_a_killed_launcher_are_gone_within_5_s_and_the_job_is_tried_again(node: Node, tmp_path: Path) -> None:
-    (tmp_path / "count.py").write_text(COUNT)
-    job_id = _submit(node, ["count.py", str(tmp_path / "never")], tmp_path, ranks=2)
-    ranks = until(lambda: _ranks(node, job_id), 40)
-    node.wait(job_id, "running")
-    os.kill(ranks["launcher"], signal.SIGKILL)
-    node.wait(job_id, "queued", seconds=2.5)
-    until(lambda: not any(map(alive, ranks["ranks"])), 2.5)
-
-
-def _ranks(node: Node, job_id: str) -> dict | None:
-    folder = node.folder(job_id)
-    if not (folder / "ranks.json").exists():
-        return None
-    ranks = [one["pid"] for one in json.loads((folder / "ranks.json").read_text())["ranks"]]
-    return {"launcher": json.loads((folder / "launcher.json").read_text())["pid"], "ranks": ranks}

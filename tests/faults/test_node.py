@@ -1,0 +1,382 @@
+"""Faults of a node and of what lies in the store: frozen past its lease, gone altogether, a damaged checkpoint.
+
+F4, F16 and F20. The long forms have two nodes: the service's own and another agent beside it, which is the one that is hit.
+Leases are a fifth as long there. The short form of F16 takes the lease away instead of waiting for its end.
+
+Not here: single processes of a job on a node that is well (``test_ranks``).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+import torch
+from sqlalchemy import select
+
+from domain import attempt
+from domain.outcomes import Outcome, Reason
+from domain.reading import read_spec
+from domain.timings import Timings
+from engine import checkpoint
+from storage import attempts, checkpoints, jobs, series, streams
+from storage.attempts import Published
+from storage.blobs import BlobStore
+from storage.database import Database
+from storage.tables import AssignmentRow
+from tests.databases import Urls
+from tests.e2e.service import ROOT, Service, service, until
+from tests.e2e.weights import weights
+from tests.faults.processes import (
+    Gang,
+    event_at,
+    gang_in,
+    gone,
+    points,
+    same,
+    saved_by,
+    signalled,
+    stepped_at,
+    train,
+    undisturbed,
+)
+from tests.faults.table import Drill
+from tests.worker.node import Node
+from tests.worker.test_agent_faults import take_away
+from tests.worker.test_agent_with_the_real_launcher import COUNT
+from worker import resuming
+from worker.folders import Folder
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+SEED = 20
+SCALE = 0.2
+STEPS = 500
+
+
+@pytest.fixture(scope="module")
+def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The service and its own node, with short leases."""
+    home = tmp_path_factory.mktemp("lockstep")
+    yield from service(home, LOCKSTEP_NODE_NAME="first", LOCKSTEP_TIMINGS_SCALE=str(SCALE))
+
+
+class Second:
+    """Another node of a running service, with two CPU slots."""
+
+    def __init__(self, running: Service):
+        self.folder = running.home / "second-node"
+        self._log = running.home / "logs/second.log"
+        self._environment = {
+            **running.program("worker").environ(),
+            "LOCKSTEP_NODE_NAME": "second",
+            "LOCKSTEP_NODE_DIR": str(self.folder),
+            "LOCKSTEP_CPU_SLOTS": "2",
+        }
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-m", "worker"]
+            self.agent = subprocess.Popen(command, env=self._environment, cwd=ROOT, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        self.agent.kill()
+        self.agent.wait()
+
+    def gang(self, job_id: str) -> Gang:
+        """Who runs the job here."""
+
+        def ask() -> Path | None:
+            found = (path.parent for path in self.folder.glob("*/ranks.json"))
+            return next((one for one in found if job_id in (one / attempt.ASSIGNMENT).read_text()), None)
+
+        return gang_in(until(ask, 60, "the second node's ranks"))
+
+
+@pytest.fixture(scope="module")
+def second(lockstep: Service) -> Iterator[Second]:
+    made = Second(lockstep)
+    try:
+        until(lambda: _node(lockstep, "second"), 60, "the second node")
+        yield made
+    finally:
+        made.agent.terminate()
+        made.agent.wait(30)
+
+
+def _node(lockstep: Service, name: str) -> dict[str, Any] | None:
+    return next((one for one in lockstep.http.get("/v1/nodes").json()["items"] if one["name"] == name), None)
+
+
+def on_the_second(lockstep: Service, name: str) -> str:
+    """A job that runs on the second node and may go on anywhere."""
+    until(lambda: (_node(lockstep, "second") or {}).get("devices_free") == 2, 60, "the second node's devices")
+    # It has lost jobs before, for which it is quarantined.
+    assert lockstep.http.post("/v1/nodes/second/resume").status_code == 200
+    assert lockstep.http.post("/v1/nodes/first/drain").status_code == 200
+    job_id = lockstep.submit(train(lockstep, name, STEPS))["id"]
+    _, placed = event_at(lockstep, job_id, "placed", None)
+    assert "second" in placed["message"], placed
+    assert lockstep.http.post("/v1/nodes/first/resume").status_code == 200
+    return job_id
+
+
+def refused(home: Path, job_id: str) -> bool:
+    """Whether the job's first attempt, of which somebody may still hold the token, can write nothing."""
+    database = Database(f"sqlite:///{home}/jobs.db", f"sqlite:///{home}/series.db")
+    try:
+        with database.read_jobs() as session:
+            first = select(AssignmentRow).where(AssignmentRow.job_id == job_id).order_by(AssignmentRow.id).limit(1)
+            row = session.scalars(first).one()
+            assignment, token, node = row.id, row.token, row.node_name
+        with database.jobs() as session:
+            told = [
+                bool(attempts.renew(session, node, {assignment: token}, lease_seconds=60.0)),
+                attempts.mark_running(session, assignment, token),
+                attempts.settle_plan(session, assignment, token, {}),
+                checkpoints.publish(
+                    session, assignment, token, step=10**6, location="stale", bytes=1, sha256="0" * 64, final=True
+                ),
+                attempts.end(session, assignment, token, Outcome.of(Reason.SUCCEEDED, "stale"), timings=Timings()),
+            ]
+        with database.series() as session:
+            place = streams.state(session, assignment)
+            assert place is not None
+            piece = {"assignment_id": assignment, "token": token}
+            before = place.metrics_offset
+            told.append(series.append(session, **piece, offset_before=before, offset_after=before + 1, records=[]))
+        return not any(told)
+    finally:
+        database.close()
+
+
+def stored_by_the_first(lockstep: Service, job_id: str) -> tuple[int, int, list[int]]:
+    """What is stored of a job's first attempt: points, lines and checkpoints' steps."""
+    found = points(lockstep, job_id, 1, "train/loss")
+    kept = [
+        event["data"]["step"]
+        for event in lockstep.events(job_id)
+        if event["kind"] == "checkpoint" and event["attempt"] == 1
+    ]
+    return found["count"] if found else 0, len(lockstep.log_lines(job_id, attempt=1)), kept
+
+
+def ended_as_undisturbed(lockstep: Service, drill: Drill, job_id: str) -> None:
+    ended = lockstep.ended(job_id, 120)
+    assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 2), ended
+    drill.lost += STEPS - len(lockstep.series(job_id)["train/loss"])
+    assert same(weights(lockstep, job_id), undisturbed(lockstep, STEPS))
+
+
+def lose_nodes(lockstep: Service, second: Second, drill: Drill, times: int) -> None:
+    drill.begin("F4", "the whole node gone", recovery=70.0 * SCALE + 5.0)
+    undisturbed(lockstep, STEPS)
+    for number in range(times):
+        job_id = on_the_second(lockstep, f"gone-{number}")
+        saved_by(lockstep, job_id, 1)
+        gang = second.gang(job_id)
+        killed = signalled([psutil.Process(second.agent.pid), *gang.everybody], signal.SIGKILL)
+        drill.injected += 1
+        second.agent.wait()
+        placed, _ = event_at(lockstep, job_id, "placed", None, 60, nth=2)
+        drill.recoveries.append(placed - killed)
+        noticed, requeued = event_at(lockstep, job_id, "requeued", 1)
+        drill.detections.append(noticed - killed)
+        assert requeued["data"]["reason"] == "lost"
+        before = stored_by_the_first(lockstep, job_id)
+        second.start()  # Which finds what is left of the old attempt.
+        ended_as_undisturbed(lockstep, drill, job_id)
+        until(lambda folder=gang.folder: not folder.exists(), 30, "the end of the old attempt's folder")
+        drill.doubled += stored_by_the_first(lockstep, job_id) != before
+        assert refused(lockstep.home, job_id)
+        drill.orphans += len(lockstep.processes_of(job_id))
+
+
+@pytest.mark.drill
+def test_the_job_of_a_node_that_is_gone_goes_on_elsewhere(lockstep: Service, second: Second, drill: Drill) -> None:
+    lose_nodes(lockstep, second, drill, times=3)
+
+
+def freeze_nodes(lockstep: Service, second: Second, drill: Drill, times: int) -> None:
+    """It goes on while the job's next attempt runs elsewhere."""
+    drill.begin("F16", "agent, launcher and ranks frozen past the lease", seed=SEED, detection=5.0)
+    undisturbed(lockstep, STEPS)
+    for number in range(times):
+        job_id = on_the_second(lockstep, f"frozen-{number}")
+        saved_by(lockstep, job_id, 1)
+        gang = second.gang(job_id)
+        everybody = [psutil.Process(second.agent.pid), *gang.everybody]
+        frozen = signalled(everybody, signal.SIGSTOP)
+        drill.injected += 1
+        try:
+            drill.recoveries.append(stepped_at(lockstep, job_id, 2) - frozen)
+            before = stored_by_the_first(lockstep, job_id)
+        finally:
+            thawed = signalled(everybody, signal.SIGCONT)
+        drill.detections.append(gone(gang.everybody, 30, "the old attempt") - thawed)
+        assert lockstep.job(job_id)["state"] == "running"
+        ended_as_undisturbed(lockstep, drill, job_id)
+        drill.doubled += stored_by_the_first(lockstep, job_id) != before
+        assert refused(lockstep.home, job_id)
+        drill.orphans += len(lockstep.processes_of(job_id))
+
+
+@pytest.mark.drill
+def test_a_node_frozen_past_its_lease_writes_nothing_when_it_goes_on(
+    lockstep: Service, second: Second, drill: Drill
+) -> None:
+    freeze_nodes(lockstep, second, drill, times=3)
+
+
+@pytest.fixture
+def node(sqlite_urls: Urls, tmp_path: Path) -> Iterator[Node]:
+    """A node with the real launcher and no service around it."""
+    database = Database(*sqlite_urls)
+    made = Node(tmp_path, database, sqlite_urls, f"redis+socket://{tmp_path}/no-broker.sock", scale=1.0)
+    made.start(launcher=[])
+    yield made
+    made.close()
+    database.close()
+
+
+def test_a_node_that_was_frozen_while_it_lost_its_lease_writes_nothing_when_it_goes_on(
+    node: Node, drill: Drill, tmp_path: Path
+) -> None:
+    drill.begin("F16", "agent, launcher and ranks frozen past the lease", detection=5.0)
+    (tmp_path / "count.py").write_text(COUNT)
+    job_id = submitted(node, ["count.py", str(tmp_path / "enough")], tmp_path)
+    until(lambda: len(node.logs(job_id)) > 20, 120, "lines")
+    assert node.agent is not None
+    gang = gang_in(node.folder(job_id))
+    everybody = [psutil.Process(node.agent.pid), *gang.everybody]
+    signalled(everybody, signal.SIGSTOP)
+    drill.injected += 1
+    take_away(node, job_id)
+    before = (len(node.logs(job_id)), node.series(job_id)["loss"].count)
+    thawed = signalled(everybody, signal.SIGCONT)
+    drill.detections.append(gone(gang.everybody, 60, "the old attempt") - thawed)
+    node.released(job_id)
+    drill.doubled += (len(node.logs(job_id)), node.series(job_id)["loss"].count) != before
+    (tmp_path / "enough").touch()
+    node.place(job_id, devices=2)
+    node.wait(job_id, "succeeded", seconds=120)
+    assert [row.outcome["reason"] for row in node.attempts(job_id)] == ["lost", "succeeded"]
+
+
+def submitted(node: Node, command: list[str], code: Path) -> str:
+    """A script on two ranks, placed."""
+    document = {
+        "name": "frozen",
+        "kind": "script",
+        "script": {"command": command},
+        "resources": {"gpus": 2},
+        "code": {"path": str(code)},
+    }
+    with node.database.jobs() as session:
+        job, _ = jobs.create(session, document=document, spec=read_spec(document), plan=None, actor="test")
+        job_id = job.id
+    node.place(job_id, devices=2)
+    return job_id
+
+
+def torn(folder: Path, chance: random.Random) -> None:
+    file = chance.choice(sorted(folder.iterdir()))
+    os.truncate(file, chance.randrange(file.stat().st_size))
+
+
+def flipped(folder: Path, chance: random.Random) -> None:
+    file = chance.choice(sorted(folder.iterdir()))
+    content = bytearray(file.read_bytes())
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    file.write_bytes(content)
+
+
+def lacking(folder: Path, chance: random.Random) -> None:
+    chance.choice(sorted(folder.iterdir())).unlink()
+
+
+Damage = Callable[[Path, random.Random], None]
+WAYS: Final[tuple[Damage, ...]] = (torn, flipped, lacking)
+
+
+def damage_checkpoints(drill: Drill, folder: Path, times: int) -> None:
+    """What an agent does with a job's checkpoints before it starts the ranks, with the newest damaged in the store."""
+    chance = drill.begin("F20", "torn or bit-flipped newest checkpoint", seed=SEED)
+    store = folder / "store"
+    blobs = BlobStore(str(store))
+    published = [saved(folder / "made", blobs, step) for step in (30, 20, 10)]
+    newest = store / published[0].location
+    whole = folder / "whole"
+    shutil.copytree(newest, whole)
+    for number in range(times):
+        chance.choice(WAYS)(newest, chance)
+        drill.injected += 1
+        taken = Folder(folder / f"node/{number}")
+        taken.create()
+        resuming.bring(taken, published, blobs)
+        assert checkpoint.verify(taken.file(attempt.RESUME)) == 20
+        told = taken.file(attempt.EVENTS).read_text()
+        assert '"checkpoint_skipped"' in told
+        assert "of step 30" in told
+        shutil.rmtree(newest)
+        shutil.copytree(whole, newest)
+
+
+def saved(made: Path, blobs: BlobStore, step: int) -> Published:
+    """A checkpoint in the store, as its row names it."""
+    location = f"jobs/1/1/{checkpoint.folder_name(step)}"
+    done = checkpoint.save(made, step, {"model": {"weight": torch.full((64, 64), float(step))}})
+    blobs.put_tree(done.folder, location)
+    shutil.rmtree(made)  # The store's files are hard links of these.
+    return Published(step, location, done.sha256)
+
+
+def test_the_checkpoint_before_a_damaged_one_is_used(drill: Drill, tmp_path: Path) -> None:
+    damage_checkpoints(drill, tmp_path, times=20)
+
+
+@pytest.mark.drill
+def test_the_checkpoint_before_a_damaged_one_is_used_two_hundred_times(drill: Drill, tmp_path: Path) -> None:
+    damage_checkpoints(drill, tmp_path, times=200)
+
+
+def damage_newest(lockstep: Service, second: Second, drill: Drill, ways: Sequence[Damage]) -> None:
+    chance = drill.begin("F20", "the same, under a running job", seed=SEED)
+    undisturbed(lockstep, STEPS)
+    for number, way in enumerate(ways):
+        job_id = on_the_second(lockstep, f"damaged-{number}")
+        until(lambda job_id=job_id: len(_published(lockstep, job_id)) > 1, 60, "two checkpoints")
+        gang = second.gang(job_id)
+        signalled(gang.ranks, signal.SIGSTOP)
+        until(lambda gang=gang: not list((gang.folder / attempt.CHECKPOINTS).glob("step-*")), 30, "all published")
+        newest, before, *_ = _published(lockstep, job_id)
+        way(Path(newest["location"].removeprefix("file://")), chance)
+        killed = signalled(gang.ranks[:1], signal.SIGKILL)
+        drill.injected += 1
+        drill.recoveries.append(stepped_at(lockstep, job_id, 2) - killed)
+        _, skipped = event_at(lockstep, job_id, "checkpoint_skipped", 2)
+        assert f"of step {newest['step']} is not used" in skipped["message"]
+        _, resumed = event_at(lockstep, job_id, "resumed", 2)
+        assert resumed["data"]["step"] == before["step"]
+        ended_as_undisturbed(lockstep, drill, job_id)
+
+
+@pytest.mark.drill
+def test_a_job_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(
+    lockstep: Service, second: Second, drill: Drill
+) -> None:
+    damage_newest(lockstep, second, drill, WAYS)
+
+
+def _published(lockstep: Service, job_id: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = lockstep.http.get(f"/v1/jobs/{job_id}/checkpoints").json()["items"]
+    return found

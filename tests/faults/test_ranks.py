@@ -1,0 +1,280 @@
+"""Faults of the processes of one job, on a running service: ranks, launcher and agent die, hang, lag or refuse to end.
+
+F1, F2, F3, F21, F22 and F23. Each short form is the long one, once.
+
+Not here: a whole node, and leases that run out (``test_node``).
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.service import Service, service, until
+from tests.e2e.weights import weights
+from tests.faults.processes import (
+    STEPS_PER_FAULT,
+    Gang,
+    alive,
+    event_at,
+    gang_of,
+    gone,
+    points,
+    same,
+    saved_by,
+    signalled,
+    stepped_at,
+    train,
+    tricky,
+    undisturbed,
+)
+from tests.faults.table import Drill
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+SEED = 20
+DEVICES = 4
+
+
+@pytest.fixture(scope="module")
+def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The service with its default timings."""
+    yield from service(tmp_path_factory.mktemp("lockstep"))
+
+
+def ended_as_undisturbed(lockstep: Service, drill: Drill, job_id: str, steps: int, attempts: int) -> None:
+    """The job succeeds in so many attempts, with every step once, the weights of one that nothing happened to, and no process."""
+    ended = lockstep.ended(job_id)
+    assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", attempts), ended
+    drill.lost += steps - len(lockstep.series(job_id)["train/loss"])
+    assert same(weights(lockstep, job_id), undisturbed(lockstep, steps))
+    drill.orphans += len(lockstep.processes_of(job_id))
+
+
+def kill_ranks(lockstep: Service, drill: Drill, times: int) -> None:
+    chance = drill.begin("F1", "SIGKILL one rank mid-step", seed=SEED, detection=5.0, recovery=15.0)
+    steps = STEPS_PER_FAULT * (times + 1)
+    undisturbed(lockstep, steps)
+    job_id = lockstep.submit(train(lockstep, "lost-rank", steps))["id"]
+    for attempt in range(1, times + 1):
+        gang = gang_of(lockstep, job_id, attempt)
+        saved = saved_by(lockstep, job_id, attempt)
+        time.sleep(chance.uniform(0.0, 0.2))  # the moment
+        rank = chance.randrange(len(gang.ranks))
+        killed = signalled([gang.ranks[rank]], signal.SIGKILL)
+        drill.injected += 1
+        drill.detections.append(gone(gang.ranks, 30, "the gang") - killed)
+        drill.recoveries.append(stepped_at(lockstep, job_id, attempt + 1) - killed)
+        _, requeued = event_at(lockstep, job_id, "requeued", attempt)
+        assert f"rank {rank} was ended by SIGKILL" in requeued["message"]
+        _, resumed = event_at(lockstep, job_id, "resumed", attempt + 1)
+        assert resumed["data"]["step"] >= saved
+    ended_as_undisturbed(lockstep, drill, job_id, steps, times + 1)
+
+
+def test_a_killed_rank_takes_its_gang_down_and_the_resumed_job_ends_bitwise_equal(
+    lockstep: Service, drill: Drill
+) -> None:
+    kill_ranks(lockstep, drill, times=1)
+
+
+@pytest.mark.drill
+def test_a_killed_rank_twenty_times(lockstep: Service, drill: Drill) -> None:
+    kill_ranks(lockstep, drill, times=20)
+
+
+def kill_launchers(lockstep: Service, drill: Drill, times: int) -> None:
+    chance = drill.begin("F2", "SIGKILL the launcher of the ranks", seed=SEED, detection=2.0)
+    steps = STEPS_PER_FAULT * (times + 1)
+    undisturbed(lockstep, steps)
+    job_id = lockstep.submit(train(lockstep, "lost-launcher", steps))["id"]
+    for attempt in range(1, times + 1):
+        gang = gang_of(lockstep, job_id, attempt)
+        saved_by(lockstep, job_id, attempt)
+        time.sleep(chance.uniform(0.0, 0.2))  # the moment
+        killed = signalled([gang.launcher], signal.SIGKILL)
+        drill.injected += 1
+        assert gone(gang.everybody, 30, "the ranks") - killed <= 5.0 * drill.patience
+        noticed, requeued = event_at(lockstep, job_id, "requeued", attempt)
+        drill.detections.append(noticed - killed)
+        drill.recoveries.append(stepped_at(lockstep, job_id, attempt + 1) - killed)
+        # Its ranks were there, so it did not fail to launch, and nobody blames the node.
+        assert requeued["data"]["reason"] == "killed", requeued
+    ended_as_undisturbed(lockstep, drill, job_id, steps, times + 1)
+
+
+def test_the_ranks_of_a_killed_launcher_die_with_it_and_the_job_is_tried_again(lockstep: Service, drill: Drill) -> None:
+    kill_launchers(lockstep, drill, times=1)
+
+
+@pytest.mark.drill
+def test_a_killed_launcher_five_times(lockstep: Service, drill: Drill) -> None:
+    kill_launchers(lockstep, drill, times=5)
+
+
+def kill_agents(lockstep: Service, drill: Drill, times: int, dead_seconds: float) -> None:
+    """Training goes on without the agent, which finds everything when it is back. ``lockstep up`` is held still meanwhile."""
+    drill.begin("F3", f"SIGKILL the agent, away for {dead_seconds:g} s", recovery=5.0)
+    step_seconds = 0.05
+    steps = int(times * (dead_seconds + 5) / step_seconds)
+    job_id = lockstep.submit(train(lockstep, "lost-agent", steps, pause=step_seconds / 8))["id"]
+    lockstep.at_step(job_id, 3, 120)
+    gang = gang_of(lockstep, job_id, 1)
+    keeper = psutil.Process(json.loads((lockstep.home / "run.json").read_text())["pid"])
+    for _ in range(times):
+        agent = lockstep.program("worker")
+        keeper.suspend()
+        try:
+            signalled([agent], signal.SIGKILL)
+            drill.injected += 1
+            time.sleep(dead_seconds)
+            assert all(map(alive, gang.everybody))
+        finally:
+            keeper.resume()
+        back = until(lambda gone=agent.pid: _another(lockstep, gone), 20, "the next agent").create_time()
+        renewed = until(lambda since=back: _renewed_since(lockstep, job_id, since), 30, "a renewal by the next agent")
+        drill.recoveries.append(renewed - back)
+    ended = lockstep.ended(job_id, 120)
+    assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 1), ended
+    assert lockstep.rank_pids(job_id) == {rank: process.pid for rank, process in enumerate(gang.ranks)}
+    # Every change of its state is an event of its own.
+    kinds = [event["kind"] for event in lockstep.events(job_id)]
+    assert [kind for kind in kinds if kind in {"placed", "running", "requeued", "lost", "succeeded", "failed"}] == [
+        "placed",
+        "running",
+        "succeeded",
+    ]
+    for name in ("train/loss", "time/step_seconds"):
+        found = points(lockstep, job_id, 1, name)
+        assert found is not None
+        drill.lost += len(set(range(1, steps + 1)) - set(found["step"]))
+        drill.doubled += found["count"] - len(set(found["step"]))
+    drill.orphans += len(lockstep.processes_of(job_id))
+
+
+def _another(lockstep: Service, pid: int) -> psutil.Process | None:
+    found = lockstep.program("worker")
+    return found if found.pid != pid else None
+
+
+def _renewed_since(lockstep: Service, job_id: str, since: float) -> float | None:
+    at = (lockstep.folders(job_id)[-1] / "fence").stat().st_mtime
+    return at if at > since else None
+
+
+def test_training_does_not_notice_that_its_agent_died_and_the_next_one_adopts_it(
+    lockstep: Service, drill: Drill
+) -> None:
+    kill_agents(lockstep, drill, times=1, dead_seconds=3.0)
+
+
+@pytest.mark.drill
+def test_an_agent_dead_for_twenty_seconds_three_times(lockstep: Service, drill: Drill) -> None:
+    kill_agents(lockstep, drill, times=3, dead_seconds=20.0)
+
+
+def refuse_to_end(lockstep: Service, drill: Drill, folder: Path, ways: list[str]) -> None:
+    """Whatever begins the end, nothing of the job is left soon, and its devices are not free before."""
+    drill.begin("F23", "SIGTERM trapped, daemons double-forked", recovery=10.0)
+    for way in ways:
+        here = folder / way
+        here.mkdir()
+        args = {"folder": str(here), "hang_from": 20}
+        options = {"steps": 10_000, "retry": {"max": 0}, "loader": {"workers": 2}}
+        job_id = lockstep.submit(tricky(lockstep, folder / "code", "Stubborn", args=args, **options))["id"]
+        lockstep.at_step(job_id, 5, 120)
+        gang = gang_of(lockstep, job_id, 1)
+        assert len(daemons(here)) >= 2
+        assert len(lockstep.processes_of(job_id)) >= 2 + 2 * 2  # with those that load
+        if way == "cancel":
+            assert lockstep.http.post(f"/v1/jobs/{job_id}/cancel").status_code == 202
+        else:
+            signalled([gang.launcher if way == "launcher" else gang.ranks[1]], signal.SIGKILL)
+        began = time.time()
+        drill.injected += 1
+        freed = until(partial(_freed, lockstep, gang, here), 60, f"its end by {way}")
+        drill.recoveries.append(freed - began)
+        drill.orphans += len(lockstep.processes_of(job_id))
+        assert lockstep.ended(job_id, 30)["state"] == ("cancelled" if way == "cancel" else "failed")
+
+
+def daemons(folder: Path) -> list[psutil.Process]:
+    """What the job's ranks left behind them."""
+    pids = {int(path.name) for path in folder.iterdir()}
+    return [process for process in psutil.process_iter() if process.pid in pids and alive(process)]
+
+
+def _freed(lockstep: Service, gang: Gang, folder: Path) -> float | None:
+    """When the last of them was gone, once the devices are free. In this order: whoever lives now has lived then."""
+    free = lockstep.http.get("/v1/nodes").json()["items"][0]["devices_free"] == DEVICES
+    left = [*filter(alive, gang.everybody), *daemons(folder)]
+    assert not (free and left), f"the devices were free while {left} lived"
+    return time.time() if free else None
+
+
+def test_nothing_of_a_cancelled_job_that_refuses_to_end_is_left_after_ten_seconds(
+    lockstep: Service, drill: Drill, tmp_path: Path
+) -> None:
+    refuse_to_end(lockstep, drill, tmp_path, ["cancel"])
+
+
+@pytest.mark.drill
+def test_nothing_of_a_job_that_refuses_to_end_is_left_however_it_ends(
+    lockstep: Service, drill: Drill, tmp_path: Path
+) -> None:
+    refuse_to_end(lockstep, drill, tmp_path, ["cancel", "rank", "launcher"])
+
+
+@pytest.mark.drill
+def test_a_rank_five_times_slower_is_named_and_left_to_train(lockstep: Service, drill: Drill, tmp_path: Path) -> None:
+    drill.begin("F21", "a rank five times slower")
+    # More than the minute over which ranks are compared, at some 160 ms a step.
+    job_id = lockstep.submit(tricky(lockstep, tmp_path / "code", "Lagging", args={"pause": 0.004}, steps=500))["id"]
+    began = stepped_at(lockstep, job_id, 1)
+    drill.injected += 1
+    told, warning = event_at(lockstep, job_id, "warning", 1, 240)
+    drill.detections.append(told - began)
+    assert "rank 1 is slower than the others" in warning["message"]
+    ended = lockstep.ended(job_id, 120)
+    assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 1), ended
+
+
+@pytest.mark.drill
+def test_a_collective_that_never_completes_is_named_with_stacks_and_the_job_is_tried_again(
+    lockstep: Service, drill: Drill, tmp_path: Path
+) -> None:
+    limit_seconds = 5.0
+    drill.begin("F22", "a collective that never completes", detection=limit_seconds + 30.0)
+    stall = {"min_seconds": limit_seconds, "first_step_seconds": 120.0}
+    for how in ("sleeps", "receives"):
+        job_id = lockstep.submit(
+            tricky(
+                lockstep,
+                tmp_path / "code",
+                "Stuck",
+                args={"how": how},
+                steps=40,
+                stall=stall,
+                checkpoint={"every_steps": 5},
+            )
+        )["id"]
+        stepped_at(lockstep, job_id, 1)
+        drill.injected += 1
+        noticed, requeued = event_at(lockstep, job_id, "requeued", 1, 120)
+        outcome = lockstep.job(job_id)["outcome"]
+        assert outcome["rank"] == 1, outcome
+        assert "in stay_away" in outcome["traceback"]
+        assert all(f"rank {rank}, " in outcome["traceback"] for rank in (0, 1))
+        found = points(lockstep, job_id, 1, "train/loss")
+        assert found is not None
+        drill.detections.append(noticed - found["time"][-1])
+        drill.recoveries.append(stepped_at(lockstep, job_id, 2) - found["time"][-1])
+        assert requeued["data"]["reason"] == "stall"
+        ended = lockstep.ended(job_id, 120)
+        assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 2), ended
