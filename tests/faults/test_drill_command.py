@@ -23,7 +23,7 @@ def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def drilled(lockstep: Service, fault: Fault, *, steps: int) -> Report:
     """The report of one drill, which must hold."""
-    done = lockstep.run("drill", fault, "--steps", str(steps), "--within-seconds", "120", "--json", timeout=280)
+    done = lockstep.run("drill", fault, "--steps", str(steps), "--within-seconds", "120", "--json", timeout=570)
     assert done.returncode == 0, done.stdout + done.stderr + lockstep.service_logs()
     assert f"drill-{fault}-disturbed" in done.stderr
     report = Report.model_validate_json(done.stdout)
@@ -36,6 +36,7 @@ def drilled(lockstep: Service, fault: Fault, *, steps: int) -> Report:
     return report
 
 
+@pytest.mark.timeout(600)
 def test_a_drill_kills_a_rank_and_shows_that_nothing_came_of_it(lockstep: Service) -> None:
     report = drilled(lockstep, "rank", steps=120)
     events = lockstep.events(report.disturbed)
@@ -44,7 +45,7 @@ def test_a_drill_kills_a_rank_and_shows_that_nothing_came_of_it(lockstep: Servic
 
 
 @pytest.mark.drill
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("number", "fault", "detection", "recovery"),
     [
