@@ -102,6 +102,11 @@ class Service:
         with self.database.jobs() as session:
             tokens.ensure(session, TOKEN, name="tests", actor="ada")
 
+    @property
+    def kind(self) -> str:
+        """Of its databases."""
+        return self.urls[0].partition(":")[0].partition("+")[0]
+
     def _open(self) -> None:
         app = create_app(settings_for(self.urls, self.store), self.database, BlobStore(str(self.store)), self.bells)
         self._client = TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)

@@ -20,6 +20,7 @@ from tests.databases import Urls
 from tests.faults.database_faults import PROGRAMS, ROOT, Call, Fault, FaultyDatabase, ways_of
 from tests.faults.service import Service
 from tests.faults.story import Telling
+from tests.faults.table import Drill
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "14"))
 SAMPLE: Final = 8
@@ -97,7 +98,7 @@ def of_every_place(calls: list[Call], chance: random.Random) -> list[tuple[int, 
     ]
 
 
-def fail_each(faulty: FaultyService, tell: Tell, chosen: list[tuple[int, Fault]]) -> None:
+def fail_each(faulty: FaultyService, tell: Tell, drill: Drill, chosen: list[tuple[int, Fault]]) -> None:
     for number, fault in chosen:
         faulty.faulty.fail_at(number, fault)
         try:
@@ -106,6 +107,7 @@ def fail_each(faulty: FaultyService, tell: Tell, chosen: list[tuple[int, Fault]]
             site = faulty.faulty.injected or "nothing was injected"
             raise AssertionError(f"{fault} at call {number}, {site}: {error}") from error
         assert len(faulty.faulty.injected) == 1, f"the story has no call {number} any more"
+        drill.injected += 1
 
 
 def test_the_story_visits_every_place_that_opens_a_transaction(faulty: FaultyService, tell: Tell) -> None:
@@ -114,45 +116,42 @@ def test_the_story_visits_every_place_that_opens_a_transaction(faulty: FaultySer
     assert not missing
 
 
-def test_a_failing_call_loses_nothing_and_doubles_nothing(faulty: FaultyService, tell: Tell) -> None:
-    calls = calls_of_the_story(faulty, tell)
-    chosen = random.Random(SEED).sample(ways(calls), SAMPLE)
-    print(f"seed {SEED}: {SAMPLE} of {len(ways(calls))} ways to fail {len(calls)} calls")
-    fail_each(faulty, tell, chosen)
+def test_a_failing_call_loses_nothing_and_doubles_nothing(faulty: FaultyService, tell: Tell, drill: Drill) -> None:
+    chance = drill.begin("F14", f"{faulty.kind}: a call fails", seed=SEED)
+    fail_each(faulty, tell, drill, chance.sample(ways(calls_of_the_story(faulty, tell)), SAMPLE))
 
 
-def test_lost_answers_to_many_commits_double_nothing(faulty: FaultyService, tell: Tell) -> None:
-    injections = lose_answers(faulty, tell, random.Random(SEED), enough=40)
-    print(f"seed {SEED}: {injections} answers to commits were lost")
+def test_lost_answers_to_many_commits_double_nothing(faulty: FaultyService, tell: Tell, drill: Drill) -> None:
+    lose_answers(faulty, tell, drill, seed=SEED, enough=40)
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(1800)
-def test_failing_calls_of_every_place_lose_nothing_and_double_nothing(faulty: FaultyService, tell: Tell) -> None:
+def test_failing_calls_of_every_place_lose_nothing_and_double_nothing(
+    faulty: FaultyService, tell: Tell, drill: Drill
+) -> None:
     seed = random.SystemRandom().randrange(2**32)
+    chance = drill.begin("F14", f"{faulty.kind}: a call of each place fails", seed=seed)
     calls = calls_of_the_story(faulty, tell)
-    chosen = of_every_place(calls, random.Random(seed))
-    print(f"seed {seed}: {len(chosen)} of {len(ways(calls))} ways to fail {len(calls)} calls")
-    fail_each(faulty, tell, chosen)
+    chosen = of_every_place(calls, chance)
+    print(f"{len(chosen)} of {len(ways(calls))} ways to fail {len(calls)} calls")
+    fail_each(faulty, tell, drill, chosen)
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(1800)
-def test_thousands_of_lost_answers_to_commits_double_nothing(faulty: FaultyService, tell: Tell) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
-    print(f"{lose_answers(faulty, tell, random.Random(seed), enough=INJECTIONS)} answers to commits were lost")
+def test_thousands_of_lost_answers_to_commits_double_nothing(faulty: FaultyService, tell: Tell, drill: Drill) -> None:
+    lose_answers(faulty, tell, drill, seed=random.SystemRandom().randrange(2**32), enough=INJECTIONS)
 
 
-def lose_answers(faulty: FaultyService, tell: Tell, chance: random.Random, *, enough: int) -> int:
+def lose_answers(faulty: FaultyService, tell: Tell, drill: Drill, *, seed: int, enough: int) -> None:
     """Tell the story until so many answers were lost, two of five."""
-    injections = 0
-    while injections < enough:
+    chance = drill.begin("F14", f"{faulty.kind}: the answer to a commit is lost", seed=seed)
+    while drill.injected < enough:
         faulty.faulty.fail_often(0.4, (Fault.AFTER_COMMIT,), chance, most=80)
         tell()
         assert faulty.faulty.injected
-        injections += len(faulty.faulty.injected)
-    return injections
+        drill.injected += len(faulty.faulty.injected)
 
 
 def sites_in_the_programs() -> set[str]:

@@ -18,6 +18,7 @@ from storage import attempts, streams
 from storage.attempts import Claim
 from tests.faults.model import FINAL
 from tests.faults.service import Look, Service
+from tests.faults.table import Drill
 from tests.storage.scenes import at_once
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "24"))
@@ -28,18 +29,36 @@ APART_SECONDS: Final = 0.004
 """About as long as either of the two takes."""
 
 
-def test_a_cancel_around_the_end_leaves_one_end(service: Service) -> None:
-    cancel_around_the_end(service, times=48, seed=SEED)
+def test_a_cancel_around_the_end_leaves_one_end(service: Service, drill: Drill) -> None:
+    cancel_around_the_end(service, drill, times=48, seed=SEED)
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(1200)
-def test_a_thousand_cancels_around_the_end_leave_one_end_each(service: Service) -> None:
-    cancel_around_the_end(service, times=1000, seed=random.SystemRandom().randrange(2**32))
+def test_a_thousand_cancels_around_the_end_leave_one_end_each(service: Service, drill: Drill) -> None:
+    cancel_around_the_end(service, drill, times=1000, seed=random.SystemRandom().randrange(2**32))
 
 
-def test_bells_that_ring_three_times_start_a_job_once(service: Service) -> None:
-    chance = random.Random(SEED)
+def test_bells_that_ring_three_times_start_a_job_once(service: Service, drill: Drill) -> None:
+    ring_three_times(service, drill, rounds=1, seed=SEED)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(600)
+def test_bells_that_ring_three_times_start_each_of_many_jobs_once(service: Service, drill: Drill) -> None:
+    ring_three_times(service, drill, rounds=25, seed=random.SystemRandom().randrange(2**32))
+
+
+def ring_three_times(service: Service, drill: Drill, *, rounds: int, seed: int) -> None:
+    what = f"{service.kind}: each bell three times, in any order"
+    chance = drill.begin("F10/11", what, seed=seed)
+    for _round in range(rounds):
+        drill.injected += ring_all(service, chance)
+        service.wipe()
+
+
+def ring_all(service: Service, chance: random.Random) -> int:
+    """Run a few jobs, and replay what rang for them; how many bells were delivered."""
     service.register("n1", DEVICES)
     ids = [submit(service) for _job in range(DEVICES + 2)]  # two of them have to wait
     heard: list[Message] = []
@@ -67,10 +86,11 @@ def test_bells_that_ring_three_times_start_a_job_once(service: Service) -> None:
     final = service.look()
     assert all(final.jobs[job].state.value == "succeeded" for job in ids[:DEVICES])
     assert Counter(row.job_id for row in final.attempts) == dict.fromkeys(ids, 1)
+    return 2 * len(heard)
 
 
-def cancel_around_the_end(service: Service, *, times: int, seed: int) -> None:
-    chance = random.Random(seed)
+def cancel_around_the_end(service: Service, drill: Drill, *, times: int, seed: int) -> None:
+    chance = drill.begin("F24", f"{service.kind}: cancel around the end", seed=seed)
     service.register("n1", DEVICES)
     service.timings = replace(service.timings, backoff_seconds=1e-6)
     ends: Counter[str] = Counter()
@@ -82,13 +102,16 @@ def cancel_around_the_end(service: Service, *, times: int, seed: int) -> None:
         assert {claim.job_id for claim in claims} == set(ids)
         for claim in claims:
             race(service, claim, chance, ends)
+            drill.injected += 1
             clear(service, claim)
     look = service.look()
     terminal = Counter(event.job for event in look.events if event.kind in FINAL)
+    drill.lost = len(set(look.jobs) - set(terminal))
+    drill.doubled = sum(count - 1 for count in terminal.values())
     assert terminal == dict.fromkeys(look.jobs, 1), "each has one end"
     assert {job.state.value for job in look.jobs.values()} <= FINAL
     assert set(look.holders.values()) == {None}
-    print(f"seed {seed}: {times} cancels, {dict(ends)}")
+    print(dict(ends))
 
 
 def race(service: Service, claim: Claim, chance: random.Random, ends: Counter[str]) -> None:

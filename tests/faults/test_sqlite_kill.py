@@ -18,24 +18,25 @@ from storage.database import Database
 from storage.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
 from tests.databases import Urls
 from tests.faults.submitter import BATCH, submit_until_killed
+from tests.faults.table import Drill
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "30"))
 WRITERS: Final = 2
 PATIENCE_SECONDS: Final = 60.0
 
 
-def test_what_was_accepted_survives_sigkill(sqlite_urls: Urls, tmp_path: Path) -> None:
-    kill_often(sqlite_urls, tmp_path, times=20, seed=SEED)
+def test_what_was_accepted_survives_sigkill(sqlite_urls: Urls, tmp_path: Path, drill: Drill) -> None:
+    kill_often(sqlite_urls, tmp_path, drill, times=20, seed=SEED)
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(1200)
-def test_what_was_accepted_survives_hundreds_of_sigkills(sqlite_urls: Urls, tmp_path: Path) -> None:
-    kill_often(sqlite_urls, tmp_path, times=200, seed=random.SystemRandom().randrange(2**32))
+def test_what_was_accepted_survives_hundreds_of_sigkills(sqlite_urls: Urls, tmp_path: Path, drill: Drill) -> None:
+    kill_often(sqlite_urls, tmp_path, drill, times=200, seed=random.SystemRandom().randrange(2**32))
 
 
-def kill_often(urls: Urls, folder: Path, *, times: int, seed: int) -> None:
-    chance = random.Random(seed)
+def kill_often(urls: Urls, folder: Path, drill: Drill, *, times: int, seed: int) -> None:
+    chance = drill.begin("F30", "SIGKILL two writers to SQLite", seed=seed)
     # A server that has imported everything forks the writers: importing takes longer than their lives.
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([submit_until_killed.__module__])
@@ -52,9 +53,10 @@ def kill_often(urls: Urls, folder: Path, *, times: int, seed: int) -> None:
         for writer in writers:
             writer.join()
             writer.close()
+        drill.injected += 1
         check_files(urls)
         accepted += check_accepted(urls, files)
-    print(f"seed {seed}: {times} times {WRITERS} writers killed, {accepted} accepted jobs, all there")
+    print(f"{accepted} accepted jobs, all there")
 
 
 def wait_for_something(files: list[Path]) -> None:
