@@ -71,11 +71,12 @@ def living_descendants(root: int) -> list[int]:
             continue
         pid = int(entry.name)
         try:
-            state, parent, *_ = _stat_fields(pid)
+            fields = _stat_fields(pid)
         except OSError:
             continue
-        children.setdefault(int(parent), []).append(pid)
-        if state in "ZX":
+        children.setdefault(int(fields[1]), []).append(pid)
+        # Of a zombie with more than one thread only the first has ended: the others still hold what they held.
+        if fields[0] in "ZX" and int(fields[17]) <= 1:
             dead.add(pid)
     found: list[int] = []
     frontier = [root]

@@ -5,7 +5,10 @@ Not here: ends that the ranks bring about themselves (``test_launcher_outcomes``
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import textwrap
 import time
 
@@ -213,3 +216,15 @@ def test_a_script_that_had_ended_before_the_stop_has_succeeded(attempt: Attempt)
     until(lambda: not is_alive(rank), seconds=10, what="the rank has ended")
     attempt.stop("cancelled", grace_seconds=5.0)
     assert attempt.outcome().reason is Reason.SUCCEEDED
+
+
+def test_a_process_is_there_as_long_as_any_of_its_threads() -> None:
+    leave = 60 if os.uname().machine == "x86_64" else 93  # the system call that ends one thread
+    source = f"import ctypes, threading; threading.Thread(target=input).start(); ctypes.CDLL(None).syscall({leave}, 0)"
+    with subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE) as started:
+        try:
+            until(lambda: processes.state_of(started.pid) == "Z", seconds=30, what="the end of its first thread")
+            assert started.pid in processes.living_descendants(os.getpid())
+        finally:
+            started.kill()
+    assert started.pid not in processes.living_descendants(os.getpid())
