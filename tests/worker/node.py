@@ -27,7 +27,8 @@ SCALE = 0.1
 """Heartbeat 0.5 s, fence 5 s, lease 6 s, grace 0.5 s."""
 SLOW = 0.3
 """Fence 15 s: an agent is killed and started again within it, also on a busy machine."""
-START_SECONDS = 60.0
+START_SECONDS = 180.0
+"""For a program that starts on a busy machine."""
 T = TypeVar("T")
 
 
