@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,11 @@ def train(
         if parameter.grad is not None and (not spec.strategy.gradient_as_bucket_view or parameter.grad.any())
     ]
     return seen
+
+
+def train_apart(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> Seen:
+    """The same with each rank on a node of its own, which has its own folder."""
+    return train(replace(ranks, local_rank=0), toy, settings, folder / f"node{ranks.rank}")
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:

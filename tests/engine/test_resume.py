@@ -232,6 +232,32 @@ def test_a_damaged_checkpoint_is_refused_by_name(pool: Pool, tmp_path: Path, dam
     assert wanted in skipped["why"]
 
 
+@pytest.mark.parametrize(
+    ("step", "wanted", "reason"),
+    [(4, "the nodes have brought different checkpoints", "network"), (8, "copy of the checkpoint is damaged", "")],
+)
+def test_nodes_whose_copies_of_the_checkpoint_differ_do_not_train(
+    pool: Pool, tmp_path: Path, step: int, wanted: str, reason: str
+) -> None:
+    pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)
+    for node, brought in enumerate((8, step)):
+        shutil.copytree(tmp_path / f"whole/checkpoints/step-0000000{brought}", tmp_path / f"again/node{node}/resume")
+    if step == 8:
+        (tmp_path / "again/node1/resume/state.pt").write_bytes(b"torn")
+    with pytest.raises(EngineError, match=wanted) as caught:
+        pool.run(cases.train_apart, TOY, OPTIONS, tmp_path / "again", world_size=2)
+    # Of a damaged copy each node says something else: whose it is, the store; the other one, the network.
+    assert caught.value.reason == reason or not reason
+
+
+def test_nodes_whose_copies_are_the_same_go_on(pool: Pool, tmp_path: Path) -> None:
+    pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)
+    for node in (0, 1):
+        shutil.copytree(tmp_path / "whole/checkpoints/step-00000008", tmp_path / f"again/node{node}/resume")
+    seen = pool.run(cases.train_apart, TOY, OPTIONS, tmp_path / "again", world_size=2)
+    assert [one.steps_done for one in seen] == [12, 12]
+
+
 def test_a_checkpoint_of_another_run_is_refused_with_what_differs(pool: Pool, tmp_path: Path) -> None:
     pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000008", tmp_path / "again/resume")
