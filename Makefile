@@ -42,6 +42,10 @@ drill: $(INSTALLED)  ## Inject every fault many times, print what happened, and 
 	@LOCKSTEP_RECORD_DRILLS=docs/drills.json $(BIN)/pytest -m drill tests/faults; \
 	  code=$$?; $(BIN)/python docs/generate.py && exit $$code
 
+.PHONY: soak
+soak: $(INSTALLED)  ## Twenty minutes of load under random faults (LOCKSTEP_SOAK_SECONDS=120 is shorter)
+	@$(BIN)/pytest -m soak -s tests/faults/test_soak.py
+
 .PHONY: test-long
 test-long: $(INSTALLED)  ## Run the long forms of the other tests (half an hour)
 	@$(BIN)/pytest -m drill tests --ignore=tests/faults

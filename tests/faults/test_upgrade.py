@@ -1,0 +1,227 @@
+"""A rolling upgrade with a migration: old and new programs side by side, one after the other replaced, no job affected (F27).
+
+Old is the last tag, or, where there is none, the last commit before the one that brought the newest migration whose programs
+start at all. Its files are taken from git, and its programs run in the same environment as the new ones.
+
+Not here: what a migration does to rows (``tests.storage.test_migrations``).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from storage.database import Database
+from tests.api.program import ROOT, Program
+from tests.brokers import Broker, running_broker, until
+from tests.databases import Urls
+from tests.faults.plane import ENDED, PATIENCE_SECONDS, running, script
+from tests.faults.table import Drill
+from tests.scheduler.program import Scheduler
+from tests.worker.node import FAKE_LAUNCHER, Node
+
+SCALE: Final = 0.5
+"""Fence 25 s: an agent is replaced within it."""
+DEVICES: Final = "8"
+COMMITS_MAX: Final = 5
+"""How far to look back for one that starts."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A tree of files whose programs are run."""
+
+    root: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Lets ``python -m`` take modules from this tree, wherever it is started and whatever is installed."""
+        return {"PYTHONPATH": str(self.root), "PYTHONSAFEPATH": "1"}
+
+    @property
+    def launcher(self) -> list[str]:
+        return [sys.executable, str(self.root / Path(FAKE_LAUNCHER[-1]).relative_to(ROOT))]
+
+    def starts(self) -> bool:
+        """Whether its programs can be imported, and are this tree's."""
+        modules = "storage, api.server, scheduler.service, worker.service, tests.worker.agent"
+        command = [sys.executable, "-c", f"import {modules}; print(storage.__file__)"]
+        environment = {**os.environ, **self.environment}
+        found = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+        return found.returncode == 0 and Path(found.stdout.strip()).is_relative_to(self.root)
+
+
+class Rolling:
+    """One service, whose programs are of either version. The node agent is one of both, at different times."""
+
+    def __init__(self, folder: Path, urls: Urls, broker: Broker) -> None:
+        self.folder, self.urls, self.broker = folder, urls, broker
+        self.database = Database(*urls)
+        self.node = Node(folder, self.database, urls, broker.url, scale=SCALE)
+        self.apis: list[Program] = []
+        self.schedulers: list[Scheduler] = []
+
+    def new_api(self, version: Version) -> Program:
+        api = Program(
+            self.folder,
+            LOCKSTEP_DATABASE_URL=self.urls[0],
+            LOCKSTEP_SERIES_URL=self.urls[1],
+            LOCKSTEP_BROKER_URL=self.broker.url,
+            LOCKSTEP_TIMINGS_SCALE=str(SCALE),
+            LOCKSTEP_MIGRATE="off",
+            **version.environment,
+        )
+        self.apis.append(api)
+        return api
+
+    def start_scheduler(self, version: Version, patch: pytest.MonkeyPatch) -> Scheduler:
+        with patch.context() as patched:
+            for name, value in version.environment.items():
+                patched.setenv(name, value)
+            number = len(self.schedulers)
+            made = Scheduler(self.folder, self.urls, self.broker.url, timings_scale=SCALE, number=number)
+        self.schedulers.append(made)
+        return made
+
+    def start_agent(self, version: Version) -> None:
+        self.node.start(launcher=version.launcher, LOCKSTEP_CPU_SLOTS=DEVICES, **version.environment)
+
+    def close(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler.process.kill()
+            scheduler.process.wait()
+        for api in self.apis:
+            api.end(9)
+        self.node.close()
+        self.database.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Urls]:
+    """Databases without a table."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/jobs.db", f"sqlite:///{tmp_path}/series.db"
+        return
+    server = request.getfixturevalue("postgres_server")
+    name = server.create()
+    yield server.url(name), server.url(name)
+    server.drop(name)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(900)
+def test_a_rolling_upgrade_disturbs_no_job(
+    empty_urls: Urls, tmp_path: Path, drill: Drill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = empty_urls[0].partition(":")[0].partition("+")[0]
+    drill.begin("F27", f"rolling upgrade with a migration, {kind}")
+    old, new = before_the_migration(tmp_path), Version(ROOT)
+    jobs: dict[str, Path] = {}
+    with ExitStack() as stack:
+        broker = stack.enter_context(running_broker())
+        rolling = Rolling(tmp_path, empty_urls, broker)
+        stack.callback(rolling.close)
+        first = rolling.new_api(old)
+        migrate(first)
+        first.start()
+        rolling.start_scheduler(old, monkeypatch)
+        rolling.start_agent(old)
+        submit(rolling, first, jobs, "before")
+
+        second = rolling.new_api(new)
+        migrate(second)
+        drill.injected += 1
+        submit(rolling, first, jobs, "old programs over new tables")
+
+        second.start()
+        rolling.start_scheduler(new, monkeypatch)
+        drill.injected += 2
+        submit(rolling, first, jobs, "side by side, at the old api")
+        submit(rolling, second, jobs, "side by side, at the new api")
+        rolling.schedulers[0].end()
+        submit(rolling, first, jobs, "placed by the new scheduler, run by the old agent")
+
+        drill.recoveries.append(replace_agent(rolling, new))
+        drill.injected += 1
+        first.end()
+        submit(rolling, second, jobs, "new programs alone")
+        for job, flag in jobs.items():
+            check_undisturbed(rolling, job, flag, drill)
+    print(f"{len(jobs)} jobs, each of one attempt; a new agent took over within {drill.recoveries[-1]:.2f} s")
+
+
+def before_the_migration(folder: Path) -> Version:
+    """The old tree."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("NOT RUN: there is no git history to take the version before from")
+    brought = git("log", "-1", "--diff-filter=A", "--format=%H", "--", "migrations/*/versions/*.py")
+    before = git("rev-list", "--first-parent", f"-{COMMITS_MAX}", f"{brought}^").split() if brought else []
+    for commit in (git("describe", "--tags", "--abbrev=0"), *before):
+        version = Version(folder / commit)
+        if commit and unpack(commit, version.root) and version.starts():
+            return version
+    pytest.skip("NOT RUN: the git history does not reach back to a version before the newest migration")
+
+
+def unpack(commit: str, folder: Path) -> bool:
+    folder.mkdir()
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
+    if archive.returncode != 0:
+        return False
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    return True
+
+
+def git(*words: str) -> str:
+    """What git says; empty if it fails."""
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def migrate(api: Program) -> None:
+    done = api.run("migrate")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def submit(rolling: Rolling, api: Program, jobs: dict[str, Path], name: str) -> None:
+    """A job that runs until its flag is there. It runs when this returns."""
+    flag = rolling.folder / f"flag-{len(jobs)}"
+    with api.client() as http:
+        answer = http.post("/v1/jobs", json=script(running(flag), name=f"job-{len(jobs)}"))
+        assert answer.status_code == 201, (name, answer.text)
+        job = answer.json()["id"]
+    jobs[job] = flag
+    until(lambda: steps(rolling, job), PATIENCE_SECONDS, f"it runs: {name}")
+
+
+def replace_agent(rolling: Rolling, version: Version) -> float:
+    """SIGTERM the agent, which leaves its jobs running, and start another; how long until it has all of them."""
+    rolling.node.terminate()
+    ended = time.monotonic()
+    rolling.start_agent(version)
+    return time.monotonic() - ended
+
+
+def steps(rolling: Rolling, job: str) -> list[int]:
+    found = rolling.node.series(job)
+    return found["loss"].step if found else []
+
+
+def check_undisturbed(rolling: Rolling, job: str, flag: Path, drill: Drill) -> None:
+    flag.touch()
+    row = rolling.node.wait(job, *ENDED, seconds=PATIENCE_SECONDS)
+    assert row.state.value == "succeeded", rolling.node.events(job)
+    assert row.attempt_count == 1, rolling.node.events(job)
+    found, wanted = steps(rolling, job), list(range(int(flag.read_text())))
+    drill.lost += len(set(wanted) - set(found))
+    drill.doubled += len(found) - len(set(found))
+    assert found == wanted
