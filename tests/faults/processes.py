@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -187,6 +188,33 @@ def signalled(processes: Iterable[psutil.Process], number: signal.Signals) -> fl
     for process in processes:
         process.send_signal(number)
     return at
+
+
+def frozen(processes: Sequence[psutil.Process], folder: Path) -> float:
+    """SIGSTOP them at a moment at which none of them writes to the SQLite files in ``folder``; seconds since the epoch.
+
+    Whoever is stopped inside a transaction keeps everybody else from writing: one machine stands still then.
+    """
+    for _ in range(100):
+        at = signalled(processes, signal.SIGSTOP)
+        until(lambda: all(each.status() == psutil.STATUS_STOPPED for each in processes), 10, "their standstill")
+        if all(map(_can_be_written, folder.glob("*.db"))):
+            return at
+        signalled(processes, signal.SIGCONT)
+        time.sleep(0.2)  # to come to the end of it
+    raise AssertionError("there is always one of them that writes")
+
+
+def _can_be_written(file: Path) -> bool:
+    connection = sqlite3.connect(file, timeout=1.0, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+    return True
 
 
 def saved_by(service: Service, job_id: str, attempt: int, seconds: float = 120) -> int:

@@ -39,6 +39,7 @@ from tests.e2e.weights import weights
 from tests.faults.processes import (
     Gang,
     event_at,
+    frozen,
     gang_in,
     gone,
     points,
@@ -215,10 +216,10 @@ def freeze_nodes(lockstep: Service, second: Second, drill: Drill, times: int) ->
         saved_by(lockstep, job_id, 1)
         gang = second.gang(job_id)
         everybody = [psutil.Process(second.agent.pid), *gang.everybody]
-        frozen = signalled(everybody, signal.SIGSTOP)
+        stopped = frozen(everybody, lockstep.home)
         drill.injected += 1
         try:
-            drill.recoveries.append(stepped_at(lockstep, job_id, 2) - frozen)
+            drill.recoveries.append(stepped_at(lockstep, job_id, 2) - stopped)
             before = stored_by_the_first(lockstep, job_id)
         finally:
             thawed = signalled(everybody, signal.SIGCONT)
@@ -258,7 +259,7 @@ def test_a_node_that_was_frozen_while_it_lost_its_lease_writes_nothing_when_it_g
     assert node.agent is not None
     gang = gang_in(node.folder(job_id))
     everybody = [psutil.Process(node.agent.pid), *gang.everybody]
-    signalled(everybody, signal.SIGSTOP)
+    frozen(everybody, tmp_path)
     drill.injected += 1
     take_away(node, job_id)
     before = (len(node.logs(job_id)), node.series(job_id)["loss"].count)
