@@ -57,8 +57,9 @@ class Kept:
 
     def close(self) -> None:
         self._over = True
-        self.kill()
-        self._thread.join()
+        while self._thread.is_alive():  # another may just have been started
+            self.kill()
+            self._thread.join(0.1)
 
     def _start(self) -> None:
         seed = str(self._chance.randrange(2**32))

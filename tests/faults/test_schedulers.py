@@ -1,0 +1,99 @@
+"""Three schedulers, and whoever makes the pass is killed in the middle of it (F25).
+
+Not here: a pass that stops half way for another reason (``tests.scheduler``).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+from sqlalchemy import select
+
+from storage.tables import PassRow
+from tests.brokers import until
+from tests.databases import Urls
+from tests.faults.plane import PATIENCE_SECONDS, Plane, noted, running_plane, script, starts_noted
+from tests.faults.table import Drill
+
+SECONDS: Final = 60.0
+EVERY_SECONDS: Final = 10.0
+SCHEDULERS: Final = 3
+DEVICES: Final = 100
+SUBMIT_SECONDS: Final = 1.0
+"""Between two jobs: passes always have something to do."""
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(600)
+def test_whoever_makes_the_pass_is_killed_and_every_job_is_placed_once(
+    database_urls: Urls, tmp_path: Path, drill: Drill
+) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    kind = database_urls[0].partition(":")[0].partition("+")[0]
+    chance = drill.begin("F25", f"{kind}: SIGKILL the leader of 3 schedulers", seed=seed, recovery=15.0)
+    starts = tmp_path / "starts"
+    with running_plane(tmp_path, database_urls, scale=1.0, devices=DEVICES, schedulers=SCHEDULERS) as plane:
+        jobs: set[str] = set()
+        over = threading.Event()
+        crowd = threading.Thread(target=submit_until, args=(plane, starts, jobs, over))
+        crowd.start()
+        ends_at = time.monotonic() + SECONDS
+        try:
+            in_the_pass = 0
+            while time.monotonic() < ends_at:
+                next_at = time.monotonic() + EVERY_SECONDS
+                in_the_pass += kill_the_leader(plane, drill)
+                plane.start_scheduler()
+                time.sleep(max(0.0, next_at - time.monotonic() - chance.random()))
+        finally:
+            over.set()
+            crowd.join()
+        print(f"seed {seed}: {drill.injected} killed, {in_the_pass} of them while they held the pass; {len(jobs)} jobs")
+        ended = plane.all_end(jobs, 2 * PATIENCE_SECONDS)
+        attempts, told = plane.attempts(), starts_noted(starts)
+    drill.lost = len(jobs) - Counter(ended.values())["succeeded"]
+    drill.doubled = sum(attempts.values()) - len(jobs) + sum(told.values()) - len(jobs)
+    assert in_the_pass > 0, "nobody was killed while it held the pass"
+    assert attempts == told == dict.fromkeys(jobs, 1)
+
+
+def submit_until(plane: Plane, starts: Path, jobs: set[str], over: threading.Event) -> None:
+    with plane.client() as client:
+        while not over.wait(SUBMIT_SECONDS):
+            jobs.add(client.submit(script(noted(starts))).id)
+
+
+def kill_the_leader(plane: Plane, drill: Drill) -> bool:
+    """SIGKILL whoever holds the pass at this moment, and wait for the next pass; whether it died holding it."""
+    owner = None
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while owner is None:  # asked again at once: a pass takes milliseconds
+        assert time.monotonic() < deadline, "nobody makes passes"
+        owner, _finished_at = held_by(plane)
+    pid = int(owner.split(":")[1])
+    (victim,) = [each for each in plane.schedulers if each.process.pid == pid]
+    victim.process.kill()
+    victim.process.wait()
+    killed = time.monotonic()
+    drill.injected += 1
+    left, finished_at = held_by(plane)
+
+    def led_again() -> bool:
+        now, finished = held_by(plane)
+        return now not in (None, owner) or finished != finished_at
+
+    until(led_again, PATIENCE_SECONDS, "a pass of another's")
+    drill.recoveries.append(time.monotonic() - killed)
+    return left == owner
+
+
+def held_by(plane: Plane) -> tuple[str | None, float | None]:
+    with plane.database.read_jobs() as session:
+        owner, finished_at = session.execute(select(PassRow.owner, PassRow.finished_at)).one()
+    return owner, finished_at
