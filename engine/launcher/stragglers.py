@@ -35,7 +35,7 @@ class Stragglers:
             return None
         begin, end = self._begin, {rank: pulse.read(self._folder, rank) for rank in ranks}
         self._begun_at, self._begin = now, end
-        slow = slowest(begin, end, bounds=self._bounds)
+        slow = slowest(begin, end, bounds=self._bounds) if begun else None
         if slow is None or now - self._told_at < self._bounds.straggler_silence_seconds:
             return None
         self._told_at = now

@@ -338,3 +338,17 @@ def test_a_slow_rank_is_named_once_in_a_while(tmp_path: Path, monkeypatch: pytes
         window(look)
         told.append(stragglers.look({0: 1, 1: 1}, 100.0 + 10.0 * look))
     assert [look for look, message in enumerate(told) if message] == [1, 5]
+
+
+def test_the_set_up_of_a_resumed_run_is_not_taken_for_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(pulse, "monotonic", lambda: now)
+    stragglers = Stragglers(tmp_path, Bounds(straggler_steps_min=1))
+    ranks = {rank: Rank(tmp_path, rank, "setup") for rank in (0, 1)}
+    assert stragglers.look({0: 1, 1: 1}, 100.0) is None
+    for rank, seconds in ((0, 2.0), (1, 1.0)):
+        now += seconds
+        ranks[rank].mark("data", step=10)
+    assert stragglers.look({0: 1, 1: 1}, 100.1) is None

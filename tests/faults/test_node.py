@@ -60,7 +60,7 @@ from worker.folders import Folder
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 SEED = 20
 SCALE = 0.2
-STEPS = 500
+STEPS = 300
 
 
 @pytest.fixture(scope="module")
