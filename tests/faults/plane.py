@@ -20,8 +20,9 @@ import psutil
 from sqlalchemy import func, select
 
 from client.api import Client
+from domain.lifecycle import AssignmentState
 from storage.database import Database
-from storage.tables import AttemptRow, JobRow
+from storage.tables import AssignmentRow, AttemptRow, JobRow
 from tests.api.program import Program
 from tests.brokers import running_broker, until
 from tests.databases import Urls
@@ -101,6 +102,11 @@ class Plane:
         """Of every job, by id."""
         with self.database.read_jobs() as session:
             return {job: state.value for job, state in session.execute(select(JobRow.id, JobRow.state))}
+
+    def idle(self) -> bool:
+        """Whether every device is free."""
+        with self.database.read_jobs() as session:
+            return session.query(AssignmentRow).filter(AssignmentRow.state != AssignmentState.RELEASED).count() == 0
 
     def all_end(self, jobs: set[str], seconds: float = PATIENCE_SECONDS) -> dict[str, str]:
         """Wait until these have ended; their states."""
