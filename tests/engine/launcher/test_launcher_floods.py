@@ -175,18 +175,20 @@ def test_ranks_never_wait_for_a_log_that_nobody_ships_and_it_stays_bounded(attem
 def test_once_there_is_room_again_the_log_goes_on(attempt: Attempt) -> None:
     source = """
 import pathlib, sys, time
-gate = pathlib.Path(sys.argv[1])
+gate, over = map(pathlib.Path, sys.argv[1:])
 for number in range(50_000): print("flood", number, flush=number % 1000 == 0)
 sys.stdout.flush()
+over.touch()
 while not gate.exists(): time.sleep(0.01)
 for number in range(20): print("after", number)
 """
-    gate = attempt.folder / "gate"
-    attempt.script(source, str(gate)).start(
+    gate, over = attempt.folder / "gate", attempt.folder / "over"
+    attempt.script(source, str(gate), str(over)).start(
         backlog_bytes_max=200_000, segment_bytes=50_000, log_window_seconds=0.2, log_bytes_per_second=10**9
     )
     attempt.saw("logs limited: its lines cannot be stored")
-    _ship_all(attempt.folder)
+    # The rest of the flood would fill what is now made free: nobody ships after the loop below.
+    until(over.exists, seconds=60, what="end of the flood")
 
     def shipped() -> bool:
         _ship_all(attempt.folder)
