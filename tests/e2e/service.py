@@ -211,10 +211,18 @@ class Service:
         return found
 
 
+def alive(process: psutil.Process) -> bool:
+    """Whether exactly this process still runs; psutil knows it by its start, too."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # between the two questions
+        return False
+
+
 def kill(process: psutil.Process) -> None:
     """SIGKILL, and wait until it is gone."""
     process.send_signal(signal.SIGKILL)
-    until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 10, "death")
+    until(lambda: not alive(process), 10, "death")
 
 
 def service(home: Path, **environment: str) -> Iterator[Service]:

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.service import ROOT, Service, kill, service, until
+from tests.e2e.service import ROOT, Service, alive, kill, service, until
 from tests.e2e.specs import SLOW_TASK
 from tests.e2e.weights import weights
 
@@ -101,7 +101,7 @@ def test_two_nodes_train_what_one_trains_also_after_a_rank_of_the_second_was_kil
     gang = [psutil.Process(pid) for pid in (*pids.values(), *lockstep.rank_pids(hit["id"]).values())]
     kill(psutil.Process(pids[3]))
     # Five seconds, and a heartbeat of five.
-    until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in gang), 10, "gang down")
+    until(lambda: not any(map(alive, gang)), 10, "gang down")
 
     ended = lockstep.ended(hit["id"])
     assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 2), ended

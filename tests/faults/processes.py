@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import torch
 
-from tests.e2e.service import Service, until
+from tests.e2e.service import Service, alive, until
 from tests.e2e.specs import SLOW_TASK, slow
 from tests.e2e.weights import weights
 
@@ -131,14 +131,6 @@ def undisturbed(service: Service, steps: int) -> dict[str, torch.Tensor]:
 def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
     """Whether two models are equal bit by bit."""
     return one.keys() == two.keys() and all(tensor.equal(two[name]) for name, tensor in one.items())
-
-
-def alive(process: psutil.Process) -> bool:
-    """Whether exactly this process still runs; psutil knows it by its start, too."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def gone(processes: Iterable[psutil.Process], seconds: float, what: str) -> float:

@@ -16,12 +16,14 @@ from typing import Final
 
 import psutil
 import pytest
+from sqlalchemy import make_url
 
 from client.api import Client
 from client.errors import UnreachableError
 from storage.tables import AssignmentRow
 from tests.brokers import until
 from tests.databases import Urls
+from tests.faults import processes
 from tests.faults.plane import ENDED, PATIENCE_SECONDS, Plane, noted, running, running_plane, script, starts_noted
 from tests.faults.table import Drill
 from tests.worker.node import NAME
@@ -101,13 +103,16 @@ def forget_all_bells(plane: Plane, drill: Drill, *, jobs: int) -> None:
     until(plane.idle, PATIENCE_SECONDS, "devices that are all free")
     agent = psutil.Process(plane.processes()["agent"].pid)
     with plane.client() as client, plane.broker.client() as broker:
-        with frozen(agent):
+        processes.frozen([agent], databases_of(plane))
+        try:
             new = {client.submit(script(noted(starts))).id for _job in range(jobs)}
             waiting = min(jobs, DEVICES)
             queue = f"lockstep:node.{NAME}"
             until(lambda: int(broker.llen(queue)) >= waiting, PATIENCE_SECONDS, "a bell for each job that has a place")
             broker.flushall()
             drill.injected += 1
+        finally:
+            agent.resume()
         thawed = time.monotonic()
         while not {plane.states()[job] for job in new} <= ENDED:
             assert time.monotonic() < thawed + 2 * PATIENCE_SECONDS, "the jobs do not end"
@@ -119,6 +124,11 @@ def forget_all_bells(plane: Plane, drill: Drill, *, jobs: int) -> None:
     drill.lost = len(new - set(told))
     drill.doubled = sum(told.values()) + sum(attempts.values()) - 2 * len(new)
     assert told == attempts == dict.fromkeys(new, 1)
+
+
+def databases_of(plane: Plane) -> Path:
+    """The folder of its SQLite files."""
+    return Path(str(make_url(plane.urls[0]).database)).parent
 
 
 @contextmanager

@@ -36,6 +36,7 @@ def drilled(lockstep: Service, fault: Fault, *, steps: int) -> Report:
     return report
 
 
+@pytest.mark.drill  # Two trainings and a service: two minutes that the other drills of a rank do not need.
 @pytest.mark.timeout(600)
 def test_a_drill_kills_a_rank_and_shows_that_nothing_came_of_it(lockstep: Service) -> None:
     report = drilled(lockstep, "rank", steps=120)

@@ -17,12 +17,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.service import Service, service, until
+from tests.e2e.service import Service, alive, service, until
 from tests.e2e.weights import weights
 from tests.faults.processes import (
     STEPS_PER_FAULT,
     Gang,
-    alive,
     event_at,
     gang_of,
     gone,

@@ -26,7 +26,7 @@ PATIENCE_SECONDS: Final = 60.0
 
 
 def test_what_was_accepted_survives_sigkill(sqlite_urls: Urls, tmp_path: Path, drill: Drill) -> None:
-    kill_often(sqlite_urls, tmp_path, drill, times=20, seed=SEED)
+    kill_often(sqlite_urls, tmp_path, drill, times=10, seed=SEED)
 
 
 @pytest.mark.drill

@@ -168,8 +168,9 @@ class Attempt:
         return {entry["rank"]: entry["pid"] for entry in json.loads(path.read_text())["ranks"]}
 
     def records(self) -> Iterator[LogRecord]:
+        """Those that are there whole: the last may be being written."""
         for segment in sorted((self.folder / attempt.LOGS).glob("*.jsonl")):
-            for line in segment.read_bytes().splitlines():
+            for line in segment.read_bytes().split(b"\n")[:-1]:
                 yield LogRecord.model_validate_json(line)
 
     def lines(self, rank: int = 0, stream: str = "stdout") -> list[str]:
