@@ -66,6 +66,8 @@ LAUNCH: Final = "launch"
 PULSE: Final = "pulse"
 STACKS: Final = "stacks"
 MEMORY_BEFORE: Final = "memory_before.json"
+MARK_VARIABLE: Final = "LOCKSTEP_ATTEMPT_FOLDER"
+"""In the first environment of a launcher, and so of its ranks: the attempt's folder."""
 GROUP_VARIABLE: Final = "LOCKSTEP_CGROUP"
 """In the launcher's environment: the folder of the control group that it enters first, if the agent could make one."""
 

@@ -106,9 +106,11 @@ class Ranks:
 
 
 def use_threads(environment: RankEnvironment) -> None:
-    """Let torch use the launcher's number of threads; without one, this rank's part of the cores."""
-    if environment.threads is None:
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // environment.local_world_size))
+    """Let torch use the launcher's number of threads; without one, this rank's part of the cores.
+
+    A forked rank's torch was imported where the number was another, so that it is not left to the variable.
+    """
+    torch.set_num_threads(environment.threads or max(1, (os.cpu_count() or 1) // environment.local_world_size))
 
 
 def compare_collectives() -> None:

@@ -1,5 +1,7 @@
 """The first instructions of every rank: become a proper child of the launcher, then exec what the rank really runs.
 
+A rank that was forked from a launcher (``engine.launcher.forking``) does the same but for the exec.
+
 ``python -I -S engine/stub.py LAUNCH_FOLDER``, with the rank's final environment. It is run by path, isolated, and
 imports the standard library alone, so that nothing of Lockstep is on the import path of a person's script and the rank
 pays 30 ms for it. In this order:
@@ -22,16 +24,29 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False  # As typing's, whose import takes 20 ms.
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
 _PR_SET_PDEATHSIG = 1
 EXIT_CANNOT_RUN = 127
 """As a shell reports a command that was not found."""
 
 
-def main(folder: str) -> None:
+def main(folder: str) -> NoReturn:
     """Become the rank whose number is in the environment. Does not return."""
+    command = become_rank(folder)
+    try:
+        os.execvp(command["argv"][0], command["argv"])  # noqa: S606 - no shell is wanted
+    except OSError as error:
+        _refuse(command, error)
+
+
+def become_rank(folder: str) -> Any:
+    """Steps 1 to 4, but for the exec. Returns what the launcher wrote for its ranks."""
     with open(os.path.join(folder, "command.json"), encoding="utf-8") as file:  # noqa: PTH118, PTH123 - pathlib is slow to import
         command = json.load(file)
-    _die_with(command["launcher_pid"])
+    die_with(command["launcher_pid"])
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -39,20 +54,25 @@ def main(folder: str) -> None:
     _redirect(os.open(os.devnull, os.O_RDONLY), 0)
     _redirect(os.open(f"{folder}/{rank}.stdout", os.O_WRONLY), 1)
     _redirect(os.open(f"{folder}/{rank}.stderr", os.O_WRONLY), 2)
-    argv = command["argv"]
     try:
         os.chdir(command["cwd"])
         if command["script"] is not None and not os.path.isfile(command["script"]):  # noqa: PTH113 - pathlib is slow to import
             raise FileNotFoundError(2, "No such file or directory", command["script"])
-        os.execvp(argv[0], argv)  # noqa: S606 - no shell is wanted
     except OSError as error:
-        message = _cannot_run(command["script"] or argv[0], command["cwd"], error)
-        _report(f"{command['errors']}/rank{rank}.json", message)
-        print(message, file=sys.stderr, flush=True)  # noqa: T201 - the rank's own stderr
-        os._exit(EXIT_CANNOT_RUN)
+        _refuse(command, error)
+    return command
 
 
-def _die_with(launcher_pid: int) -> None:
+def _refuse(command: Any, error: OSError) -> NoReturn:
+    """Say why the rank cannot run, and end."""
+    message = _cannot_run(command["script"] or command["argv"][0], command["cwd"], error)
+    _report(f"{command['errors']}/rank{os.environ['RANK']}.json", message)
+    print(message, file=sys.stderr, flush=True)  # noqa: T201 - the rank's own stderr
+    os._exit(EXIT_CANNOT_RUN)
+
+
+def die_with(launcher_pid: int) -> None:
+    """Die when the launcher does, or at once if it has."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")

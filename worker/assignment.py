@@ -228,8 +228,9 @@ class Attempt:
             if self._claim.device_kind == "cuda":
                 self.folder.write_memory_before(used_bytes(self._claim.devices))
             reason = Reason.LAUNCH_FAILED
+            tools = self._tools
             self._tree.launcher = launching.launch(
-                self.folder, self._tools.children, self._tools.launcher_command, self._tools.environment
+                self.folder, tools.children, tools.warm, tools.launcher_command, tools.environment
             )
         except CodeUnavailableError as error:
             return self._conclude(Outcome.of(Reason.CODE_UNAVAILABLE, str(error)))

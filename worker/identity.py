@@ -17,11 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from domain.attempt import LauncherFile
+from domain.attempt import MARK_VARIABLE, LauncherFile
 
 PROC = Path("/proc")
-MARK = "LOCKSTEP_ATTEMPT_FOLDER"
-"""Set in a launcher's environment, and so in its ranks'."""
 
 
 class ProcessKey(NamedTuple):
@@ -134,7 +132,7 @@ class Census:
         attempt: the folder's name is the assignment's id. A person's own program that looks into the folder is not found.
         """
         name = os.fsencode(folder)
-        marks = (MARK.encode() + b"=" + name + b"\0", b"LOCKSTEP_METRICS=" + name + b"/")
+        marks = (MARK_VARIABLE.encode() + b"=" + name + b"\0", b"LOCKSTEP_METRICS=" + name + b"/")
         found = [each for each in self.by_pid.values() if each.alive and _is_marked(each.key.pid, marks)]
         return sorted(found, key=lambda each: each.key.start_ticks)
 

@@ -12,14 +12,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
 from domain import attempt
 from worker import identity
 from worker.folders import Folder
 from worker.groups import Group
-from worker.identity import MARK, ProcessKey
+from worker.identity import ProcessKey
 from worker.sweeping import Children
+from worker.warm import Warm
 
 # -P: the working directory is the attempt's folder, where a job's ``code`` must not shadow the module of that name.
 LAUNCHER_COMMAND = (sys.executable, "-P", "-m", "engine.launcher")
@@ -33,8 +34,8 @@ _PASSED_NAMES = frozenset(
 _PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TP_SOCKET_", "UCX_", "FI_")
 
 
-def environment_of(agent: Mapping[str, str], folder: Path, group: Path | None = None) -> dict[str, str]:
-    """What the launcher of ``folder``, which enters ``group``, sees of the agent's environment.
+def environment_of(agent: Mapping[str, str]) -> dict[str, str]:
+    """What launchers see of the agent's environment.
 
     ``CUDA_DEVICE_ORDER`` makes CUDA number devices as NVML did when they were registered; by default it puts the fastest
     first, and a rank would run on another job's device.
@@ -42,22 +43,32 @@ def environment_of(agent: Mapping[str, str], folder: Path, group: Path | None = 
     passed = {
         name: value for name, value in agent.items() if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
     }
-    entered = {} if group is None else {attempt.GROUP_VARIABLE: str(group)}
-    return {**passed, **entered, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1", MARK: str(folder)}
+    return {**passed, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1"}
 
 
 def launch(
-    folder: Folder, children: Children, command: Sequence[str], agent_environment: Mapping[str, str]
+    folder: Folder, children: Children, warm: Warm | None, command: Sequence[str], environment: Mapping[str, str]
 ) -> ProcessKey | None:
-    """Start the launcher of this folder. It outlives the agent. None if it has died already."""
+    """Start the launcher of this folder: from the warm process if that is ready, else by ``command``.
+
+    It outlives the agent. None if it has died already. ``environment`` is what :func:`environment_of` leaves of the
+    agent's.
+
+    Raises
+    ------
+    OSError
+        If it cannot be started; nothing of it is left then.
+    """
+    own = {attempt.MARK_VARIABLE: str(folder.path)}
+    group = Group(folder.assignment_id).create()
+    if group is not None:
+        own[attempt.GROUP_VARIABLE] = str(group)
     log = os.open(folder.file(attempt.LAUNCHER_LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    how: dict[str, Any] = {"cwd": folder.path, "environment": {**environment, **own}, "output": log}
     try:
-        pid = children.start(
-            [*command, str(folder.path)],
-            cwd=folder.path,
-            environment=environment_of(agent_environment, folder.path, Group(folder.assignment_id).create()),
-            output=log,
-        )
+        pid = children.fork(warm, **how) if warm is not None else None
+        if pid is None:
+            pid = children.start([*command, str(folder.path)], **how)
     finally:
         os.close(log)
     started = identity.process(pid)

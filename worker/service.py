@@ -29,6 +29,7 @@ from storage.database import Database
 from worker import inventory, launching
 from worker.settings import Settings
 from worker.supervisor import Bell, Supervisor
+from worker.warm import Warm
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +41,8 @@ CELERY_SECONDS = 3.0
 
 def run(settings: Settings, *, launcher_command: Sequence[str] = launching.LAUNCHER_COMMAND) -> None:
     """Run one node agent until SIGTERM or SIGINT. Call from the main thread."""
+    environment = launching.environment_of(os.environ)
+    warms = settings.warm_launch and launcher_command == launching.LAUNCHER_COMMAND
     with _alone(settings.node_dir), _databases(settings) as (heartbeats, shipping):
         publisher = Publisher(settings.broker_url)
         supervisor = Supervisor(
@@ -50,7 +53,8 @@ def run(settings: Settings, *, launcher_command: Sequence[str] = launching.LAUNC
             devices=inventory.devices(settings.cpu_slots),
             version=metadata.version("lockstep"),
             freed=lambda: publisher.publish(RingScheduler()),
-            environment=dict(os.environ),
+            environment=environment,
+            warm=Warm(environment) if warms else None,
             launcher_command=launcher_command,
         )
         try:

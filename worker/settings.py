@@ -42,6 +42,9 @@ class Settings(StorageSettings, BrokerSettings):
     stop_jobs_on_exit: bool = False
     """On SIGTERM, stop the jobs as well: they save a checkpoint, are requeued uncharged and go on at the next start.
     Off, an agent's end leaves training running, so that a deploy never disturbs it; ``lockstep up`` turns it on."""
+    warm_launch: bool = True
+    """Keep one process that has imported torch, from which launchers are forked: a job's first step comes seconds sooner,
+    for about 400 MB of memory."""
     keep_folders: Annotated[int, Field(ge=0)] = 0
     """How many folders of ended attempts are kept, the newest ones, to look into. Everything in them that counts is in
     the database and the store."""

@@ -44,6 +44,7 @@ from worker.identity import Census
 from worker.settings import Settings
 from worker.sweeping import Children, Tree, become_subreaper
 from worker.tools import Tools
+from worker.warm import Warm
 
 log = structlog.get_logger(__name__)
 
@@ -83,6 +84,7 @@ class Supervisor:
         version: str,
         freed: Callable[[], None],
         environment: Mapping[str, str],
+        warm: Warm | None = None,
         launcher_command: Sequence[str] = launching.LAUNCHER_COMMAND,
     ):
         # Two pools of connections: attempts that wait for one must not keep a heartbeat waiting.
@@ -92,6 +94,7 @@ class Supervisor:
         self._devices = devices
         self._version = version
         self._children = Children()
+        self._warm = warm
         self._tools = Tools(
             database=shipping,
             blobs=blobs,
@@ -99,6 +102,7 @@ class Supervisor:
             timings=self._timings,
             node_name=settings.node_name,
             node_address=self._address,
+            warm=warm,
             launcher_command=launcher_command,
             environment=environment,
             freed=freed,
@@ -152,6 +156,8 @@ class Supervisor:
         for attempt in self._attempts.values():
             attempt.join(max(0.0, deadline - time.monotonic()))
         self._children.leave()
+        if self._warm is not None:
+            self._warm.close()
 
     def _finish_jobs(self) -> None:
         for attempt in self._attempts.values():
@@ -171,6 +177,8 @@ class Supervisor:
             self._next_heartbeat = now + (period_seconds if self._in_touch else period_seconds / 5)
         if now >= self._next_sweep:
             self._guarded("sweep", self._sweep)
+            if self._warm is not None and not self._stopping:
+                self._guarded("warm", self._warm.tend)
             if self._in_touch and any(attempt.leased for attempt in self._attempts.values()):
                 self._in_touch = self._guarded("intents", self._read_intents)
             if self._in_touch and self._waiting and not self._stopping:

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from worker.groups import Group
 from worker.identity import Census, Process, ProcessKey, is_alive, send
+from worker.warm import Warm, WarmError
 
 KILL_SECONDS = 1.0
 """SIGKILL works within milliseconds; longer than this is not for the caller to wait."""
@@ -48,7 +49,7 @@ class Children:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._launchers: dict[int, subprocess.Popen[bytes]] = {}
+        self._launchers: dict[int, subprocess.Popen[bytes] | _Forked] = {}
 
     def start(self, command: list[str], *, cwd: Path, environment: Mapping[str, str], output: int) -> int:
         """Start a launcher in its own session, with nothing of the agent open in it. Returns its pid."""
@@ -65,6 +66,24 @@ class Children:
             )
             self._launchers[launcher.pid] = launcher
             return launcher.pid
+
+    def fork(self, warm: Warm, *, cwd: Path, environment: Mapping[str, str], output: int) -> int | None:
+        """As :meth:`start`, by a fork of the warm process; None where that is not ready.
+
+        Raises
+        ------
+        WarmError
+            If it did not answer. Whatever it may have started is dead then.
+        """
+        with self._lock:
+            try:
+                pid = warm.fork(cwd, environment, output)
+            except WarmError:
+                self._sweep_orphans()
+                raise
+            if pid is not None:
+                self._launchers[pid] = _Forked(pid)
+            return pid
 
     def exit_status(self, pid: int) -> int | None:
         """Exit code of a launcher that this agent started and that has ended (negative: a signal), else None."""
@@ -93,15 +112,17 @@ class Children:
         An orphan is a child in another session than the agent's: every descendant of a launcher is, and what a library
         of the agent may start is not.
         """
-        me = os.getpid()
-        session = os.getsid(0)
         with self._lock:
-            census = Census.take()
-            orphans = [
-                child
-                for child in census.children(me)
-                if child.key.pid not in self._launchers and child.session != session
-            ]
+            return self._sweep_orphans()
+
+    def _sweep_orphans(self) -> int:
+        session = os.getsid(0)
+        census = Census.take()
+        orphans = [
+            child
+            for child in census.children(os.getpid())
+            if child.key.pid not in self._launchers and child.session != session
+        ]
         alive = 0
         for orphan in orphans:
             if not orphan.alive:
@@ -110,6 +131,24 @@ class Children:
             alive += 1
             kill([orphan, *census.descendants(orphan.key.pid)])
         return alive
+
+
+class _Forked:
+    """A child that this process did not start itself; as much of ``subprocess.Popen`` as is used here."""
+
+    def __init__(self, pid: int):
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                self.returncode = 0  # Somebody else has read it; as Popen says then.
+            else:
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
 
 
 def _reap(pid: int) -> None:

@@ -13,6 +13,7 @@ from storage.blobs import BlobStore
 from storage.database import Database
 from worker.folders import Folder
 from worker.sweeping import Children
+from worker.warm import Warm
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,11 @@ class Tools:
     node_name: str
     node_address: Callable[[], str]
     """Where other nodes reach this one. May raise OSError while a name cannot be looked up."""
+    warm: Warm | None
+    """Where launchers are forked; None starts each by ``launcher_command``."""
     launcher_command: Sequence[str]
     environment: Mapping[str, str]
-    """The agent's own; what of it a launcher sees is ``launching.environment_of``."""
+    """What launchers see of the agent's."""
     freed: Callable[[], None]
     """Called when devices have become free. Must not block."""
     retire: Callable[[Folder], None]

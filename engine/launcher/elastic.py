@@ -1,4 +1,4 @@
-"""Starting ranks by exec through ``torch.distributed.elastic``.
+"""Starting the ranks of an attempt over several nodes, by exec through ``torch.distributed.elastic``.
 
 The agent class is used directly. ``LaunchConfig`` would ask ``torch.cuda.is_available()``, which initialises CUDA in the
 launcher, and bind ranks to NUMA nodes by guess.
@@ -7,18 +7,16 @@ The ranks' own store is not shared with the launcher's: torch 2.13 puts no prefi
 ``init_process_group`` in a rank finds the addresses of the first and hangs or dies (9 of 34 restarts worked; 26 of 26
 without sharing).
 
-Not here: how several nodes meet (``engine.launcher.meeting``), deciding that ranks must end (``engine.launcher.watch``), and what they run (``engine.stub``).
+Not here: how the nodes meet (``engine.launcher.meeting``), deciding that ranks must end (``engine.launcher.watch``), what
+they run (``engine.stub``), and an attempt on one node, which needs none of this (``engine.launcher.one_node``).
 """
 
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from torch.distributed import DistNetworkError, DistStoreError
@@ -30,6 +28,7 @@ from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 from engine.launcher.bounds import Bounds
 from engine.launcher.gang import Gang, PeersUnreachableError, RankProcess
 from engine.launcher.meeting import Meeting
+from engine.launcher.ports import quiet_port
 
 _STORE_PORT_KEY = "lockstep/ranks_store_port"
 _STARTED_KEY = "lockstep/started{}"
@@ -53,7 +52,7 @@ class ElasticLauncher:
         spec = WorkerSpec(
             role="rank",
             local_world_size=gang.ranks_here,
-            rdzv_handler=Meeting(gang, _meeting_port(gang), self._bounds),
+            rdzv_handler=Meeting(gang, self._bounds),
             entrypoint=gang.argv[0],
             args=gang.argv[1:],
             max_restarts=0,
@@ -84,7 +83,7 @@ class _Agent(LocalElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         group: Any = worker_group  # torch declares the fields below as None for ever
         if self._gang.node_rank == 0:
-            group.store.set(_STORE_PORT_KEY, str(_quiet_port()))
+            group.store.set(_STORE_PORT_KEY, str(quiet_port()))
         group.master_addr = self._gang.rendezvous_host
         group.master_port = int(group.store.get(_STORE_PORT_KEY))
         if self._gang.node_rank > 0:
@@ -155,35 +154,3 @@ class _Streams(LogsSpecs):
     def root_log_dir(self) -> str:
         """Unused: nothing is redirected to files."""
         return os.devnull
-
-
-def _meeting_port(gang: Gang) -> int:
-    """The agreed port, or, where one node meets only itself and somebody has taken that port meanwhile, another."""
-    if gang.node_count == 1 and not _is_free(gang.rendezvous_port):
-        return _quiet_port()
-    return gang.rendezvous_port
-
-
-def _quiet_port() -> int:
-    """A free port that the kernel gives to nobody by itself.
-
-    Rank 0 binds it seconds later, after importing torch. A port from the range that outgoing connections are given
-    would be taken meanwhile now and then, on a busy node about once in a thousand starts.
-    """
-    lowest_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    candidates = range(10_000, lowest_given)
-    for port in random.sample(candidates, min(64, len(candidates))):
-        if _is_free(port):
-            return port
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True

@@ -1,7 +1,7 @@
 """The seam between an attempt and the way its ranks are started.
 
-``engine.launcher.elastic`` starts them by exec. A warm launch, which forks ranks from a process that has imported torch
-already, will be a second implementation of ``Launcher``; nothing else of this package would notice.
+``engine.launcher.one_node`` starts those of one node, ``engine.launcher.elastic`` those of several; nothing else of this
+package notices which.
 
 Not here: watching the ranks (``engine.launcher.watch``).
 """
@@ -39,10 +39,12 @@ class Gang:
     rendezvous_host: str
     rendezvous_port: int
     argv: tuple[str, ...]
-    """Command of every rank."""
+    """Command of every rank that is started by exec."""
+    launch_folder: Path
+    """Where ``engine.stub`` finds what it needs."""
     prepare: Callable[[int], Mapping[str, str]]
     """Called once per rank, with its global rank, before any is started: opens its pipes and gives the environment that
-    is laid over torch elastic's own."""
+    is laid over torchrun's."""
     error_file: Callable[[int], Path]
     """Where torch's ``record`` decorator in a rank leaves its exception."""
     ended: Callable[[], bool]

@@ -36,15 +36,13 @@ class Meeting(StaticTCPRendezvous):
     Parameters
     ----------
     gang : Gang
-    port : int
-        Where to meet on ``gang.rendezvous_host``.
     bounds : Bounds
     """
 
-    def __init__(self, gang: Gang, port: int, bounds: Bounds):
+    def __init__(self, gang: Gang, bounds: Bounds):
         super().__init__(
             master_addr=gang.rendezvous_host,
-            master_port=port,
+            master_port=gang.rendezvous_port,
             rank=gang.node_rank,
             world_size=gang.node_count,
             run_id=gang.run_id,
@@ -53,7 +51,7 @@ class Meeting(StaticTCPRendezvous):
         self._gang = gang
         self._deadline = time.monotonic() + bounds.rendezvous_seconds
         self._tell_at = time.monotonic() + _TOLD_SECONDS
-        self._where = f"{gang.rendezvous_host}:{port}"
+        self._where = f"{gang.rendezvous_host}:{gang.rendezvous_port}"
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Meet the other nodes.
@@ -114,4 +112,4 @@ class Meeting(StaticTCPRendezvous):
             if now >= self._tell_at:
                 self._gang.say(f"Waiting for the attempt's other nodes: {failure()} yet.")
                 self._tell_at = float("inf")
-            time.sleep(_LOOK_SECONDS if self.world_size > 1 else 0.01)
+            time.sleep(_LOOK_SECONDS)

@@ -54,7 +54,12 @@ def identity() -> LauncherFile:
     """Which process this is, also to somebody who reads it after a reboot."""
     pid = os.getpid()
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return LauncherFile(pid=pid, start_ticks=int(_stat_fields(pid)[19]), boot_id=boot_id)
+    return LauncherFile(pid=pid, start_ticks=int(stat_fields(pid)[19]), boot_id=boot_id)
+
+
+def name_process(name: str) -> None:
+    """What ``ps`` and ``top`` call this process, at most 15 characters."""
+    Path("/proc/self/comm").write_text(name)
 
 
 def boottime() -> float:
@@ -71,7 +76,7 @@ def living_descendants(root: int) -> list[int]:
             continue
         pid = int(entry.name)
         try:
-            fields = _stat_fields(pid)
+            fields = stat_fields(pid)
         except OSError:
             continue
         children.setdefault(int(fields[1]), []).append(pid)
@@ -90,7 +95,7 @@ def living_descendants(root: int) -> list[int]:
 def state_of(pid: int) -> str:
     """The kernel's letter for what a process does; ``X`` where there is none."""
     try:
-        return _stat_fields(pid)[0]
+        return stat_fields(pid)[0]
     except OSError:
         return "X"
 
@@ -149,7 +154,7 @@ def _reap() -> None:
             pass
 
 
-def _stat_fields(pid: int) -> list[str]:
+def stat_fields(pid: int) -> list[str]:
     """Fields of ``/proc/PID/stat`` from the third (state) on; the second, the name, may contain anything."""
     text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     return text[text.rindex(")") + 2 :].split()

@@ -1,10 +1,11 @@
 """One attempt on one node, from the assignment to the result.
 
 1. Say which process this is (``launcher.json``), at once: from here on an agent can adopt the attempt.
-2. Become the subreaper of everything that will be started; drop the service's environment; open the log; watch.
-3. Start the ranks, unless a stop or the fence came first, and stay with them until each has ended.
-4. Read what their pipes still hold, sweep every process that is left, read again.
-5. Decide the outcome, and only then write ``result.json``: its presence says that no process of the attempt is left.
+2. Become the subreaper of everything that will be started; drop the service's environment.
+3. Fork the ranks that can be forked, which wait; only then open the log and watch.
+4. Start the ranks, unless a stop or the fence came first, and stay with them until each has ended.
+5. Read what their pipes still hold, sweep every process that is left, read again.
+6. Decide the outcome, and only then write ``result.json``: its presence says that no process of the attempt is left.
 
 Nothing is restarted here. The launcher exits 0 when it has written a result, whatever the result says.
 
@@ -32,10 +33,11 @@ from domain import attempt, limits
 from domain.attempt import AssignmentFile, EngineEvent, ResultFile, StopFile
 from domain.outcomes import Outcome, Reason
 from engine import pulse
-from engine.launcher import environment, evidence, processes, verdict
+from engine.launcher import environment, evidence, forking, processes, verdict
 from engine.launcher.bounds import Bounds
 from engine.launcher.files import last_step, read_model, write_atomically
 from engine.launcher.gang import Gang, Launcher, PeersUnreachableError, RankProcess
+from engine.launcher.one_node import OneNodeLauncher
 from engine.launcher.segments import Segments
 from engine.launcher.streams import Streams
 from engine.launcher.watch import Facts, Watch
@@ -54,7 +56,7 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) -> NoReturn:
-    """Run the attempt in ``folder`` and exit. ``launcher`` defaults to torch elastic, imported when it is needed."""
+    """Run the attempt in ``folder`` and exit. ``launcher`` defaults to the one for as many nodes as there are."""
     write_atomically(folder / attempt.LAUNCHER, processes.identity().model_dump_json())
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     processes.enter_group(os.environ.get(attempt.GROUP_VARIABLE))
@@ -64,7 +66,16 @@ def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) 
         assignment = AssignmentFile.model_validate_json((folder / attempt.ASSIGNMENT).read_bytes())
     except (OSError, ValueError) as error:
         _leave(folder, Outcome.of(Reason.LAUNCH_FAILED, f"{attempt.ASSIGNMENT} cannot be read: {error}"))
-    _Attempt(assignment, folder, bounds).run(launcher)
+    forked = forking.nursery_for(assignment, folder) if launcher is None else []
+    _Attempt(assignment, folder, bounds).run(launcher or _launcher_for(assignment, bounds, forked))
+
+
+def _launcher_for(assignment: AssignmentFile, bounds: Bounds, forked: list[forking.ForkedRank]) -> Launcher:
+    if assignment.node_count == 1:
+        return OneNodeLauncher(bounds, forked)
+    from engine.launcher.elastic import ElasticLauncher  # It imports torch, which the one above does without.
+
+    return ElasticLauncher(bounds)
 
 
 class _Attempt:
@@ -85,12 +96,13 @@ class _Attempt:
             assignment, folder, bounds, say=self._segments.say, warn=self._warn, on_stuck=self._conclude
         )
 
-    def run(self, launcher: Launcher | None) -> NoReturn:
-        """Steps 2 to 5 of the module."""
+    def run(self, launcher: Launcher) -> NoReturn:
+        """Steps 4 to 6 of the module."""
         # Handlers that do nothing, rather than SIG_IGN: an ignored signal stays ignored in what a rank execs.
         for number in (signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._watch.ask_to_stop())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         failed: Outcome | None = None
         try:
             self._watch.start()
@@ -117,11 +129,7 @@ class _Attempt:
             traceback=traceback.format_exc()[-limits.TRACEBACK_CHARS_MAX :],
         )
 
-    def _start_and_wait(self, launcher: Launcher | None) -> None:
-        if launcher is None:
-            from engine.launcher.elastic import ElasticLauncher
-
-            launcher = ElasticLauncher(self._bounds)
+    def _start_and_wait(self, launcher: Launcher) -> None:
         assignment, folder = self._assignment, self._folder
         command = environment.command_of(assignment, folder)
         launch = {
@@ -143,6 +151,7 @@ class _Attempt:
                 rendezvous_host=assignment.rendezvous_host,
                 rendezvous_port=assignment.rendezvous_port,
                 argv=(sys.executable, "-I", "-S", str(STUB), str(self._launch_folder)),
+                launch_folder=self._launch_folder,
                 prepare=self._prepare_rank,
                 error_file=lambda rank: evidence.elastic_error_file(folder, rank),
                 ended=lambda: self._watch.facts.cause is not None,

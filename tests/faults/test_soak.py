@@ -19,6 +19,7 @@ import psutil
 import pytest
 from sqlalchemy import func, select
 
+from domain.attempt import MARK_VARIABLE
 from storage import series
 from storage.series_tables import StreamRow
 from storage.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, PassRow
@@ -27,7 +28,6 @@ from tests.databases import Urls
 from tests.faults.plane import ENDED, Plane, running_plane
 from tests.faults.soak import Load, Seen, Soak
 from tests.worker.node import FAKE_LAUNCHER, Node
-from worker.identity import MARK
 
 SCALE: Final = 0.2
 """Heartbeat 1 s, fence 10 s, lease 12 s."""
@@ -179,7 +179,7 @@ def processes_of(folder: Path, known: list[int]) -> list[str]:
     found = []
     for process in psutil.process_iter():
         try:
-            mark = process.environ().get(MARK, "")
+            mark = process.environ().get(MARK_VARIABLE, "")
             if mark.startswith(str(folder)) and process.pid not in known and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(f"{process.pid} {process.cmdline()} of {mark}")
         except psutil.Error:

@@ -46,7 +46,8 @@ def group(tmp_path: Path) -> Iterator[Group]:
 
 def test_who_left_tree_session_and_environment_is_in_the_group_and_is_killed(group: Group, tmp_path: Path) -> None:
     mark = tmp_path / "pid"
-    environment = launching.environment_of(os.environ, tmp_path / "elsewhere", group.path)
+    own = {attempt.MARK_VARIABLE: str(tmp_path / "elsewhere"), attempt.GROUP_VARIABLE: str(group.path)}
+    environment = {**launching.environment_of(os.environ), **own}
     subprocess.run([sys.executable, "-c", FLEES, str(mark)], env=environment, check=True, cwd=Path(__file__).parents[2])
     deadline = time.monotonic() + 20
     while not (mark.exists() and mark.read_text()):
@@ -89,7 +90,6 @@ def test_where_no_group_may_be_made_there_is_none_and_nothing_fails(tmp_path: Pa
 def test_the_name_of_the_group_does_not_reach_the_ranks(tmp_path: Path) -> None:
     from engine.launcher.environment import scrub
 
-    environment = launching.environment_of({}, tmp_path, tmp_path / "group")
-    assert environment[attempt.GROUP_VARIABLE] == str(tmp_path / "group")
+    environment = {attempt.GROUP_VARIABLE: str(tmp_path / "group")}
     scrub(environment)
     assert attempt.GROUP_VARIABLE not in environment

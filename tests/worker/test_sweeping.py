@@ -1,8 +1,4 @@
-"""Ending every process of an attempt. Real processes: each test starts what it kills.
-
-Tests that act as an agent run in a process of their own: an agent is a subreaper and kills orphans, and pytest's own
-process has other children (database servers).
-"""
+"""Ending every process of an attempt. Real processes: each test starts what it kills."""
 
 from __future__ import annotations
 
@@ -10,15 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 
+from tests.worker.subreaper import as_agent, until
 from worker import identity, launching
 from worker.folders import Folder
 from worker.identity import Census, ProcessKey
-from worker.sweeping import Children, Tree, become_subreaper
+from worker.sweeping import Children, Tree
 
 SUBREAPER = "import ctypes; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"
 STUBBORN = """
@@ -36,44 +30,12 @@ os.wait()
 LAUNCHER = SUBREAPER + "import os\n" + STUBBORN + "time.sleep(600)\n"
 
 
-def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not within the limit"
-        time.sleep(0.02)
-
-
-def _as_agent(test: Callable[[Path, Children], None]) -> Callable[[Path], None]:
-    """Run a test in a process that is a subreaper."""
-
-    def isolated(tmp_path: Path) -> None:
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                become_subreaper()
-                children = Children()
-                test(tmp_path, children)
-                children.leave()
-                _until(lambda: children.sweep_orphans() == 0)
-                code = 0
-            except BaseException:  # noqa: BLE001 - a fork must not go on into pytest
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(pid, 0)
-        assert status == 0, "see the traceback above"
-
-    isolated.__name__ = test.__name__
-    return isolated
-
-
 def _start(children: Children, tmp_path: Path, source: str) -> tuple[Folder, ProcessKey, ProcessKey]:
     folder = Folder(tmp_path / "0000-attempt")
     folder.create()
-    launcher = launching.launch(folder, children, [sys.executable, "-c", source], dict(os.environ))
+    launcher = launching.launch(folder, children, None, [sys.executable, "-c", source], dict(os.environ))
     mark = folder.file("grandchild")
-    _until(lambda: mark.exists() and mark.read_text() != "")
+    until(lambda: mark.exists() and mark.read_text() != "")
     grandchild = identity.process(int(mark.read_text()))
     assert launcher is not None
     assert grandchild is not None
@@ -84,7 +46,7 @@ def _kill_all(tree: Tree) -> None:
     assert tree.kill(seconds=10)
 
 
-@_as_agent
+@as_agent
 def test_a_grandchild_in_its_own_session_that_ignores_sigterm_is_killed(tmp_path: Path, children: Children) -> None:
     folder, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
     _kill_all(Tree(folder.path, launcher))
@@ -92,18 +54,18 @@ def test_a_grandchild_in_its_own_session_that_ignores_sigterm_is_killed(tmp_path
     assert not identity.is_alive(grandchild)
 
 
-@_as_agent
+@as_agent
 def test_what_a_killed_launcher_leaves_becomes_the_agents_and_is_swept(tmp_path: Path, children: Children) -> None:
     _, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
     identity.send(launcher, signal.SIGKILL)
-    _until(lambda: children.exit_status(launcher.pid) == -signal.SIGKILL)
+    until(lambda: children.exit_status(launcher.pid) == -signal.SIGKILL)
     children.forget(launcher.pid)
     assert identity.is_alive(grandchild)
-    _until(lambda: children.sweep_orphans() == 0)
+    until(lambda: children.sweep_orphans() == 0)
     assert not identity.is_alive(grandchild)
 
 
-@_as_agent
+@as_agent
 def test_a_live_launcher_is_no_orphan(tmp_path: Path, children: Children) -> None:
     folder, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
     assert children.sweep_orphans() == 0
@@ -112,19 +74,19 @@ def test_a_live_launcher_is_no_orphan(tmp_path: Path, children: Children) -> Non
     _kill_all(Tree(folder.path, launcher))
 
 
-@_as_agent
+@as_agent
 def test_descendants_seen_earlier_are_killed_when_the_launcher_is_gone(tmp_path: Path, children: Children) -> None:
     _, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
     tree = Tree(tmp_path / "another-name", launcher)  # so that the mark in the environment finds nothing
     tree.remember(Census.take())
     identity.send(launcher, signal.SIGKILL)
-    _until(lambda: children.exit_status(launcher.pid) is not None)
+    until(lambda: children.exit_status(launcher.pid) is not None)
     assert identity.is_alive(grandchild)
     _kill_all(tree)
     assert not identity.is_alive(grandchild)
 
 
-@_as_agent
+@as_agent
 def test_processes_started_for_a_folder_are_found_without_any_memory_of_them(
     tmp_path: Path, children: Children
 ) -> None:
@@ -154,13 +116,13 @@ def test_a_pid_given_to_another_process_is_not_signalled() -> None:
         assert found is not None
         identity.send(ProcessKey(other.pid, found.key.start_ticks - 1), signal.SIGKILL)
         identity.send(found.key, signal.SIGSTOP)  # a later signal that does arrive: the first had its time
-        _until(lambda: (identity.process(other.pid) or found).state == "T")
+        until(lambda: (identity.process(other.pid) or found).state == "T")
     finally:
         other.kill()
         other.wait()
 
 
-def test_a_launcher_sees_neither_the_services_settings_nor_its_python_path(tmp_path: Path) -> None:
+def test_a_launcher_sees_neither_the_services_settings_nor_its_python_path() -> None:
     seen = launching.environment_of(
         {
             "LOCKSTEP_DATABASE_URL": "postgresql://secret",
@@ -168,15 +130,14 @@ def test_a_launcher_sees_neither_the_services_settings_nor_its_python_path(tmp_p
             "AWS_SECRET_ACCESS_KEY": "secret",
             "PATH": "/usr/bin",
             "NCCL_DEBUG": "INFO",
-        },
-        tmp_path,
+        }
     )
     assert seen["PATH"] == "/usr/bin"
     assert seen["NCCL_DEBUG"] == "INFO"
     assert not {name for name in seen if name.startswith(("LOCKSTEP_DATABASE", "PYTHONPATH", "AWS"))}
 
 
-@_as_agent
+@as_agent
 def test_a_launcher_has_no_open_file_of_the_agent(tmp_path: Path, children: Children) -> None:
     folder = Folder(tmp_path / "0000-attempt")
     folder.create()
@@ -190,9 +151,9 @@ def test_a_launcher_has_no_open_file_of_the_agent(tmp_path: Path, children: Chil
             "    except FileNotFoundError: pass\n"
             "Path(sys.argv[1], 'fds').write_text(' '.join(found))"
         )
-        launcher = launching.launch(folder, children, [sys.executable, "-c", source], dict(os.environ))
+        launcher = launching.launch(folder, children, None, [sys.executable, "-c", source], dict(os.environ))
         assert launcher is not None
-        _until(lambda: children.exit_status(launcher.pid) == 0)
+        until(lambda: children.exit_status(launcher.pid) == 0)
     finally:
         os.close(held)
     found = folder.file("fds").read_text()
@@ -209,7 +170,7 @@ def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
         return Path(f"/proc/{started.pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
 
     try:
-        _until(first_thread_ended)
+        until(first_thread_ended)
         found = identity.process(started.pid)
         assert found is not None
         assert found.alive
@@ -227,7 +188,7 @@ def test_a_name_with_parentheses_and_spaces_does_not_shift_the_fields(tmp_path: 
     program.symlink_to("/bin/sleep")
     named = subprocess.Popen([str(program), "600"])
     try:
-        _until(lambda: "R 1" in Path(f"/proc/{named.pid}/comm").read_text())
+        until(lambda: "R 1" in Path(f"/proc/{named.pid}/comm").read_text())
         found = identity.process(named.pid)
         assert found is not None
         assert found.parent == os.getpid()

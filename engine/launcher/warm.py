@@ -1,0 +1,121 @@
+"""A process that has imported torch, and forks launchers: an attempt begins seconds sooner.
+
+``python -m engine.launcher.warm DESCRIPTOR``, where the descriptor is one end of a ``SOCK_SEQPACKET`` pair:
+
+1. It imports what launchers and ranks will need, and sends ``ready``.
+2. Each message ``{"folder": …, "environ": {…}}``, with the descriptor of the launcher's log, makes one launcher of that
+   folder, as ``python -m engine.launcher FOLDER`` would be in that environment. The answer is its pid.
+3. At the end of the other side it leaves. Launchers go on.
+
+A launcher is nobody's child here: it is forked twice, so that it becomes a child of the nearest subreaper, which the agent
+is. This process runs no tensor operation and no thread, and holds no device; if importing has left one it gives up.
+
+Not here: how the launcher forks its ranks (``engine.launcher.forking``), and the other side (``worker.warm``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from domain.attempt import MARK_VARIABLE
+from domain.warm import BYTES_MAX, READY, LaunchRequest
+from engine.launcher import forking
+from engine.launcher.bounds import Bounds
+from engine.launcher.processes import name_process, stat_fields
+from engine.launcher.run import run_attempt
+
+_LAUNCHERS = ("engine.launcher.elastic",)
+_ENV_START, _ENV_END = 47, 48
+"""Where the kernel looks for a process's environment: fields 50 and 51 of ``/proc/PID/stat``, from the third on."""
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until the other side has gone."""
+    channel = socket.socket(fileno=int(arguments[0]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at the agent's terminal is for the agent.
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    reason = forking.preload(_LAUNCHERS) or forking.left_open()
+    if reason is not None:
+        sys.exit(f"launchers are not forked but started by exec: {reason}")
+    name_process("lockstep-warm")
+    gc.collect()
+    gc.freeze()
+    with contextlib.suppress(ConnectionError):
+        channel.send(READY)
+        while True:
+            message, descriptors, _, _ = socket.recv_fds(channel, BYTES_MAX, 1)
+            if not message:
+                return
+            pid = _fork(LaunchRequest.model_validate_json(message), descriptors[0])
+            os.close(descriptors[0])
+            channel.send(str(pid).encode())
+
+
+def _fork(wanted: LaunchRequest, log: int) -> int:
+    """Fork a launcher that is no child of this process; returns its pid once it is somebody else's."""
+    reader, writer = os.pipe()
+    between = os.fork()
+    if between == 0:
+        os.setsid()  # Whatever becomes of this process, the agent knows by its session that it is none of its own.
+        launcher = os.fork()
+        if launcher == 0:
+            _become_launcher(Path(wanted.folder), wanted.environ, log)
+        os.write(writer, str(launcher).encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(between, 0)
+    try:
+        return int(os.read(reader, 64))
+    finally:
+        os.close(reader)
+
+
+def _become_launcher(folder: Path, environ: Mapping[str, str], log: int) -> NoReturn:
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environ)
+        _mark(folder)
+        name_process("lockstep-launch")
+        run_attempt(folder, Bounds())
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        raise
+    finally:
+        os._exit(1)
+
+
+def _mark(folder: Path) -> None:
+    """Let ``/proc/PID/environ`` name the attempt's folder, as it does of a launcher that was started by exec.
+
+    The kernel shows the memory in which a process found its first environment. This one's was exec'd with a mark that is
+    longer than any folder's name.
+    """
+    fields = stat_fields(os.getpid())
+    start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
+    name = f"{MARK_VARIABLE}=".encode()
+    at = (b"\0" + ctypes.string_at(start, end - start)).find(b"\0" + name)
+    if at < 0:
+        return
+    value = start + at + len(name)
+    room = len(ctypes.string_at(value))
+    ctypes.memmove(value, os.fsencode(folder)[:room].ljust(room, b"\0"), room)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,47 @@
+"""Tests that act as an agent, each in a process of its own: an agent is a subreaper and kills orphans, and pytest's own
+process has other children (database servers).
+
+Not here: whole agents (``node``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from worker.sweeping import Children, become_subreaper
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "not within the limit"
+        time.sleep(0.02)
+
+
+def as_agent(test: Callable[[Path, Children], None]) -> Callable[[Path], None]:
+    """Run a test in a process that is a subreaper."""
+
+    def isolated(tmp_path: Path) -> None:
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                become_subreaper()
+                children = Children()
+                test(tmp_path, children)
+                children.leave()
+                until(lambda: children.sweep_orphans() == 0)
+                code = 0
+            except BaseException:  # noqa: BLE001 - a fork must not go on into pytest
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        assert status == 0, "see the traceback above"
+
+    isolated.__name__ = test.__name__
+    return isolated

@@ -1,0 +1,176 @@
+"""Launchers that are forked from a warm process: real ones, which run real scripts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from domain import attempt
+from domain.attempt import ResultFile
+from domain.outcomes import Reason
+from tests.engine.launcher.attempts import assignment_of
+from tests.worker.subreaper import as_agent, until
+from worker import identity, launching
+from worker.folders import Folder
+from worker.identity import Census
+from worker.sweeping import Children, Tree
+from worker.warm import Warm, WarmError
+
+READY_SECONDS = 60.0
+SCRIPT = """
+import os, sys, time
+print(os.getpid(), flush=True)
+print(sorted(os.environ), flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+"""
+EXECUTED = [sys.executable, "-c", "import sys; open(sys.argv[1] + '/executed', 'w')"]
+
+
+def _folder(tmp_path: Path, name: str = "0000-attempt") -> Folder:
+    folder = Folder(tmp_path / name)
+    folder.create()
+    code = folder.file(attempt.CODE)
+    code.mkdir()
+    (code / "train.py").write_text(SCRIPT)
+    folder.file(attempt.ASSIGNMENT).write_text(assignment_of().model_dump_json())
+    return folder
+
+
+def _warm() -> Warm:
+    made = Warm(launching.environment_of(os.environ))
+    made.tend()
+    until(made.is_ready, READY_SECONDS)
+    return made
+
+
+def _launch(folder: Folder, children: Children, warm: Warm) -> identity.ProcessKey:
+    launcher = launching.launch(
+        folder, children, warm, EXECUTED, {**launching.environment_of(os.environ), "GIVEN": "1"}
+    )
+    assert launcher is not None
+    return launcher
+
+
+def _environment(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return dict(line.decode().split("=", 1) for line in lines if b"=" in line)
+
+
+def _pid_of(warm: Warm) -> int:
+    pid = warm.pid
+    assert pid is not None
+    return pid
+
+
+def _lives(pid: int) -> bool:
+    found = identity.process(pid)
+    return found is not None and found.alive
+
+
+@as_agent
+def test_a_forked_launcher_is_what_a_started_one_would_be(tmp_path: Path, children: Children) -> None:
+    warm, folder = _warm(), _folder(tmp_path)
+    launcher = _launch(folder, children, warm)
+    assert not folder.file("executed").exists()
+    ranks = folder.file(attempt.RANKS)
+    until(ranks.exists)
+    found = identity.process(launcher.pid)
+    assert found is not None
+    assert (found.parent, found.session) == (os.getpid(), launcher.pid), "the agent's child, in a session of its own"
+    assert identity.launcher_key(folder.launcher()) == launcher
+    assert Path(f"/proc/{launcher.pid}/cwd").resolve() == folder.path
+    assert Path(f"/proc/{launcher.pid}/comm").read_text() == "lockstep-launch\n"
+    assert _environment(launcher.pid)[attempt.MARK_VARIABLE] == str(folder.path)
+    assert launcher in {process.key for process in Census.take().marked(folder.path)}
+    opened = {Path(f"/proc/{launcher.pid}/fd/{number}").resolve() for number in (1, 2)}
+    assert opened == {folder.file(attempt.LAUNCHER_LOG)}
+    assert children.sweep_orphans() == 0, "it is known"
+    (folder.file(attempt.CODE) / "go").touch()
+    until(lambda: children.exit_status(launcher.pid) is not None)
+    assert children.exit_status(launcher.pid) == 0
+    children.forget(launcher.pid)
+    assert folder.file(attempt.LAUNCHER_LOG).read_text() == ""
+    result = ResultFile.model_validate_json(folder.file(attempt.RESULT).read_bytes())
+    assert result.outcome.reason is Reason.SUCCEEDED, result
+    warm.close()
+
+
+@as_agent
+def test_a_killed_forked_launcher_takes_its_ranks_along_and_the_warm_process_stays(
+    tmp_path: Path, children: Children
+) -> None:
+    warm, folder = _warm(), _folder(tmp_path)
+    launcher = _launch(folder, children, warm)
+    until(folder.file(attempt.RANKS).exists)
+    tree = Tree(folder.path, launcher)
+    ranks = [process for process in tree.survivors() if process.key != launcher]
+    assert len(ranks) == 1
+    identity.send(launcher, signal.SIGKILL)
+    until(lambda: children.exit_status(launcher.pid) == -signal.SIGKILL)
+    until(lambda: not identity.is_alive(ranks[0].key))
+    assert tree.kill(seconds=10)
+    second = _folder(tmp_path, "0001-attempt")
+    again = _launch(second, children, warm)
+    until(second.file(attempt.RANKS).exists)
+    assert Tree(second.path, again).kill(seconds=10)
+    warm.close()
+
+
+@as_agent
+def test_without_a_warm_process_a_launcher_is_started_by_its_command(tmp_path: Path, children: Children) -> None:
+    warm = Warm(launching.environment_of(os.environ))
+    folder = _folder(tmp_path)
+    _launch(folder, children, warm)  # never started
+    until(folder.file("executed").exists)
+    warm.tend()
+    until(warm.is_ready, READY_SECONDS)
+    os.kill(_pid_of(warm), signal.SIGKILL)
+    until(lambda: not _lives(_pid_of(warm)))
+    second = _folder(tmp_path, "0001-attempt")
+    _launch(second, children, warm)  # died meanwhile
+    until(second.file("executed").exists)
+    warm.close()
+
+
+@as_agent
+def test_one_that_does_not_answer_is_ended_and_so_is_what_it_may_have_forked(
+    tmp_path: Path, children: Children
+) -> None:
+    warm, folder = _warm(), _folder(tmp_path)
+    pid = _pid_of(warm)
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(WarmError, match="gave no launcher"):
+        _launch(folder, children, warm)
+    assert not _lives(pid)
+    assert children.sweep_orphans() == 0
+    assert not folder.file(attempt.LAUNCHER).exists()
+    _launch(folder, children, warm)
+    until(folder.file("executed").exists)
+    warm.close()
+
+
+@as_agent
+def test_it_leaves_when_its_agent_is_gone_and_its_launchers_stay(tmp_path: Path, children: Children) -> None:
+    reader, writer = os.pipe()
+    agent = os.fork()
+    if agent == 0:
+        from worker.sweeping import become_subreaper
+
+        become_subreaper()
+        warm, folder = _warm(), _folder(tmp_path)
+        launcher = _launch(folder, Children(), warm)
+        os.write(writer, f"{warm.pid} {launcher.pid}".encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+    warm_pid, launcher_pid = map(int, os.read(reader, 64).split())
+    until(lambda: not _lives(warm_pid))
+    assert _lives(launcher_pid)
+    folder = Folder(tmp_path / "0000-attempt")
+    until(folder.file(attempt.RANKS).exists)
+    (folder.file(attempt.CODE) / "go").touch()
+    until(folder.file(attempt.RESULT).exists)
+    os.waitpid(agent, 0)
