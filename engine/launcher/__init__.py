@@ -1,6 +1,6 @@
 """The launcher: one process per assignment, parent and subreaper of its ranks.
 
-``python -m engine.launcher FOLDER`` reads the attempt's folder (``domain.attempt``), starts one rank per device, stamps
+``python -m engine.launcher FOLDER``, or a fork that becomes the same, reads the attempt's folder (``domain.attempt``), starts one rank per device, stamps
 their output, obeys ``fence`` and ``stop``, and writes ``result.json`` once no process of the attempt is left. It knows
 no database, no broker and no agent: the agent may die and come back, and training does not notice.
 
@@ -9,7 +9,9 @@ module         does                             runs in
 =============  ===============================  ======================================================================
 ``run``        one attempt from start to end    main thread. It starts the ranks and stays until the end: ranks die
                                                 with the *thread* that started them (``PR_SET_PDEATHSIG``)
-``elastic``    starts ranks by torch elastic    main thread
+``forking``    forks ranks, which wait          main thread, before there is another
+``one_node``   lets them go, or starts them      main thread
+``elastic``    starts those of several nodes    main thread
 ``meeting``    finds the other nodes' launchers main thread, and a thread ``meeting`` that waits in C++
 ``watch``      fence, stop, kills               thread ``watch``, 20 times a second
 ``stalls``     whether the ranks move, and      thread ``watch``
@@ -22,7 +24,7 @@ module         does                             runs in
 ``verdict``    the outcome, as a pure function  main thread (``watch``, should torch elastic hang)
 =============  ===============================  ======================================================================
 
-Every rank begins in ``engine.stub``, which makes it die with the launcher and then execs what it really runs.
+Every rank begins in ``engine.stub``, which makes it die with the launcher. ``warm`` is another process: it forks launchers.
 
 Not here: the agent (``worker``), and what happens inside a rank (the rest of ``engine``, or a person's script).
 Nothing is imported here, so that a rank which imports ``engine`` pays nothing for the launcher.

@@ -18,7 +18,7 @@ class Bounds:
     watch_seconds: float = 0.05
     """The watch looks at ranks, ``fence`` and ``stop`` this often."""
     monitor_seconds: float = 0.1
-    """Torch elastic looks at its ranks this often."""
+    """The main thread looks at the ranks this often."""
     failure_grace_seconds: float = 3.0
     """From the first failing rank to SIGKILL of the others. They get SIGTERM at once; one that waits in a collective
     for the dead rank never acts on it, and a gang must be down within 5 s."""
@@ -30,7 +30,7 @@ class Bounds:
     drain_seconds: float = 2.0
     """After the sweep every pipe is at its end; a descriptor handed to a foreign process must not hold the result."""
     stuck_seconds: float = 5.0
-    """From a kill to the end of torch elastic; beyond it the watch ends the attempt without it."""
+    """From a kill to the end of the main thread's waiting; beyond it the watch ends the attempt without it."""
     pulse_seconds: float = 1.0
     """The ranks' pulses are read this often; a stall is noticed this late."""
     left_behind_seconds: float = 2.0

@@ -2,12 +2,12 @@
 
 The service's environment holds the database's address, the broker's and tokens. What a rank may see of it is therefore
 a list of what is *kept*: a list of what is removed would miss the next credential. On top come the job's own ``env`` and
-the names below; ``RANK``, ``WORLD_SIZE`` and the like are set by torch elastic.
+the names below; ``RANK``, ``WORLD_SIZE`` and the like are set as torchrun does.
 
 ``OMP_NUM_THREADS`` follows one fixed rule, because the number of threads is part of a run's arithmetic: on CPU slots 1
 (a slot is a core); on GPUs the node's cores divided by the ranks on it, at most 8. The job's ``env`` may set another.
 
-Not here: how it reaches the ranks (``engine.launcher.elastic``, ``engine.stub``).
+Not here: how it reaches the ranks (``engine.launcher.one_node``, ``engine.launcher.elastic``).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def command_of(assignment: AssignmentFile, folder: Path) -> Command:
 
 
 def rank_environment(assignment: AssignmentFile, folder: Path, *, cores: int) -> dict[str, str]:
-    """Variables that every rank of the attempt gets beside torch elastic's own."""
+    """Variables that every rank of the attempt gets beside torchrun's."""
     is_cpu = assignment.device_kind == "cpu"
     threads = 1 if is_cpu else max(1, min(THREADS_PER_RANK_MAX, cores // assignment.ranks_here))
     return {

@@ -8,14 +8,14 @@ Several times a second, in this order:
    get SIGTERM, which is what scripts know. After the grace, SIGKILL.
 4. One rank has exited 0 and others have not followed in time: SIGKILL.
 5. No rank moves any more: their stacks, then SIGKILL.
-6. One rank has failed (noticed in 1): torch elastic sends the others SIGTERM; a little later, SIGKILL. A rank of the
+6. One rank has failed (noticed in 1): the main thread sends the others SIGTERM; a little later, SIGKILL. A rank of the
    engine that exits 0 before the run is over has failed too: its peers may wait for it for half an hour.
 
 The first of 2 to 6 that happened is the *cause* of the end, and stays it: what follows from it is no news. Only the
 fence overrules, because after it nothing that this attempt says counts.
 
 SIGKILL goes to every descendant of the launcher, again and again until the ranks are gone. Nothing here waits for the
-main thread, which sits in torch elastic: should that hang, ``on_stuck`` ends the attempt from this thread.
+main thread, which may sit in torch elastic: should that hang, ``on_stuck`` ends the attempt from this thread.
 
 Not here: what the end means (``engine.launcher.verdict``), and when a gang has stalled (``engine.launcher.stalls``).
 """

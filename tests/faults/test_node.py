@@ -202,6 +202,10 @@ def lose_nodes(lockstep: Service, second: Second, drill: Drill, times: int) -> N
         drill.orphans += len(lockstep.processes_of(job_id))
 
 
+def test_a_job_whose_node_is_gone_goes_on_elsewhere(lockstep: Service, second: Second, drill: Drill) -> None:
+    lose_nodes(lockstep, second, drill, times=1)
+
+
 @pytest.mark.drill
 def test_the_job_of_a_node_that_is_gone_goes_on_elsewhere(lockstep: Service, second: Second, drill: Drill) -> None:
     lose_nodes(lockstep, second, drill, times=3)

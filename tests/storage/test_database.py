@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import psycopg
@@ -138,6 +139,37 @@ def test_a_writer_that_is_not_let_in_gives_up(sqlite_urls: Urls, monkeypatch: py
         other.join()
     database.close()
     assert refusals == [ErrorCode.UNAVAILABLE]
+
+
+def test_writers_of_two_programs_wait_for_each_other_and_all_get_in(sqlite_urls: Urls) -> None:
+    programs = [Database(*sqlite_urls) for _program in range(2)]
+    held = threading.Event()
+
+    def write(database: Database) -> None:
+        held.wait()
+        for _turn in range(5):
+            scenes.submit(database)
+
+    writers = [threading.Thread(target=write, args=(database,)) for database in programs for _thread in range(4)]
+    for writer in writers:
+        writer.start()
+    with programs[0].jobs() as session:
+        session.execute(text("SELECT 1"))
+        held.set()
+        time.sleep(0.2)  # so that all of them ask while nobody may
+        assert _jobs(programs[1]) == 0
+    for writer in writers:
+        writer.join()
+    assert _jobs(programs[1]) == 5 * len(writers)
+    with programs[0].jobs() as session:
+        assert session.scalar(text("PRAGMA busy_timeout")) == database_module.BUSY_SECONDS * 1000
+    for database in programs:
+        database.close()
+
+
+def _jobs(database: Database) -> int:
+    with database.read_jobs() as session:
+        return int(session.scalar(text("SELECT count(*) FROM jobs")) or 0)
 
 
 def test_a_full_disk_is_named_and_nothing_is_written(sqlite_urls: Urls) -> None:
