@@ -39,7 +39,7 @@ test: $(INSTALLED)  ## Run all tests: real broker, both databases, real processe
 
 .PHONY: drill
 drill: $(INSTALLED)  ## Inject every fault many times, print what happened, and note it in docs/ (most of an hour; needs a quiet machine)
-	@LOCKSTEP_RECORD_DRILLS=docs/drills.json $(BIN)/pytest -m drill tests/faults; \
+	@LOCKSTEP_RECORD_DRILLS=docs/drills.json $(BIN)/pytest -m row; \
 	  code=$$?; $(BIN)/python docs/generate.py && exit $$code
 
 .PHONY: soak
@@ -48,7 +48,7 @@ soak: $(INSTALLED)  ## Twenty minutes of load under random faults (LOCKSTEP_SOAK
 
 .PHONY: test-long
 test-long: $(INSTALLED)  ## Run the long forms of the other tests (half an hour)
-	@$(BIN)/pytest -m drill tests --ignore=tests/faults
+	@$(BIN)/pytest -m "drill and not row"
 
 .PHONY: check
 check: $(INSTALLED)  ## Format, lint, types, import rules, generated files fresh

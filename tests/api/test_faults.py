@@ -17,6 +17,7 @@ from storage.blobs import BlobStore
 from storage.database import Database
 from tests.api.conftest import SCRIPT, TOKEN, Api, Bells, problem, settings_for
 from tests.databases import Urls
+from tests.faults.table import Drill
 from tests.full_disk import full
 
 NOBODY: dict[str, Urls] = {
@@ -75,7 +76,11 @@ def test_a_full_disk_refuses_the_submit_and_writes_nothing(api: Api, monkeypatch
     assert not api.bells.rung
 
 
-def test_a_disk_that_fills_up_under_submits_keeps_each_that_was_accepted_and_nothing_of_the_others(api: Api) -> None:
+@pytest.mark.row
+def test_a_disk_that_fills_up_under_submits_keeps_each_that_was_accepted_and_nothing_of_the_others(
+    api: Api, drill: Drill
+) -> None:
+    drill.begin("F19", "the disk fills up under submits")
     spec = {**SCRIPT, "env": {"PADDING": "x" * 2_000}}
     accepted = []
     with full(api.database._jobs):
@@ -85,6 +90,7 @@ def test_a_disk_that_fills_up_under_submits_keeps_each_that_was_accepted_and_not
                 break
             accepted.append(response.json()["id"])
         problem(response, 507, "storage_full")
+        drill.injected += 1
         assert response.headers["retry-after"] == "60"
         assert api.http.get("/v1/jobs").status_code == 200, "what is there can still be read"
         for job_id in accepted:
@@ -94,6 +100,7 @@ def test_a_disk_that_fills_up_under_submits_keeps_each_that_was_accepted_and_not
     again = api.submit(spec, **{"Idempotency-Key": f"key-{len(accepted)}"})
     assert again.status_code == 201, "with room again the same request is accepted"
     listed = {job["id"] for job in api.http.get("/v1/jobs?limit=500").json()["items"]}
+    drill.lost, drill.doubled = len({*accepted} - listed), len(listed) - len({*accepted, again.json()["id"]})
     assert listed == {*accepted, again.json()["id"]}
 
 

@@ -21,6 +21,7 @@ from engine import checkpoint
 from engine.checkpoint import Measured
 from engine.errors import EngineError
 from tests.engine.killed import saver
+from tests.faults.table import Drill
 
 WORDS = 50_000
 """So that a checkpoint takes 200 kB."""
@@ -109,7 +110,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_c28_a_full_disk_costs_the_new_checkpoint_and_not_the_older_ones(small_disk: Path) -> None:
+@pytest.mark.row
+def test_c28_a_full_disk_costs_the_new_checkpoint_and_not_the_older_ones(small_disk: Path, drill: Drill) -> None:
+    drill.begin("F18", "no room for the next checkpoint")
+    drill.injected += 1
     given = saver(small_disk, keep_last=3)
     given.write(1, state(1.0))
     given.begin(2, state(2.0))

@@ -4,7 +4,7 @@ A run with ``LOCKSTEP_RECORD_DRILLS`` naming a file merges its rows into it, by 
 ``docs/drills.json``, and ``docs/generate.py`` draws the table of ``docs/reliability.md`` from it. A fault without a row
 says so: nothing here counts as passed because it was written down.
 
-Not here: the drills (the ``test_*`` beside this), and how one of them counts and times (``tests.faults.table``).
+Not here: the drills (most are the ``test_*`` beside this), and how one of them counts and times (``tests.faults.table``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -116,10 +117,9 @@ def _summary(seen: list[float], limit: float | None) -> dict[str, float | None] 
 def table() -> str:
     """What was measured, as Markdown: a line for each drill of each fault."""
     rows = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.is_file() else {}
-    present = set(_tests())
     by_fault: dict[int, list[Row]] = {}
     for test, row in rows.items():
-        if test.partition("[")[0] in present:  # Of a drill that is gone nothing is known any more.
+        if _exists(test):  # Of a drill that is gone nothing is known any more.
             for number in numbers(row["fault"]):
                 by_fault.setdefault(number, []).append(row)
     lines = [
@@ -161,9 +161,15 @@ def _times(seen: dict[str, float | None] | None) -> str:
     return f"{seen['median']:.2f}, {seen['worst']:.2f}{limit}"
 
 
-def _tests() -> Iterator[str]:
-    """Every test of this folder, as pytest names it."""
-    for path in sorted(HERE.glob("test_*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                yield f"{path.relative_to(HERE.parents[1]).as_posix()}::{node.name}"
+def _exists(test: str) -> bool:
+    """Whether there still is a test that pytest names so."""
+    file, _, name = test.partition("[")[0].partition("::")
+    return name in _tests_in(HERE.parents[1] / file)
+
+
+@cache
+def _tests_in(file: Path) -> frozenset[str]:
+    if not file.is_file():
+        return frozenset()
+    found = ast.parse(file.read_text(encoding="utf-8")).body
+    return frozenset(node.name for node in found if isinstance(node, ast.FunctionDef))

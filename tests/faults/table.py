@@ -98,6 +98,14 @@ def drill(request: pytest.FixtureRequest) -> Iterator[Drill]:
         noted.check()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long forms beside this are what ``make drill`` runs; those of other tests are not."""
+    for item in items:
+        if item.get_closest_marker("drill") is not None and item.path.is_relative_to(record.HERE):
+            item.add_marker("row")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
     """Note which tests passed: one that failed or was skipped need not have injected its fault."""

@@ -17,6 +17,7 @@ from domain.attempt import METRICS
 from domain.errors import ErrorCode, LockstepError
 from storage import series, streams
 from storage.database import Database
+from tests.faults.table import Drill
 from tests.full_disk import full
 from worker import holes, shipping
 from worker.folders import Folder
@@ -131,7 +132,10 @@ def test_a_burst_of_ten_seconds_worth_is_stored_whole_and_a_point_more_is_not() 
         assert thinner.keep_every == keep_every
 
 
-def test_a_flood_is_thinned_by_whole_steps_and_told_of_once_and_again_at_its_end(job: Job) -> None:
+@pytest.mark.row
+def test_a_flood_is_thinned_by_whole_steps_and_told_of_once_and_again_at_its_end(job: Job, drill: Drill) -> None:
+    drill.begin("F28", "metrics at 3.5 times the limit")
+    drill.injected += 1
     job.run(14, 7 * SMALL // 2)
     flooded = job.steps
     assert len(job.said) == 1
@@ -141,6 +145,7 @@ def test_a_flood_is_thinned_by_whole_steps_and_told_of_once_and_again_at_its_end
     assert job.said[1].startswith("metrics no longer limited: ")
     assert job.said[1].endswith("every step is stored again")
     stored = job.stored()
+    drill.doubled = len(stored) - len(set(stored))
     assert stored == job.stored("lr") == sorted(set(stored))
     thinned = [step for step in stored if flooded // 2 < step <= flooded]
     assert len(thinned) < flooded // 2 / 4 + 20

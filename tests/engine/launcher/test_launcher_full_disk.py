@@ -14,6 +14,7 @@ import pytest
 
 from domain.outcomes import Reason
 from tests.engine.launcher.attempts import Attempt
+from tests.faults.table import Drill
 
 FILL = """
 import os
@@ -40,7 +41,12 @@ def small_disk(tmp_path: Path) -> Iterator[Attempt]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_rank_that_finds_the_disk_full_ends_its_attempt_for_want_of_storage(small_disk: Attempt) -> None:
+@pytest.mark.row
+def test_a_rank_that_finds_the_disk_full_ends_its_attempt_for_want_of_storage(
+    small_disk: Attempt, drill: Drill
+) -> None:
+    drill.begin("F18", "a rank finds its node's disk full")
+    drill.injected += 1
     small_disk.script(FILL + "hog.write(b'x' * 4096)").start()
     outcome = small_disk.outcome()
     assert outcome.reason is Reason.STORAGE
