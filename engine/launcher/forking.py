@@ -85,6 +85,8 @@ def nursery_for(assignment: AssignmentFile, folder: Path) -> list[ForkedRank]:
     """
     if assignment.spec.kind != "train" or assignment.node_count > 1:
         return []
+    if environment.shadowed_by(assignment, folder) is not None:
+        return []  # It will be refused.
     reason = _set_early(assignment)
     if reason is None:
         # A SIGTERM must wait for the launcher's own handler.
