@@ -8,14 +8,16 @@ Not here: sending them anywhere.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import insert, select
+from sqlalchemy import bindparam, insert, select
 from sqlalchemy.orm import Session
 
 from storage.clock import db_now
-from storage.dialects import write
 from storage.tables import EventRow, JobRow
+
+_LOCKED: Final = select(JobRow.id).where(JobRow.id == bindparam("job_id")).with_for_update(key_share=True)
+_ADDED: Final = insert(EventRow.__table__).values(at=db_now())  # type: ignore[arg-type] # declared as any selectable
 
 
 def add(
@@ -30,20 +32,18 @@ def add(
 ) -> None:
     """Note that something happened to a job, in the transaction in which it happened."""
     session.flush()
-    session.execute(select(JobRow.id).where(JobRow.id == job_id).with_for_update(key_share=True)).one()
-    write(
-        session,
-        insert(EventRow).values(
-            at=db_now(),
-            job_id=job_id,
-            attempt=attempt,
-            kind=kind,
-            # A message may quote user code, and PostgreSQL has no NUL in text.
-            message=message.replace("\0", "\N{SYMBOL FOR NULL}"),
-            actor=actor,
-            data=data or {},
-        ),
-    )
+    if session.get_bind().dialect.name != "sqlite":  # which has one writer at a time
+        session.execute(_LOCKED, {"job_id": job_id}).one()
+    event = {
+        "job_id": job_id,
+        "attempt": attempt,
+        "kind": kind,
+        # A message may quote user code, and PostgreSQL has no NUL in text.
+        "message": message.replace("\0", "\N{SYMBOL FOR NULL}"),
+        "actor": actor,
+        "data": data or {},
+    }
+    session.execute(_ADDED, event)
 
 
 def page(session: Session, job_id: str, *, after_id: int = 0, limit: int) -> list[EventRow]:

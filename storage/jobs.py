@@ -19,7 +19,7 @@ from domain.lifecycle import TERMINAL, Intent, JobState
 from domain.plan import BatchPlan
 from domain.spec import JobSpec
 from storage import endings, events, steps
-from storage.clock import db_now, now
+from storage.clock import db_now
 from storage.dialects import changed, upsert, write
 from storage.tables import IdempotencyKeyRow, JobLabelRow, JobRow
 
@@ -80,7 +80,6 @@ def create(
         retries_max=spec.retry.max,
         timeout_seconds=spec.timeout_seconds,
         actor=actor,
-        created_at=now(session),
     )
     session.add(job)
     session.flush()

@@ -18,6 +18,7 @@ from sqlalchemy import JSON, BigInteger, ForeignKey, Index, MetaData, String, Te
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
+from storage.clock import db_now
 from storage.columns import NAMING, BigId, Id, Json, Name, Seconds, choice
 
 
@@ -85,7 +86,7 @@ class JobRow(JobsBase):
     wait_reason: Mapped[str | None] = mapped_column(Text)
     actor: Mapped[str] = mapped_column(Name)
     """Who submitted it."""
-    created_at: Mapped[float]
+    created_at: Mapped[float] = mapped_column(insert_default=db_now())
     started_at: Mapped[float | None]
     """When it first ran."""
     finished_at: Mapped[float | None]
