@@ -180,7 +180,7 @@ class _Sieve:
         )
 
 
-def _of(job_id: str, attempt: int | None, statement: Select[Any]) -> Select[Any]:
+def _of(job_id: str, attempt: int | None, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
     statement = statement.where(LogChunkRow.job_id == job_id)
     return statement if attempt is None else statement.where(LogChunkRow.attempt == attempt)
 
