@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from api.parts import Here, guarded
 from api.problems import documented
@@ -32,7 +32,18 @@ LAST_SECOND: Final = 253_402_300_799
 DOWNLOAD_LINES: Final = 2_000
 """Read and sent at once."""
 
-Moment = Annotated[float, Field(ge=0, le=LAST_SECOND, allow_inf_nan=False)] | AwareDatetime
+
+def _written(given: object) -> object:
+    """Refuse a number, which pydantic would take for milliseconds where it is large."""
+    if isinstance(given, str) and re.fullmatch(r"\d{4}-.+", given, re.ASCII) is None:
+        raise ValueError("expected a date and time as RFC 3339 writes it, such as 2026-02-01T12:00:00Z")
+    return given
+
+
+Moment = (
+    Annotated[float, Field(ge=0, le=LAST_SECOND, allow_inf_nan=False)]
+    | Annotated[AwareDatetime, BeforeValidator(_written)]
+)
 
 
 class LogFilter(BaseModel):
