@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from domain import limits
+from domain.secrecy import Redactor
 from engine.launcher.bounds import Bounds
 from engine.launcher.floods import Floods, Flow, Stamped
 from engine.launcher.lines import LineCutter
@@ -46,10 +47,13 @@ class _Pipe:
 class Streams:
     """All pipes of the node's ranks."""
 
-    def __init__(self, folder: Path, segments: Segments, bounds: Bounds, tell: Callable[[str], None]):
+    def __init__(
+        self, folder: Path, segments: Segments, bounds: Bounds, tell: Callable[[str], None], redactor: Redactor
+    ):
         self._folder = folder
         self._floods = Floods(bounds, tell, clock=time.monotonic)
         self._segments = segments
+        self._redactor = redactor
         self._bounds = bounds
         self._pipes: list[_Pipe] = []
         self._tails: dict[int, str] = {}
@@ -149,6 +153,8 @@ class Streams:
     def _keep(self, pipe: _Pipe, texts: list[str]) -> None:
         if not texts:
             return
+        # Before anything keeps them: the outcome quotes a rank's last lines, too.
+        texts = [self._redactor.clean(text) for text in texts]
         now = time.time()
         passed = self._floods.take(pipe.flow, [Stamped(now, text) for text in texts], full=self._segments.is_full())
         self._write(pipe, passed)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import resource
+import sys
 import textwrap
 from pathlib import Path
 
@@ -121,6 +122,27 @@ def test_a_running_bar_is_seen_to_move_and_does_not_flood(attempt: Attempt) -> N
     assert 1 < len(states) < 100
     numbers = [int(state.split("/")[0]) for state in states]
     assert numbers == sorted(set(numbers))
+
+
+def test_secrets_of_the_environment_are_not_in_the_log_nor_in_what_the_outcome_quotes(attempt: Attempt) -> None:
+    source = """
+        import os, sys
+        print("env:", dict(os.environ))
+        print("password is", os.environ["DB_PASSWORD"], os.environ["DATASET"])
+        sys.exit("refused: " + os.environ["https_proxy"])
+        """
+    env = {"DB_PASSWORD": "correct horse", "DATASET": "digits-of-pi"}
+    attempt.script(textwrap.dedent(source))
+    attempt.command(sys.executable, "train.py", env=env).start(
+        environ={"https_proxy": "http://ada:from-the-node@proxy"}
+    )
+    outcome = attempt.outcome()
+    assert outcome.exit_code == 1
+    assert attempt.lines()[-1] == "password is *** digits-of-pi"
+    assert attempt.lines(stream="stderr") == ["refused: http://ada:***@proxy"]
+    told = outcome.model_dump_json() + "".join(record.text for record in attempt.records())
+    assert "http://ada:***@proxy" in outcome.model_dump_json()
+    assert not [value for value in ("correct horse", "from-the-node") if value in told]
 
 
 def test_a_full_disk_leaves_no_half_line_and_the_log_goes_on_afterwards(tmp_path: Path) -> None:
