@@ -25,7 +25,7 @@ from storage.logs import unpack
 from storage.series_tables import LogChunkRow, LogTotalRow
 
 CHUNKS_PER_PAGE: Final = 64
-"""A page opens at most so many chunks (16 MiB of text, 0.1 s)."""
+"""A page opens at most so many chunks (16 MiB of text)."""
 HEADERS_PER_PAGE: Final = 4096
 """A page passes over at most so many chunks by their headers: a log of 1 GiB in chunks that are full."""
 CHUNKS_AT_ONCE: Final = 8

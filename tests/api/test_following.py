@@ -15,6 +15,7 @@ from httpx2 import EventSource
 from sqlalchemy import event
 
 from api.following import Follower, Following
+from client.api import Client
 from domain import limits
 from domain.lifecycle import JobState
 from domain.outcomes import Reason
@@ -238,5 +239,17 @@ def test_over_a_real_connection_lines_arrive_as_they_come_and_a_stop_of_the_serv
             # A stream does not keep the service from ending, and is closed as a whole answer.
             assert program.end() < 4
             assert [each.event for each in events if each.data] == []
+    # The client reads a page, then follows the stream to its end event.
+    program.environment["LOCKSTEP_PORT"] = program.url.rpartition(":")[2]
+    program.start()
+    came_by: list[str] = []
+    with Client(program.url, program.token, say=lambda _line: None) as client:
+        lines = client.logs(claim.job_id, follow=True, poll_seconds=0.05)
+        came_by += [next(lines).text, next(lines).text]
+        ship_logs(writer, claim, (0, "stdout", "three"))
+        came_by.append(next(lines).text)
+        scenes.end(database, claim, Reason.SUCCEEDED)
+        came_by += [line.text for line in lines]
+    assert came_by == ["one", "two", "three"]
     database.close()
     assert not [line for line in program.lines if "exceeded" in str(line) or line.get("level") == "error"]
