@@ -13,6 +13,7 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from api.auth import Guard
+from api.following import Following
 from api.readiness import Readiness
 from api.uploads import Uploads
 from broker.messages import Message
@@ -38,6 +39,7 @@ class Parts:
     lease_seconds: float
     """A node that was silent for longer is lost."""
     readiness: Readiness
+    following: Following
 
 
 def _parts_of(request: Request) -> Parts:

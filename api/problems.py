@@ -52,7 +52,7 @@ TITLES: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.UNAUTHENTICATED: "A valid token is needed",
     ErrorCode.FORBIDDEN: "This is not allowed",
     ErrorCode.TOO_LARGE: "It is larger than the limit",
-    ErrorCode.UNAVAILABLE: "The database does not answer",
+    ErrorCode.UNAVAILABLE: "It cannot be answered just now",
     ErrorCode.STORAGE_FULL: "The disk is full",
     ErrorCode.INTERNAL: "Lockstep has a defect",
 }
@@ -66,7 +66,7 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
     415: "The body is of a media type that is not read here.",
     422: "A value cannot be accepted; `errors` points to each. Nothing was written.",
     500: "A defect of Lockstep; the log has the cause under the request's id.",
-    503: "The database does not answer. Nothing was written; try again after `Retry-After` seconds.",
+    503: "The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.",
     507: "The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.",
 }
 

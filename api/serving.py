@@ -18,6 +18,7 @@ import uvicorn
 
 from api.app import create_app
 from api.auth import ensure_token
+from api.parts import Parts
 from api.settings import Settings
 from broker.publisher import Publisher
 from domain.errors import ErrorCode, LockstepError
@@ -43,6 +44,8 @@ def serve(settings: Settings) -> int:
         publisher = Publisher(settings.broker_url)
         stack.callback(publisher.close)
         app = create_app(settings, database, BlobStore(settings.store), publisher)
+        parts: Parts = app.state.parts
+        stack.callback(parts.following.join)
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -51,16 +54,22 @@ def serve(settings: Settings) -> int:
             timeout_graceful_shutdown=DRAIN_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
-        _Server(config, listener).run(sockets=[listener])
+        _Server(config, listener, parts).run(sockets=[listener])
     return 0
 
 
 class _Server(uvicorn.Server):
-    """Says where it listens once it does."""
+    """Says where it listens once it does, and ends what would not end by itself."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket):
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, parts: Parts):
         super().__init__(config)
+        self._parts = parts
         self._listener = listener
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # First: a followed log would never end by itself, and the service waits for what is in progress.
+        self._parts.following.close()
+        await super().shutdown(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

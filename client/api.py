@@ -207,15 +207,19 @@ class Client:
         reference: str,
         *,
         cursor: str | None = None,
+        before: str | None = None,
         attempt: int | None = None,
         rank: int | None = None,
         stream: str | None = None,
         search: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
         tail: int | None = None,
         limit: int | None = None,
     ) -> LogPage:
-        """One page of log lines, and the cursor to go on from."""
-        params = _given(attempt=attempt, cursor=cursor, rank=rank, stream=stream, search=search, tail=tail, limit=limit)
+        """One page of log lines, and the cursors to go on from: ``next_cursor`` as ``cursor``, ``prev_cursor`` as ``before``."""
+        params = _given(attempt=attempt, cursor=cursor, before=before, rank=rank, stream=stream, search=search)
+        params += _given(since=since, until=until, tail=tail, limit=limit)
         return self.transport.get(_job(reference, "/logs"), LogPage, params)
 
     def logs(
@@ -227,6 +231,8 @@ class Client:
         rank: int | None = None,
         stream: str | None = None,
         search: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
         tail: int | None = None,
         poll_seconds: float = POLL_SECONDS,
     ) -> Iterator[LogLine]:
@@ -245,32 +251,39 @@ class Client:
             ``stdout``, ``stderr`` or ``launcher``.
         search : str, optional
             Only lines that contain this text.
+        since, until : str, optional
+            Only lines written then or later, and before that: RFC 3339, or seconds since the epoch.
         tail : int, optional
             Begin with the last so many lines.
         poll_seconds : float
+            Between two looks, where the server has no stream of lines to give.
         """
         reference = self.job(reference).id
         if follow:
             self.transport.patience_seconds = max(self.transport.patience_seconds, FOLLOW_PATIENCE_SECONDS)
-        cursor: str | None = None
+        chosen = _given(attempt=attempt, rank=rank, stream=stream, search=search, since=since, until=until)
+        path, full_page = _job(reference, "/logs"), _given(limit=limits.LOG_PAGE_LINES_MAX)
+        place = _given(tail=tail)
+        streams = True
         while True:
-            page = self.log_page(
-                reference,
-                cursor=cursor,
-                attempt=attempt,
-                rank=rank,
-                stream=stream,
-                search=search,
-                tail=tail if cursor is None else None,
-                limit=limits.LOG_PAGE_LINES_MAX,
-            )
+            page = self.transport.get(path, LogPage, [*chosen, *place, *full_page])
             yield from page.lines
-            cursor = page.next_cursor
-            full = len(page.lines) >= limits.LOG_PAGE_LINES_MAX and tail is None
-            if page.complete or not (follow or full):
+            asked, place = place, _given(cursor=page.next_cursor)
+            if page.complete or (not follow and (tail is not None or place == asked)):
                 return
-            if not page.lines:
-                time.sleep(poll_seconds)
+            if place != asked:
+                continue  # A page may hold fewer lines than there are, or none.
+            if streams:
+                try:
+                    for event in self.transport.events(f"{path}/stream", params=[*chosen, *place]):
+                        if event.event == "lines":
+                            yield from LogPage.model_validate_json(event.data).lines
+                        elif event.event == "end":
+                            return
+                        place = _given(cursor=event.id) or place
+                except RefusedError:
+                    streams = False
+            time.sleep(poll_seconds)
 
     def events(self, reference: str) -> Iterator[EventView]:
         """Everything that happened to a job, oldest first."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -33,6 +33,9 @@ FIRST_DELAY_SECONDS: Final = 0.25
 DELAY_SECONDS_MAX: Final = 8.0
 RETRY_AFTER_SECONDS_MAX: Final = 60.0
 """A server that asks for more patience than this is asked again anyway."""
+STREAM_TIMEOUT: Final = httpx2.Timeout(60.0, connect=5.0)
+"""A stream without news shows a sign of life every 15 seconds."""
+EVENT_BYTES_MAX: Final = 64 * 1024 * 1024
 TIMEOUT: Final = httpx2.Timeout(30.0, connect=5.0)
 UPLOAD_TIMEOUT: Final = httpx2.Timeout(300.0, connect=5.0)
 """For bodies of any size, both ways: of one block, not of the whole."""
@@ -160,6 +163,25 @@ class Transport:
                     opened["content"].close()
 
         return self._patiently(attempt)
+
+    def events(self, path: str, *, params: Params = ()) -> Iterator[httpx2.ServerSentEvent]:
+        """Server-sent events as they come, until the connection ends, for whatever reason: nothing is tried again.
+
+        Raises
+        ------
+        RefusedError
+            If the answer is an error.
+        """
+        try:
+            with self._http.stream(
+                "GET", path, params=list(params), headers={"Accept": "text/event-stream"}, timeout=STREAM_TIMEOUT
+            ) as response:
+                if response.is_error:
+                    response.read()
+                    raise refusal(_problem(response))
+                yield from httpx2.EventSource(response, max_event_size=EVENT_BYTES_MAX)
+        except httpx2.TransportError:
+            return  # The caller reads on in another way, which says what is wrong.
 
     def download(self, path: str, take: Callable[[bytes], object], *, params: Params = (), size: int, tag: str) -> None:
         """Read a file of ``size`` bytes; after a broken connection go on where it stopped.

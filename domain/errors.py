@@ -35,7 +35,7 @@ class ErrorCode(StrEnum):
     FORBIDDEN = "forbidden"
     TOO_LARGE = "too_large"
     UNAVAILABLE = "unavailable"
-    """The database does not answer. Nothing was written; try again."""
+    """The database does not answer, or too many ask at once. Nothing was written; try again."""
     STORAGE_FULL = "storage_full"
     INTERNAL = "internal"
     """A defect of Lockstep. The problem document says which lines of the log to read, and no more."""

@@ -16,6 +16,8 @@ UPLOAD_FILES_MAX: Final = 50_000
 PAGE_SIZE_MAX: Final = 500
 PAGE_SIZE_DEFAULT: Final = 50
 LOG_PAGE_LINES_MAX: Final = 5_000
+LOG_STREAMS_MAX: Final = 256
+"""Logs that one api process lets people follow at once; whoever comes then reads by page, as the client does by itself."""
 LOG_LINE_BYTES_MAX: Final = 64 * 1024
 """A longer line is cut here, and says so."""
 LOG_SEGMENT_BYTES: Final = 1024 * 1024

@@ -153,8 +153,18 @@ class LogPage(_View):
     lines: list[LogLine]
     next_cursor: str
     """Where to go on; ask again with it for lines written later."""
+    prev_cursor: str | None = None
+    """Where to go on backwards, as ``before``; None at the beginning of the log."""
     complete: bool
     """True when the job has ended and every line up to here has been read."""
+
+
+class LogEnd(_View):
+    """The last event of a log that is followed."""
+
+    state: JobState
+    """In which the job ended."""
+    next_cursor: str
 
 
 class DeviceView(_View):

@@ -1,32 +1,27 @@
-"""Log lines: appended in batches, kept compressed, read by page.
+"""Log lines: appended in batches, kept compressed.
 
-Lines of one attempt are numbered from 0 in the order in which they were stored, over all its ranks. A cursor is an
-attempt and a line, so a page begins exactly where the one before it ended, whatever was appended meanwhile.
+Lines of one attempt are numbered from 0 in the order in which they were stored, over all its ranks.
 
 Of a log that is longer than it may be the head and the end are kept. What lies between goes, oldest chunk first, in the
 transaction that appends; a line of the launcher's stands in its place, under the number of the last one that is gone.
 
-Not here: how lines reach the node's agent (``engine.launcher``), and the fence (``storage.streams``).
+Not here: reading them (``storage.log_pages``), how lines reach the node's agent (``engine.launcher``), and the fence (``storage.streams``).
 """
 
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, delete, insert, or_, select
+from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session, undefer
 
 from domain import limits
 from domain.attempt import LogRecord
-from domain.errors import ErrorCode, LockstepError
 from domain.memory import in_words
-from domain.views import LogLine
 from storage import streams
 from storage.dialects import upsert, write
 from storage.series import bump
@@ -35,8 +30,6 @@ from storage.series_tables import LogChunkRow, LogTotalRow
 CHUNK_LINES: Final = 512
 CHUNK_BYTES: Final = 256 * 1024
 """A chunk is closed at either, before compression; one line alone may be longer."""
-CHUNKS_PER_PAGE: Final = 64
-"""A page opens at most so many chunks (16 MiB of text); a search that finds nothing in them returns a cursor to go on."""
 SOURCES_CHARS_MAX: Final = 2000
 DROPS: Final = 16
 """A log that is too long loses so small a part of what it may be at once."""
@@ -111,7 +104,7 @@ def _store(session: Session, job_id: str, attempt: int, lines: list[list[Any]]) 
         .options(undefer(LogChunkRow.lines))
     ).one_or_none()
     if tail is not None and tail.line_count + len(lines) <= CHUNK_LINES and tail.text_bytes + size <= CHUNK_BYTES:
-        first, lines = tail.first_line, _unpack(tail.lines) + lines
+        first, lines = tail.first_line, unpack(tail.lines) + lines
         write(session, delete(LogChunkRow).where(LogChunkRow.id == tail.id))
     rows = []
     for part in _parts(lines):
@@ -169,6 +162,7 @@ def _parts(lines: list[list[Any]]) -> Iterator[list[list[Any]]]:
 
 
 def _chunk_row(job_id: str, attempt: int, first_line: int, lines: list[list[Any]]) -> dict[str, Any]:
+    times = [line[0] for line in lines]
     sources = " ".join(sorted({f"{rank}:{stream}" for _time, rank, stream, _text in lines}))
     return {
         "job_id": job_id,
@@ -177,6 +171,8 @@ def _chunk_row(job_id: str, attempt: int, first_line: int, lines: list[list[Any]
         "line_count": len(lines),
         "text_bytes": sum(_bytes(line) for line in lines),
         "sources": f" {sources} " if len(sources) + 2 <= SOURCES_CHARS_MAX else "",
+        "time_min": min(times),
+        "time_max": max(times),
         "lines": zlib.compress(json.dumps(lines, separators=(",", ":")).encode("ascii"), level=3),
     }
 
@@ -185,162 +181,7 @@ def _bytes(line: list[Any]) -> int:
     return len(line[3].encode("utf-8", "surrogatepass"))
 
 
-def _unpack(packed: bytes) -> list[list[Any]]:
+def unpack(packed: bytes) -> list[list[Any]]:
+    """The lines of a chunk, each ``[time, rank, stream, text]``."""
     lines: list[list[Any]] = json.loads(zlib.decompress(packed))
     return lines
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-class _Filter(NamedTuple):
-    rank: int | None
-    stream: str | None
-    search: str | None
-
-    def chunks(self) -> list[ColumnElement[bool]]:
-        """Which chunks may hold a wanted line; the compressed text itself cannot be searched in SQL."""
-        conditions: list[ColumnElement[bool]] = []
-        if self.rank is not None:
-            conditions.append(or_(LogChunkRow.sources == "", LogChunkRow.sources.like(f"% {self.rank}:%")))
-        if self.stream is not None:
-            conditions.append(or_(LogChunkRow.sources == "", LogChunkRow.sources.like(f"%:{self.stream} %")))
-        return conditions
-
-    def wants(self, line: LogLine) -> bool:
-        return (
-            (self.rank is None or line.rank == self.rank)
-            and (self.stream is None or line.stream == self.stream)
-            and (self.search is None or self.search.casefold() in line.text.casefold())
-        )
-
-
-def page(
-    session: Session,
-    job_id: str,
-    *,
-    attempt: int | None = None,
-    rank: int | None = None,
-    stream: str | None = None,
-    search: str | None = None,
-    cursor: str | None = None,
-    limit: int,
-    from_end: bool = False,
-) -> tuple[list[LogLine], str]:
-    """One page of a job's log, oldest line first.
-
-    Parameters
-    ----------
-    session : Session
-    job_id : str
-    attempt, rank : int, optional
-    stream : {"stdout", "stderr", "launcher"}, optional
-    search : str, optional
-        Part of the line, upper or lower case.
-    cursor : str, optional
-        From the page before; None begins at the first line, or at the end with ``from_end``.
-    limit : int
-        Lines, at most. A page may have fewer before the end of the log: :func:`at_end` tells.
-    from_end : bool
-        The last ``limit`` lines (among those of the last chunks that one page may open), and a cursor for what is
-        written after them. Only without a cursor.
-
-    Returns
-    -------
-    (list of LogLine, str)
-        The cursor is where to go on, also when nothing is there yet.
-    """
-    end = _end(session, job_id, attempt)
-    wanted = _Filter(rank, stream, search)
-    chunks = select(LogChunkRow).where(LogChunkRow.job_id == job_id, *wanted.chunks())
-    chunks = chunks.options(undefer(LogChunkRow.lines)).limit(CHUNKS_PER_PAGE)
-    if attempt is not None:
-        chunks = chunks.where(LogChunkRow.attempt == attempt)
-    if from_end and cursor is None:
-        return _tail(session, chunks, wanted, limit), _encode(end)
-    return _forward(session, chunks, wanted, limit, (_decode(cursor), end))
-
-
-def at_end(session: Session, job_id: str, cursor: str, *, attempt: int | None = None) -> bool:
-    """Whether everything stored so far lies before the cursor."""
-    return _decode(cursor) >= _end(session, job_id, attempt)
-
-
-class _Position(NamedTuple):
-    attempt: int
-    line: int
-
-
-def _end(session: Session, job_id: str, attempt: int | None) -> _Position:
-    statement = select(LogTotalRow.attempt, LogTotalRow.lines).where(LogTotalRow.job_id == job_id)
-    if attempt is not None:
-        statement = statement.where(LogTotalRow.attempt == attempt)
-    row = session.execute(statement.order_by(LogTotalRow.attempt.desc()).limit(1)).one_or_none()
-    return _Position(attempt or 0, 0) if row is None else _Position(row.attempt, row.lines)
-
-
-def _forward(
-    session: Session, chunks: Select[LogChunkRow], wanted: _Filter, limit: int, bounds: tuple[_Position, _Position]
-) -> tuple[list[LogLine], str]:
-    start, end = bounds
-    after = or_(
-        LogChunkRow.attempt > start.attempt,
-        and_(LogChunkRow.attempt == start.attempt, LogChunkRow.first_line + LogChunkRow.line_count > start.line),
-    )
-    ordered = chunks.where(after).order_by(LogChunkRow.attempt, LogChunkRow.first_line)
-    found: list[LogLine] = []
-    position = start
-    opened = 0
-    for chunk in session.scalars(ordered):
-        opened += 1
-        for line in _lines(chunk):
-            if _Position(line.attempt, line.line) < position:
-                continue
-            if len(found) == limit:
-                return found, _encode(position)
-            position = _Position(line.attempt, line.line + 1)
-            if wanted.wants(line):
-                found.append(line)
-    if opened < CHUNKS_PER_PAGE:
-        position = max(position, end)
-    return found, _encode(position)
-
-
-def _tail(session: Session, chunks: Select[LogChunkRow], wanted: _Filter, limit: int) -> list[LogLine]:
-    found: list[LogLine] = []
-    for chunk in session.scalars(chunks.order_by(LogChunkRow.attempt.desc(), LogChunkRow.first_line.desc())):
-        for line in reversed(_lines(chunk)):
-            if len(found) == limit:
-                return found[::-1]
-            if wanted.wants(line):
-                found.append(line)
-    return found[::-1]
-
-
-def _lines(chunk: LogChunkRow) -> list[LogLine]:
-    return [
-        LogLine(
-            line=chunk.first_line + index,
-            attempt=chunk.attempt,
-            time=datetime.fromtimestamp(time, UTC),
-            rank=rank,
-            stream=stream,
-            text=text,
-        )
-        for index, (time, rank, stream, text) in enumerate(_unpack(chunk.lines))
-    ]
-
-
-def _encode(position: _Position) -> str:
-    return f"{position.attempt}.{position.line}"
-
-
-def _decode(cursor: str | None) -> _Position:
-    if cursor is None:
-        return _Position(0, 0)
-    match = re.fullmatch(r"(\d{1,9})\.(\d{1,18})", cursor)
-    if match is None:
-        raise LockstepError(
-            ErrorCode.INVALID, f"{cursor!r} is no cursor of this log", next_step="Take next_cursor from a page."
-        )
-    return _Position(int(match[1]), int(match[2]))

@@ -140,7 +140,11 @@ class LogChunkRow(SeriesBase):
     """Consecutive lines of one attempt, compressed together."""
 
     __tablename__ = "log_chunks"
-    __table_args__ = (UniqueConstraint("job_id", "attempt", "first_line"),)
+    __table_args__ = (
+        UniqueConstraint("job_id", "attempt", "first_line"),
+        # A page that begins at a time passes over thousands of chunks, and must not touch their rows for it.
+        Index("ix_log_chunks_times", "job_id", "attempt", "first_line", "time_min", "time_max"),
+    )
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     job_id: Mapped[str] = mapped_column(Id)
@@ -151,5 +155,8 @@ class LogChunkRow(SeriesBase):
     """Before compression."""
     sources: Mapped[str] = mapped_column(String(2000))
     """Which ranks and streams occur, as ``" 0:stdout 1:stderr "``; empty when there are too many to list."""
+    time_min: Mapped[float | None]
+    """Of its lines, which may be out of order: nodes have clocks of their own. NULL in chunks of the version before."""
+    time_max: Mapped[float | None]
     lines: Mapped[bytes] = mapped_column(deferred=True)
     """zlib of one JSON array ``[time, rank, stream, text]`` per line."""

@@ -1,14 +1,19 @@
-"""A job's log lines: as JSON with places to go on from, or as plain text for a pipe.
+"""A job's log lines: as JSON with places to go on from, as plain text for a pipe, or whole as a file.
 
-Not here: how lines are kept (``storage.logs``).
+Not here: how lines are kept and found (``storage.logs``, ``storage.log_pages``), and following them
+(``api.routes.log_streams``).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from fastapi.responses import StreamingResponse
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from api.parts import Here, guarded
 from api.problems import documented
@@ -16,21 +21,61 @@ from api.routes.jobs import Reference
 from domain import limits
 from domain.lifecycle import TERMINAL
 from domain.views import LogPage
-from storage import jobs, logs
+from storage import jobs, log_pages
+from storage.database import Database
+from storage.log_pages import Chosen
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["logs"], dependencies=guarded)
 
+LAST_SECOND: Final = 253_402_300_799
+"""Of the year 9999, the last that RFC 3339 can write."""
+DOWNLOAD_LINES: Final = 2_000
+"""Read and sent at once."""
 
-class LogsAsked(BaseModel):
-    """Which lines, and how many at most."""
+
+def _written(given: object) -> object:
+    """Refuse a number, which pydantic would take for milliseconds where it is large."""
+    if isinstance(given, str) and re.fullmatch(r"\d{4}-.+", given, re.ASCII) is None:
+        raise ValueError("expected a date and time as RFC 3339 writes it, such as 2026-02-01T12:00:00Z")
+    return given
+
+
+Moment = (
+    Annotated[float, Field(ge=0, le=LAST_SECOND, allow_inf_nan=False)]
+    | Annotated[AwareDatetime, BeforeValidator(_written)]
+)
+
+
+class LogFilter(BaseModel):
+    """Which lines."""
 
     model_config = ConfigDict(extra="forbid")
 
-    attempt: Annotated[int | None, Field(ge=1, description="None shows all attempts.")] = None
-    rank: Annotated[int | None, Field(ge=-1, description="-1 is the launcher.")] = None
+    attempt: Annotated[int | None, Field(ge=1, le=10**9, description="None shows all attempts.")] = None
+    rank: Annotated[int | None, Field(ge=-1, le=10**9, description="-1 is the launcher.")] = None
     stream: Literal["stdout", "stderr", "launcher"] | None = None
-    search: Annotated[str | None, Field(min_length=1, max_length=200, description="Lines that contain this.")] = None
-    cursor: Annotated[str | None, Field(max_length=200, description="`next_cursor` of the page before.")] = None
+    search: Annotated[
+        str | None, Field(min_length=1, max_length=200, description="Lines that contain this, upper or lower case.")
+    ] = None
+    since: Annotated[
+        Moment | None,
+        Field(description="Lines written then or later, by their node's clock: RFC 3339, or seconds since the epoch."),
+    ] = None
+    until: Annotated[Moment | None, Field(description="Lines written before that.")] = None
+
+    def chosen(self) -> Chosen:
+        return Chosen(self.attempt, self.rank, self.stream, self.search, _seconds(self.since), _seconds(self.until))
+
+
+class LogsAsked(LogFilter):
+    """Which lines, from where, and how many at most."""
+
+    cursor: Annotated[
+        str | None, Field(max_length=200, description="`next_cursor` of a page: the lines that follow it.")
+    ] = None
+    before: Annotated[
+        str | None, Field(max_length=200, description="`prev_cursor` of a page: the lines that precede it.")
+    ] = None
     limit: Annotated[int, Field(ge=1, le=limits.LOG_PAGE_LINES_MAX)] = 1_000
     tail: Annotated[
         int | None, Field(ge=1, le=limits.LOG_PAGE_LINES_MAX, description="The last so many lines, oldest first.")
@@ -40,20 +85,37 @@ class LogsAsked(BaseModel):
     def _one_end(self) -> LogsAsked:
         if self.tail is not None and self.cursor is not None:
             raise ValueError("tail starts from the end and cursor goes on from a place: give one of them")
+        if self.before is not None and (self.tail is not None or self.cursor is not None):
+            raise ValueError(
+                "before goes back from a place, cursor goes on, tail starts from the end: give one of them"
+            )
         return self
+
+
+def _seconds(moment: float | datetime | None) -> float | None:
+    return moment.timestamp() if isinstance(moment, datetime) else moment
 
 
 @router.get(
     "/logs",
     operation_id="getJobLogs",
-    summary="Read a job's log lines",
+    summary="Read a page of a job's log lines",
+    description=(
+        "Oldest line first: from the log's beginning, from a place (`cursor`), up to a place (`before`), or its end "
+        "(`tail`). The work of one page is bounded, so that a page may have fewer lines than asked for, or none, although "
+        "more follow: go on with `next_cursor` until `complete`, or backwards with `prev_cursor` until it is null."
+    ),
     response_model=LogPage,
     responses={
         200: {
             "content": {"text/plain": {"schema": {"type": "string"}}},
             "headers": {
                 name: {"description": f"With text/plain: `{field}` of the page.", "schema": {"type": "string"}}
-                for name, field in (("X-Next-Cursor", "next_cursor"), ("X-Complete", "complete"))
+                for name, field in (
+                    ("X-Next-Cursor", "next_cursor"),
+                    ("X-Prev-Cursor", "prev_cursor"),
+                    ("X-Complete", "complete"),
+                )
             },
         },
         **documented(404),
@@ -66,23 +128,67 @@ def read_logs(
         job = jobs.find(session, reference)
     # The state is read before the lines: a job that had ended then had written them all.
     with here.database.read_series() as session:
-        lines, cursor = logs.page(
+        page = log_pages.page(
             session,
             job.id,
-            attempt=asked.attempt,
-            rank=asked.rank,
-            stream=asked.stream,
-            search=asked.search,
-            cursor=asked.cursor,
+            asked.chosen(),
             limit=asked.tail or asked.limit,
+            cursor=asked.cursor,
+            before=asked.before,
             from_end=asked.tail is not None,
         )
-        complete = job.state in TERMINAL and logs.at_end(session, job.id, cursor, attempt=asked.attempt)
+        complete = job.state in TERMINAL and log_pages.at_end(session, job.id, page.next_cursor, attempt=asked.attempt)
     if _wants_text(request):
-        text = "".join(f"{line.text}\n" for line in lines)
-        headers = {"X-Next-Cursor": cursor, "X-Complete": str(complete).lower()}
+        text = "".join(f"{line.text}\n" for line in page.lines)
+        headers = {"X-Next-Cursor": page.next_cursor, "X-Complete": str(complete).lower()}
+        if page.prev_cursor is not None:
+            headers["X-Prev-Cursor"] = page.prev_cursor
         return Response(text.encode(errors="replace"), media_type="text/plain", headers=headers)
-    return LogPage(lines=lines, next_cursor=cursor, complete=complete)
+    return LogPage(lines=page.lines, next_cursor=page.next_cursor, prev_cursor=page.prev_cursor, complete=complete)
+
+
+@router.get(
+    "/logs/download",
+    operation_id="downloadJobLogs",
+    summary="A job's log as one file",
+    description="All lines that were stored when it was asked for, or those that the filters choose, as plain text.",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+            "headers": {
+                "Content-Disposition": {"description": "A name for the file.", "schema": {"type": "string"}},
+            },
+        },
+        **documented(404),
+    },
+)
+def download_logs(reference: Reference, asked: Annotated[LogFilter, Query()], here: Here) -> Response:
+    with here.database.read_jobs() as session:
+        job = jobs.find(session, reference)
+    with here.database.read_series() as session:
+        end = log_pages.end(session, job.id, attempt=asked.attempt)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", job.name)[:100]
+    return StreamingResponse(
+        _text(here.database, job.id, asked.chosen(), end),
+        media_type="text/plain",
+        headers={
+            "Content-Disposition": f'attachment; filename="{name}-{job.id}.log"',
+            "Cache-Control": "no-store",
+        },
+    )
+
+
+def _text(database: Database, job_id: str, chosen: Chosen, end: log_pages.Position) -> Iterator[bytes]:
+    """The chosen lines up to a place, a page at a time. Between two pages no connection is held: a caller may be slow."""
+    position = log_pages.Position(0, 0)
+    while position < end:
+        with database.read_series() as session:
+            page = log_pages.page(session, job_id, chosen, limit=DOWNLOAD_LINES, cursor=position.encode())
+        position = log_pages.decode(page.next_cursor)
+        text = "".join(f"{line.text}\n" for line in page.lines if (line.attempt, line.line) < end)
+        if text:
+            yield text.encode(errors="replace")
 
 
 def _wants_text(request: Request) -> bool:

@@ -26,6 +26,8 @@ def logs(
     stream: Literal["stdout", "stderr", "launcher"] | None = None,
     tail: Annotated[int | None, Parameter(name=["--tail", "-n"])] = None,
     search: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
     timestamps: Annotated[bool, Flag] = False,
     raw: Annotated[bool, Flag] = False,
     output: Output | None = None,
@@ -49,6 +51,10 @@ def logs(
         Only the last so many lines, and what follows them.
     search
         Only lines that contain this text.
+    since
+        Only lines written then or later: 2026-02-01T12:00:00Z, or seconds since the epoch.
+    until
+        Only lines written before that.
     timestamps
         Say when each line was written.
     raw
@@ -61,7 +67,15 @@ def logs(
     console = out.console() if is_terminal else None
     with (connection or Connection()).client() as client:
         for line in client.logs(
-            job, follow=follow, attempt=attempt, rank=rank, stream=stream, tail=tail, search=search
+            job,
+            follow=follow,
+            attempt=attempt,
+            rank=rank,
+            stream=stream,
+            search=search,
+            since=since,
+            until=until,
+            tail=tail,
         ):
             if form == "json":
                 print(line.model_dump_json(), flush=follow)

@@ -44,6 +44,8 @@ class Bounds:
     straggler_silence_seconds: float = 1800.0
     """From one such warning to the next."""
     line_bytes_max: int = limits.LOG_LINE_BYTES_MAX
+    state_seconds: float = 5.0
+    """Of a line that is rewritten, such as a progress bar, one state is kept this often, and its last."""
     segment_bytes: int = limits.LOG_SEGMENT_BYTES
     backlog_bytes_max: int = limits.LOG_BACKLOG_BYTES_MAX
     log_bytes_per_second: int = limits.LOG_BYTES_PER_SECOND_MAX

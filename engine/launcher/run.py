@@ -32,6 +32,7 @@ from typing import NoReturn
 from domain import attempt, limits
 from domain.attempt import AssignmentFile, EngineEvent, ResultFile, StopFile
 from domain.outcomes import Outcome, Reason
+from domain.secrecy import Redactor, secrets_of
 from engine import pulse
 from engine.launcher import environment, evidence, forking, processes, verdict
 from engine.launcher.bounds import Bounds
@@ -91,7 +92,9 @@ class _Attempt:
         for name in (attempt.LAUNCH, attempt.ERRORS, Path(attempt.METRICS).parent):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self._segments = Segments(folder, bounds)
-        self._streams = Streams(self._launch_folder, self._segments, bounds, tell=self._warn)
+        # Also what the node gives to every job, such as a proxy's address with its password.
+        self._redactor = Redactor(secrets_of({**os.environ, **assignment.spec.env}))
+        self._streams = Streams(self._launch_folder, self._segments, bounds, tell=self._warn, redactor=self._redactor)
         self._watch = Watch(
             assignment, folder, bounds, say=self._segments.say, warn=self._warn, on_stuck=self._conclude
         )
@@ -201,6 +204,8 @@ class _Attempt:
         self._streams.drain(self._bounds.drain_seconds)
         self._streams.close()
         outcome = failed if failed is not None and facts.cause is None else self._outcome(facts)
+        texts = {name: self._redactor.clean(value) for name, value in outcome if type(value) is str}
+        outcome = outcome.model_copy(update=texts)
         if outcome.reason is not Reason.SUCCEEDED:
             self._segments.say(f"Ended: {outcome.reason}: {outcome.message}")
         self._segments.close()

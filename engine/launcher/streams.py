@@ -7,7 +7,7 @@ a log, because a disk, an agent or a database is slow, are a run that waits. Wha
 When the ranks have ended, the main thread takes over and reads what the pipes still hold (64 KiB each at most): the last
 line before an exit is the one that people look for.
 
-Not here: the files (``engine.launcher.segments``), and what is left out of a flood (``engine.launcher.floods``).
+Not here: lines (``engine.launcher.lines``), the files (``engine.launcher.segments``), and what is left out of a flood (``engine.launcher.floods``).
 """
 
 from __future__ import annotations
@@ -22,62 +22,13 @@ from pathlib import Path
 from typing import Literal
 
 from domain import limits
+from domain.secrecy import Redactor
 from engine.launcher.bounds import Bounds
 from engine.launcher.floods import Floods, Flow, Stamped
+from engine.launcher.lines import LineCutter
 from engine.launcher.segments import Line, Segments
 
 Stream = Literal["stdout", "stderr"]
-
-
-class LineCutter:
-    """Splits one stream into lines, none longer than ``bytes_max``; what is beyond is counted and named, not kept."""
-
-    def __init__(self, bytes_max: int):
-        self._bytes_max = bytes_max
-        self._kept = bytearray()
-        self._dropped = 0
-
-    def feed(self, chunk: bytes) -> list[str]:
-        """The lines that ``chunk`` completes."""
-        *ends, rest = chunk.split(b"\n")
-        lines = []
-        for end in ends:
-            self._add(end)
-            lines.append(self._take())
-        self._add(rest)
-        return lines
-
-    def skip(self, chunk: bytes, keep: int) -> tuple[bytes, int, int]:
-        """Pass over all lines that ``chunk`` completes but the last ``keep``: the rest of it, and lines and bytes passed over.
-
-        Of a flood most is thrown away; to decode it first would take the processor from its own ranks.
-        """
-        end = len(chunk)
-        for _ in range(keep + 1):
-            end = chunk.rfind(b"\n", 0, end)
-            if end < 0:
-                return chunk, 0, 0
-        size = len(self._kept) + self._dropped + end + 1
-        self._kept.clear()
-        self._dropped = 0
-        return chunk[end + 1 :], chunk.count(b"\n", 0, end + 1), size
-
-    def finish(self) -> list[str]:
-        """The last line, where the stream ended without a newline."""
-        return [self._take()] if self._kept else []
-
-    def _add(self, part: bytes) -> None:
-        room = self._bytes_max - len(self._kept)
-        self._kept += part[:room]
-        self._dropped += max(0, len(part) - room)
-
-    def _take(self) -> str:
-        text = self._kept.decode("utf-8", errors="replace")
-        if self._dropped:
-            text = f"{text.removesuffix(chr(0xFFFD))} [cut here: {self._dropped} more bytes in this line]"
-        self._kept.clear()
-        self._dropped = 0
-        return text
 
 
 class _Pipe:
@@ -87,6 +38,8 @@ class _Pipe:
         self.rank = rank
         self.stream = stream
         self.cutter = LineCutter(bounds.line_bytes_max)
+        self.state_at = float("-inf")
+        """When the state of a line that is rewritten was last kept."""
         os.mkfifo(path, 0o600)
         self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -94,10 +47,13 @@ class _Pipe:
 class Streams:
     """All pipes of the node's ranks."""
 
-    def __init__(self, folder: Path, segments: Segments, bounds: Bounds, tell: Callable[[str], None]):
+    def __init__(
+        self, folder: Path, segments: Segments, bounds: Bounds, tell: Callable[[str], None], redactor: Redactor
+    ):
         self._folder = folder
         self._floods = Floods(bounds, tell, clock=time.monotonic)
         self._segments = segments
+        self._redactor = redactor
         self._bounds = bounds
         self._pipes: list[_Pipe] = []
         self._tails: dict[int, str] = {}
@@ -159,10 +115,19 @@ class Streams:
                 if self._floods.turn(full=self._segments.is_full()):
                     for pipe in self._pipes:
                         self._write(pipe, self._floods.release(pipe.flow))
+                self._keep_states()
                 for key, _ in selector.select(timeout=0.1):
                     if self._read(key.data) == b"":
                         selector.unregister(key.fd)
                         self._end(key.data)
+
+    def _keep_states(self) -> None:
+        """Let lines that are rewritten, such as progress bars, be seen now and then."""
+        now = time.monotonic()
+        for pipe in self._pipes:
+            if now - pipe.state_at >= self._bounds.state_seconds and (state := pipe.cutter.state()) is not None:
+                pipe.state_at = now
+                self._keep(pipe, [state])
 
     def _read(self, pipe: _Pipe) -> bytes | None:
         """Read once: what was there, nothing at the pipe's end, None where its writers are silent."""
@@ -188,6 +153,8 @@ class Streams:
     def _keep(self, pipe: _Pipe, texts: list[str]) -> None:
         if not texts:
             return
+        # Before anything keeps them: the outcome quotes a rank's last lines, too.
+        texts = [self._redactor.clean(text) for text in texts]
         now = time.time()
         passed = self._floods.take(pipe.flow, [Stamped(now, text) for text in texts], full=self._segments.is_full())
         self._write(pipe, passed)

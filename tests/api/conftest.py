@@ -131,6 +131,7 @@ def _serving(database: Database, urls: Urls, store: Path) -> Iterator[Api]:
     app = create_app(settings_for(urls, store), database, blobs, bells)
     with TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
         yield Api(http, database, urls, blobs, bells, store)
+    app.state.parts.following.join()
 
 
 def problem(response: httpx2.Response, status: int, code: str) -> dict[str, Any]:

@@ -263,6 +263,41 @@ def test_followed_logs_go_on_from_the_cursor_until_the_job_is_complete(client: C
     assert [asked.query.get("tail") for asked in server.requests("GET", path)] == [["2"], None, None]
 
 
+def _stream(*events: tuple[str, str, str]) -> Answer:
+    body = "".join(f"event: {kind}\ndata: {data}\nid: {place}\n\n" for kind, data, place in events)
+    return Answer(200, b": hello\nid: c2\n\n" + body.encode(), {"Content-Type": "text/event-stream"})
+
+
+def test_followed_logs_come_as_a_stream_which_is_taken_up_again_where_it_broke(
+    client: Client, server: ReplayServer
+) -> None:
+    path = f"/v1/jobs/{examples.ID}/logs"
+    server.on("GET", "/v1/jobs/last", examples.job())
+    pages = examples.log_page("a", "b", complete=False), examples.log_page(start=2, complete=False)
+    server.on(
+        "GET", path, *pages, examples.log_page("d", start=3, complete=False), examples.log_page(start=4, complete=False)
+    )
+    server.on(
+        "GET",
+        f"{path}/stream",
+        _stream(("lines", examples.log_page("c", start=2).model_dump_json(), "c3")),
+        _stream(("lines", examples.log_page("e", start=4).model_dump_json(), "c5"), ("end", "{}", "c5")),
+    )
+    lines = list(client.logs("last", follow=True, rank=1, poll_seconds=0.001))
+    assert [line.text for line in lines] == ["a", "b", "c", "d", "e"]
+    assert [asked.query["cursor"] for asked in server.requests("GET", f"{path}/stream")] == [["c2"], ["c4"]]
+    assert [asked.query.get("cursor") for asked in server.requests("GET", path)] == [None, ["c2"], ["c3"], ["c4"]]
+    assert {tuple(asked.query["rank"]) for asked in server.asked if "logs" in asked.path} == {("1",)}
+
+
+def test_pages_that_found_nothing_are_not_the_end_of_a_log(client: Client, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/last", examples.job())
+    pages = [examples.log_page(start=start, complete=False) for start in (5, 9)]
+    found = examples.log_page("needle", start=9, complete=False), examples.log_page(start=10, complete=False)
+    server.on("GET", f"/v1/jobs/{examples.ID}/logs", *pages, *found)
+    assert [line.text for line in client.logs("last", search="needle")] == ["needle"]
+
+
 def test_waiting_keeps_to_one_job_and_follows_it_to_its_end(client: Client, server: ReplayServer) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.job())
     server.on("GET", f"/v1/jobs/{examples.ID}", examples.job(), examples.succeeded())

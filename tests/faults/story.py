@@ -28,7 +28,7 @@ from domain import attempt as contract
 from domain.attempt import EngineEvent, LogRecord, ResultFile
 from domain.errors import LockstepError
 from domain.outcomes import Outcome, Reason
-from storage import logs
+from storage import log_pages
 from storage.blobs import BlobStore
 from storage.database import Database
 from storage.nodes import DeviceInfo
@@ -244,7 +244,7 @@ class Telling:
             expected = list(range(1, POINTS + 1))
             assert steps == expected or (steps == [] and not (whole and row.number == last)), "each point once"
         with self.service.database.read_series() as session:
-            lines = logs.page(session, job_id, limit=1000)[0]
+            lines = log_pages.page(session, job_id, limit=1000).lines
         for number in {line.attempt for line in lines} | ({last} if whole else set()):
             texts = [line.text for line in lines if line.attempt == number]
             assert texts == [f"line {index}" for index in range(LINES)], "each line once"

@@ -8,7 +8,7 @@ from domain.attempt import LogRecord
 from domain.errors import ErrorCode, LockstepError
 from domain.outcomes import Reason
 from domain.views import LogLine
-from storage import logs, streams
+from storage import log_pages, logs, streams
 from storage.attempts import Claim
 from storage.database import Database
 from tests.storage import scenes
@@ -48,8 +48,10 @@ def shipper(database: Database) -> Shipper:
 
 
 def _page(shipper: Shipper, *, limit: int = 100, **options: object) -> tuple[list[LogLine], str]:
+    places = {name: options.pop(name) for name in ("cursor", "from_end") if name in options}
+    chosen = log_pages.Chosen(**options)  # type: ignore[arg-type]
     with shipper.database.read_series() as session:
-        return logs.page(session, shipper.claimed.job_id, limit=limit, **options)  # type: ignore[arg-type]
+        return log_pages.page(session, shipper.claimed.job_id, chosen, limit=limit, **places)[:2]  # type: ignore[arg-type]
 
 
 def _texts(shipper: Shipper, **options: object) -> list[str]:
@@ -65,7 +67,7 @@ def _all(shipper: Shipper, limit: int, **options: object) -> list[str]:
         assert len(lines) <= limit
         texts += [line.text for line in lines]
         with shipper.database.read_series() as session:
-            if logs.at_end(session, shipper.claimed.job_id, cursor):
+            if log_pages.at_end(session, shipper.claimed.job_id, cursor):
                 return texts
     raise AssertionError("the pages do not end")
 
@@ -166,7 +168,7 @@ def test_the_tail_is_the_last_lines_and_goes_on_from_there(shipper: Shipper) -> 
 def test_a_search_that_finds_nothing_opens_a_limited_number_of_chunks_and_can_go_on(
     shipper: Shipper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "CHUNKS_PER_PAGE", 2)
+    monkeypatch.setattr(log_pages, "CHUNKS_PER_PAGE", 2)
     shipper.say(*[f"line {index}" for index in range(logs.CHUNK_LINES * 5)], "needle")
     lines, cursor = _page(shipper, search="needle")
     assert lines == []

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from domain.reading import read_spec
 from domain.timings import Timings
 from domain.views import LogLine, SeriesView
-from storage import attempts, checkpoints, events, jobs, logs, nodes, series
+from storage import attempts, checkpoints, events, jobs, log_pages, nodes, series
 from storage.database import Database
 from storage.tables import AssignmentRow, AttemptRow, JobRow
 from worker import identity
@@ -227,11 +227,11 @@ class Node:
 
     def logs(self, job_id: str) -> list[LogLine]:
         with self.database.read_series() as session:
-            lines, cursor = logs.page(session, job_id, limit=5000)
-            while more := logs.page(session, job_id, limit=5000, cursor=cursor):
-                if not more[0]:
+            lines, cursor, _ = log_pages.page(session, job_id, limit=5000)
+            while more := log_pages.page(session, job_id, limit=5000, cursor=cursor):
+                if not more.lines:
                     return lines
-                lines, cursor = lines + more[0], more[1]
+                lines, cursor = lines + more.lines, more.next_cursor
         return lines
 
     def series(self, job_id: str) -> dict[str, SeriesView]:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from domain import limits
 from domain.attempt import LogRecord, segment_name
-from storage import logs, series, streams
+from storage import log_pages, series, streams
 from storage.database import Database
 from worker.folders import Folder
 from worker.shipping import POISON_TRIES, LogShipper, MetricsShipper, Stream
@@ -74,7 +74,7 @@ def _steps(database: Database) -> list[int]:
 
 def _texts(database: Database) -> list[str]:
     with database.read_series() as session:
-        return [line.text for line in logs.page(session, "job-1", limit=1000)[0]]
+        return [line.text for line in log_pages.page(session, "job-1", limit=1000).lines]
 
 
 def _run(shipper: MetricsShipper | LogShipper, *, last: bool = True) -> None:

@@ -17,7 +17,7 @@ from domain.attempt import EngineEvent, ShippedFile
 from domain.outcomes import Reason
 from engine.launcher.bounds import Bounds
 from engine.launcher.floods import Floods, Stamped
-from engine.launcher.streams import LineCutter
+from engine.launcher.lines import LineCutter
 from tests.engine.launcher.attempts import Attempt, until
 from tests.faults.table import Drill
 

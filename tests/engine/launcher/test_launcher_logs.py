@@ -5,7 +5,9 @@ Not here: more of it than can be stored (``test_launcher_floods``), shipping it 
 
 from __future__ import annotations
 
+import random
 import resource
+import sys
 import textwrap
 from pathlib import Path
 
@@ -15,8 +17,8 @@ from domain import attempt as files
 from domain.attempt import LogRecord, ShippedFile
 from domain.outcomes import Reason
 from engine.launcher.bounds import Bounds
+from engine.launcher.lines import LineCutter
 from engine.launcher.segments import Line, Segments
-from engine.launcher.streams import LineCutter
 from tests.engine.launcher.attempts import Attempt
 
 
@@ -69,6 +71,78 @@ def test_a_line_is_put_together_from_any_pieces() -> None:
     cutter = LineCutter(100)
     assert [line for byte in "é\n\nz".encode() for line in cutter.feed(bytes([byte]))] == ["é", ""]
     assert cutter.finish() == ["z"]
+
+
+def _as_a_terminal_shows(line: bytes) -> str:
+    """What is left of a line whose parts are written over each other."""
+    return ([part for part in line.split(b"\r") if part] or [b""])[-1].decode()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_a_line_that_is_rewritten_the_last_state_is_the_line_however_it_is_cut(seed: int) -> None:
+    draw = random.Random(seed)
+    written = b"".join(draw.choices((b"\r", b"\n", b"\r\n", b"a", b"50%", b"\x1b[32m|\x1b[0m", b" "), k=200)) + b"\n"
+    cutter, lines = LineCutter(1_000), []
+    at = 0
+    while at < len(written):
+        size = draw.randrange(1, 30)
+        lines += cutter.feed(written[at : at + size])
+        at += size
+    assert lines == [_as_a_terminal_shows(line) for line in written.split(b"\n")[:-1]]
+    assert cutter.finish() == []
+
+
+def test_the_state_of_a_bar_is_told_when_it_has_changed_and_no_line_is_told_twice() -> None:
+    cutter = LineCutter(10)
+    assert (cutter.feed(b"waiting"), cutter.state()) == ([], None)  # not a bar: it may still become a line
+    assert (cutter.feed(b"\n\r 10%"), cutter.state(), cutter.state()) == (["waiting"], " 10%", None)
+    assert (cutter.feed(b"\r 20%\r"), cutter.state()) == ([], " 20%")
+    assert cutter.feed(b"\r 20%\n") == []
+    assert (cutter.feed(b"\r 30%\r 40%"), cutter.state(), cutter.feed(b"\r100%\nnext\n")) == (
+        [],
+        " 40%",
+        ["100%", "next"],
+    )
+    assert (cutter.feed(b"\r 50%"), cutter.state(), cutter.finish()) == ([], " 50%", [])
+    assert cutter.feed(b"0123456789abc\r1\n") == ["1"]
+
+
+def test_a_running_bar_is_seen_to_move_and_does_not_flood(attempt: Attempt) -> None:
+    source = """
+        import sys, time
+        for number in range(3_000):
+            print(f"\\r{number:5d}/3000", end="", file=sys.stderr, flush=True)
+            time.sleep(0.0002)
+        print("\\r done", file=sys.stderr)
+        print("after", file=sys.stderr)
+        """
+    attempt.script(textwrap.dedent(source)).start(state_seconds=0.2).outcome()
+    *states, done, after = attempt.lines(stream="stderr")
+    assert (done, after) == (" done", "after")
+    assert 1 < len(states) < 100
+    numbers = [int(state.split("/")[0]) for state in states]
+    assert numbers == sorted(set(numbers))
+
+
+def test_secrets_of_the_environment_are_not_in_the_log_nor_in_what_the_outcome_quotes(attempt: Attempt) -> None:
+    source = """
+        import os, sys
+        print("env:", dict(os.environ))
+        print("password is", os.environ["DB_PASSWORD"], os.environ["DATASET"])
+        sys.exit("refused: " + os.environ["https_proxy"])
+        """
+    env = {"DB_PASSWORD": "correct horse", "DATASET": "digits-of-pi"}
+    attempt.script(textwrap.dedent(source))
+    attempt.command(sys.executable, "train.py", env=env).start(
+        environ={"https_proxy": "http://ada:from-the-node@proxy"}
+    )
+    outcome = attempt.outcome()
+    assert outcome.exit_code == 1
+    assert attempt.lines()[-1] == "password is *** digits-of-pi"
+    assert attempt.lines(stream="stderr") == ["refused: http://ada:***@proxy"]
+    told = outcome.model_dump_json() + "".join(record.text for record in attempt.records())
+    assert "http://ada:***@proxy" in outcome.model_dump_json()
+    assert not [value for value in ("correct horse", "from-the-node") if value in told]
 
 
 def test_a_full_disk_leaves_no_half_line_and_the_log_goes_on_afterwards(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""A job's log lines as they come, as server-sent events.
+
+Not here: what feeds the streams (``api.following``), and reading by page (``api.routes.logs``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import Field, model_validator
+from starlette.concurrency import run_in_threadpool
+
+from api.following import LogStream
+from api.parts import Here, Parts, guarded
+from api.problems import documented
+from api.routes.jobs import Reference
+from api.routes.logs import LogFilter
+from domain import limits
+from domain.lifecycle import TERMINAL
+from domain.views import LogEnd, LogPage
+from storage import jobs, log_pages
+from storage.tables import JobRow
+
+router = APIRouter(prefix="/v1/jobs/{reference}", tags=["logs"], dependencies=guarded)
+
+DESCRIPTION: Final = f"""
+Each `lines` event carries some lines, oldest first, as `{LogPage.__name__}` in JSON; its `id` is the place to go on from. An
+event without data only moves that place. A comment comes when nothing else did for a while. Once the job has ended and
+all its lines were sent, an `end` event follows (`{LogEnd.__name__}`), and the stream closes.
+
+A stream that breaks is resumed by its last id, in `Last-Event-ID` as browsers send it, or as `cursor`: no line is left out
+or repeated. Resumed behind the last line of a job that has ended it answers 204, and a browser does not come back.
+"""
+
+
+class StreamAsked(LogFilter):
+    """Which lines, and from where."""
+
+    cursor: Annotated[
+        str | None, Field(max_length=200, description="An event's id, or `next_cursor` of a page: what follows it.")
+    ] = None
+    tail: Annotated[
+        int | None,
+        Field(ge=1, le=limits.LOG_PAGE_LINES_MAX, description="Begin with the last so many lines."),
+    ] = None
+
+    @model_validator(mode="after")
+    def _one_start(self) -> StreamAsked:
+        if self.tail is not None and self.cursor is not None:
+            raise ValueError("tail starts from the end and cursor goes on from a place: give one of them")
+        return self
+
+
+@router.get(
+    "/logs/stream",
+    operation_id="followJobLogs",
+    summary="Follow a job's log lines",
+    description=DESCRIPTION,
+    response_class=Response,
+    responses={
+        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Server-sent events."},
+        204: {"description": "The job has ended, and the caller has every line."},
+        **documented(404),
+    },
+)
+async def follow_logs(
+    reference: Reference,
+    asked: Annotated[StreamAsked, Query()],
+    here: Here,
+    last_event_id: Annotated[str | None, Header(max_length=200, description="Where to resume.")] = None,
+) -> Response:
+    job, cursor, is_over = await run_in_threadpool(_start, here, reference, asked, last_event_id)
+    if is_over and last_event_id is not None:
+        return Response(status_code=204)
+    return LogStream(here.following, here.following.enter(job.id, asked.chosen(), job.state), cursor)
+
+
+def _start(here: Parts, reference: str, asked: StreamAsked, last_event_id: str | None) -> tuple[JobRow, str, bool]:
+    """The job, the place to begin at, and whether nothing will ever follow it."""
+    with here.database.read_jobs() as session:
+        job = jobs.find(session, reference)
+    with here.database.read_series() as session:
+        cursor = last_event_id or asked.cursor or log_pages.Position(0, 0).encode()
+        if asked.tail is not None and not last_event_id:
+            page = log_pages.page(session, job.id, asked.chosen(), limit=asked.tail, from_end=True)
+            first = page.lines[0] if page.lines else None
+            cursor = page.next_cursor if first is None else log_pages.Position(first.attempt, first.line).encode()
+        is_over = job.state in TERMINAL and log_pages.at_end(session, job.id, cursor, attempt=asked.attempt)
+    return job, cursor, is_over

@@ -1,0 +1,255 @@
+"""Following a log: every line once, whoever breaks off; and what a hundred readers cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from httpx2 import EventSource
+from sqlalchemy import event
+
+from api.following import Follower, Following
+from client.api import Client
+from domain import limits
+from domain.lifecycle import JobState
+from domain.outcomes import Reason
+from storage.attempts import Claim
+from storage.database import Database
+from storage.log_pages import Chosen
+from tests.api.conftest import Api, problem
+from tests.api.program import Program
+from tests.api.test_reading import ship_logs
+from tests.storage import scenes
+
+
+def _events(text: str) -> list[dict[str, str]]:
+    """The events of a stream that has ended, field by field."""
+    blocks = [block for block in text.split("\n\n") if block]
+    return [dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":")) for block in blocks]
+
+
+def _lines(events: list[dict[str, str]]) -> list[str]:
+    return [
+        line["text"] for each in events if each.get("event") == "lines" for line in json.loads(each["data"])["lines"]
+    ]
+
+
+def _ended(api: Api, *lines: tuple[int, str, str]) -> Claim:
+    claim = scenes.run(api.database)
+    ship_logs(api, claim, *lines)
+    scenes.end(api.database, claim, Reason.SUCCEEDED)
+    return claim
+
+
+def test_the_stream_of_an_ended_job_gives_its_lines_and_ends(api: Api) -> None:
+    claim = _ended(api, *((n % 2, "stdout", f"line {n}\u2028\r") for n in range(1200)))
+    address = f"/v1/jobs/{claim.job_id}/logs/stream"
+    answer = api.http.get(address)
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert answer.headers["cache-control"] == "no-store"
+    events = _events(answer.text)
+    assert _lines(events) == [f"line {n}\u2028\r" for n in range(1200)]
+    assert [each.get("event") for each in events] == [None, "lines", "lines", "lines", "end"]
+    assert json.loads(events[-1]["data"]) == {"state": "succeeded", "next_cursor": "1.1200"}
+
+    chosen = _events(api.http.get(address, params={"rank": 1, "tail": 3}).text)
+    assert _lines(chosen) == [f"line {n}\u2028\r" for n in (1195, 1197, 1199)]
+    assert (
+        _lines(_events(api.http.get(address, params={"search": "line 7", "cursor": "1.700"}).text))[0][:8] == "line 700"
+    )
+    assert _lines(_events(api.http.get(address, params={"since": 2e9}).text)) == []
+
+
+def test_a_stream_is_resumed_behind_any_of_its_events(api: Api) -> None:
+    claim = _ended(api, *((0, "stdout", f"line {n}") for n in range(1200)))
+    address = f"/v1/jobs/{claim.job_id}/logs/stream"
+    events = _events(api.http.get(address).text)
+    for number, each in enumerate(events[:-2]):
+        resumed = _events(api.http.get(address, headers={"Last-Event-ID": each["id"]}).text)
+        assert _lines(events[: number + 1]) + _lines(resumed) == [f"line {n}" for n in range(1200)]
+    over = api.http.get(address, headers={"Last-Event-ID": events[-1]["id"]})
+    assert (over.status_code, over.content) == (204, b"")
+    problem(api.http.get(address, headers={"Last-Event-ID": "x"}), 422, "invalid")
+    problem(api.http.get(address, params={"tail": 3, "cursor": "1.0"}), 422, "invalid")
+    problem(api.http.get("/v1/jobs/nobody/logs/stream"), 404, "not_found")
+
+
+def test_too_many_streams_are_refused_and_one_that_has_ended_makes_room(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOG_STREAMS_MAX", 2)
+    claim = _ended(api, (0, "stdout", "hello"))
+    following: Following = api.http.app.state.parts.following  # type: ignore[attr-defined]
+    taken = following.enter(claim.job_id, Chosen(), JobState.RUNNING)
+    for _ in range(3):
+        assert api.http.get(f"/v1/jobs/{claim.job_id}/logs/stream").status_code == 200
+    following.enter(claim.job_id, Chosen(), JobState.RUNNING)
+    refused = api.http.get(f"/v1/jobs/{claim.job_id}/logs/stream")
+    assert "2 logs are followed already" in problem(refused, 503, "unavailable")["detail"]
+    assert int(refused.headers["retry-after"]) > 0
+    following.leave(taken)
+    assert api.http.get(f"/v1/jobs/{claim.job_id}/logs/stream").status_code == 200
+
+
+class Watched:
+    """Statements on both databases, counted while it is open."""
+
+    def __init__(self, database: Database) -> None:
+        self.statements: list[str] = []
+        for engine in {database._jobs, database._series}:
+            event.listen(
+                engine,
+                "before_cursor_execute",
+                lambda *call: self.statements.append(call[2]) if "FROM" in call[2] else None,
+            )
+
+
+async def _take(stream: AsyncIterator[bytes], count: int) -> list[dict[str, str]]:
+    """So many events with data; comments and places are passed over."""
+    found: list[dict[str, str]] = []
+    while len(found) < count:
+        found += [each for each in _events((await anext(stream)).decode()) if "data" in each]
+    return found
+
+
+def test_a_hundred_silent_followers_cost_two_statements_a_period_and_one_read_when_a_line_comes(api: Api) -> None:
+    claim = scenes.run(api.database)
+    ship_logs(api, claim, (0, "stdout", "first"))
+    watched = Watched(api.database)
+
+    async def follow() -> None:
+        following = Following(api.database, period_seconds=0.01, heartbeat_seconds=60)
+        followers = [following.enter(claim.job_id, Chosen(), JobState.RUNNING) for _ in range(100)]
+        streams = [following.events(each, "0.0") for each in followers]
+        assert {line for each in await asyncio.gather(*(_take(s, 1) for s in streams)) for line in _lines(each)} == {
+            "first"
+        }
+        waiting = [asyncio.create_task(_take(stream, 1)) for stream in streams]
+        # After the first round of news nobody reads any more: only the poller asks.
+        while following._reads or len([s for s in watched.statements if "progress" in s]) < 3:
+            await asyncio.sleep(0.005)
+        watched.statements.clear()
+        while len([s for s in watched.statements if "progress" in s]) < 5:
+            await asyncio.sleep(0.005)
+        assert {s.split("FROM ")[1].split()[0] for s in watched.statements} == {"progress", "jobs"}
+        watched.statements.clear()
+        await asyncio.to_thread(ship_logs, api, claim, (0, "stdout", "second"))
+        came = await asyncio.gather(*waiting)
+        assert {line for each in came for line in _lines(each)} == {"second"}
+        assert len([s for s in watched.statements if "FROM log_totals" in s]) <= 2 * 2 + 1
+        await asyncio.to_thread(scenes.end, api.database, claim, Reason.SUCCEEDED)
+        ends = await asyncio.gather(*(_take(stream, 1) for stream in streams))
+        assert {each["event"] for end in ends for each in end} == {"end"}
+        for stream in streams:
+            with pytest.raises(StopAsyncIteration):
+                await anext(stream)
+        following.close()
+        following.join()
+
+    asyncio.run(follow())
+
+
+def test_a_silent_stream_shows_a_sign_of_life_and_close_ends_it(api: Api) -> None:
+    claim = scenes.run(api.database)
+
+    async def follow() -> None:
+        following = Following(api.database, period_seconds=60, heartbeat_seconds=0.01)
+        stream = following.events(following.enter(claim.job_id, Chosen(), JobState.RUNNING), "0.0")
+        assert b"id: 0.0\n" in await anext(stream)
+        while (sign := await anext(stream)).startswith(b"id"):
+            pass
+        assert sign == b": nothing new\n\n"
+        following.close()
+        following.join()
+        assert [each async for each in stream] in ([], [sign])
+        with pytest.raises(Exception, match="the service is ending"):
+            following.enter(claim.job_id, Chosen(), JobState.RUNNING)
+
+    asyncio.run(follow())
+
+
+def test_a_reader_that_goes_away_does_not_cancel_what_another_waits_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = scenes.run(api.database)
+    ship_logs(api, claim, (0, "stdout", "shared"))
+    go_on = threading.Event()
+    read = Following._read_portion
+
+    def slowly(self: Following, *asked: Any) -> Any:
+        assert go_on.wait(30)
+        return read(self, *asked)
+
+    monkeypatch.setattr(Following, "_read_portion", slowly)
+
+    async def follow() -> None:
+        following = Following(api.database)
+
+        def entered() -> Follower:
+            return following.enter(claim.job_id, Chosen(), JobState.RUNNING)
+
+        leaves, stays = (asyncio.create_task(_take(following.events(entered(), "0.0"), 1)) for _ in range(2))
+        while not following._reads:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        leaves.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        assert _lines(await stays) == ["shared"]
+        following.close()
+        following.join()
+
+    asyncio.run(follow())
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    made = Program(tmp_path)
+    yield made
+    made.end(signal.SIGKILL)
+
+
+def test_over_a_real_connection_lines_arrive_as_they_come_and_a_stop_of_the_service_ends_the_stream(
+    program: Program,
+) -> None:
+    program.start()
+    database = Database(f"sqlite:///{program.home}/jobs.db", f"sqlite:///{program.home}/series.db")
+    claim = scenes.run(database)
+    writer = Api(None, database, ("", ""), None, None, program.home)  # type: ignore[arg-type]  # only its database is used
+    address = f"/v1/jobs/{claim.job_id}/logs/stream"
+    with program.client() as http:
+        with http.stream("GET", address) as response:
+            events = iter(EventSource(response))
+            assert next(events).id == "0.0"
+            for text in ("one", "two"):
+                ship_logs(writer, claim, (0, "stdout", text))
+                while (came := next(events)).event != "lines":
+                    pass
+                assert [line["text"] for line in json.loads(came.data)["lines"]] == [text]
+            last = came.id
+        with http.stream("GET", address, headers={"Last-Event-ID": last}) as response:
+            events = iter(EventSource(response))
+            assert next(events).id == last
+            # A stream does not keep the service from ending, and is closed as a whole answer.
+            assert program.end() < 4
+            assert [each.event for each in events if each.data] == []
+    # The client reads a page, then follows the stream to its end event.
+    program.environment["LOCKSTEP_PORT"] = program.url.rpartition(":")[2]
+    program.start()
+    came_by: list[str] = []
+    with Client(program.url, program.token, say=lambda _line: None) as client:
+        lines = client.logs(claim.job_id, follow=True, poll_seconds=0.05)
+        came_by += [next(lines).text, next(lines).text]
+        ship_logs(writer, claim, (0, "stdout", "three"))
+        came_by.append(next(lines).text)
+        scenes.end(database, claim, Reason.SUCCEEDED)
+        came_by += [line.text for line in lines]
+    assert came_by == ["one", "two", "three"]
+    database.close()
+    assert not [line for line in program.lines if "exceeded" in str(line) or line.get("level") == "error"]

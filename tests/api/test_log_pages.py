@@ -1,0 +1,112 @@
+"""A log over HTTP: backwards, by time, and as one file."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from api.routes import logs as routes
+from domain.attempt import LogRecord
+from domain.outcomes import Reason
+from storage import logs, streams
+from storage.attempts import Claim
+from tests.api.conftest import Api, problem
+from tests.storage import scenes
+
+START = 1_790_000_000.0
+
+
+def ship(api: Api, claim: Claim, texts: list[str]) -> None:
+    """One line a second, by two ranks in turn."""
+    with api.database.series() as session:
+        found = streams.state(session, claim.assignment_id)
+        assert found is not None
+        first = found.next_line
+        assert logs.append(
+            session,
+            assignment_id=claim.assignment_id,
+            token=claim.token,
+            place_before=(0, found.log_offset),
+            place_after=(0, found.log_offset + 1),
+            records=[
+                LogRecord(time=START + first + index, rank=index % 2, stream="stdout", text=text)
+                for index, text in enumerate(texts)
+            ],
+        )
+
+
+@pytest.fixture
+def claim(api: Api) -> Claim:
+    claim = scenes.run(api.database)
+    ship(api, claim, [f"line {n}" for n in range(1000)])
+    return claim
+
+
+def test_a_page_begins_at_the_tail_and_scrolls_up_to_the_beginning(api: Api, claim: Claim) -> None:
+    address = f"/v1/jobs/{claim.job_id}/logs"
+    page = api.http.get(address, params={"tail": 300}).json()
+    texts = [line["text"] for line in page["lines"]]
+    while page["prev_cursor"] is not None:
+        page = api.http.get(address, params={"before": page["prev_cursor"], "limit": 300}).json()
+        assert page["lines"]
+        texts = [*(line["text"] for line in page["lines"]), *texts]
+    assert texts == [f"line {n}" for n in range(1000)]
+    again = api.http.get(address, params={"before": "1.500", "limit": 2}, headers={"Accept": "text/plain"})
+    assert (again.text, again.headers["x-prev-cursor"], again.headers["x-next-cursor"]) == (
+        *("line 498\nline 499\n", "1.498", "1.500"),
+    )
+    for wrong in ({"before": "1.5", "cursor": "1.5"}, {"before": "1.5", "tail": 3}, {"before": "x"}):
+        problem(api.http.get(address, params=wrong), 422, "invalid")
+
+
+def test_lines_are_chosen_by_when_they_were_written_in_either_spelling(api: Api, claim: Claim) -> None:
+    address = f"/v1/jobs/{claim.job_id}/logs"
+    since, until = START + 990, START + 995
+    named = [datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z") for moment in (since, until)]
+    for given in ((str(since), str(until)), named):
+        page = api.http.get(address, params={"since": given[0], "until": given[1]}).json()
+        assert [line["text"] for line in page["lines"]] == [f"line {n}" for n in range(990, 995)]
+    for wrong in ("yesterday", "NaN", "-1", "2026-09-21T10:00:00"):
+        problem(api.http.get(address, params={"since": wrong}), 422, "invalid")
+
+
+def test_the_whole_log_is_one_file_with_a_name_and_takes_the_filters(
+    api: Api, claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "DOWNLOAD_LINES", 64)
+    address = f"/v1/jobs/{claim.job_id}/logs/download"
+    ship(api, claim, ["\x1b[32mgrün\x1b[0m", ""])
+    answer = api.http.get(address)
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.headers["content-disposition"] == f'attachment; filename="digits-{claim.job_id}.log"'
+    assert answer.text == "".join(f"line {n}\n" for n in range(1000)) + "\x1b[32mgrün\x1b[0m\n\n"
+    chosen = api.http.get(address, params={"rank": 1, "search": "LINE 9", "since": START + 50})
+    assert chosen.text.split() == [
+        word for n in (*range(91, 100, 2), *range(901, 1000, 2)) for word in ("line", str(n))
+    ]
+    assert api.http.get(address, params={"attempt": 2}).text == ""
+    problem(api.http.get(address, params={"limit": 3}), 422, "invalid")
+
+
+def test_a_download_of_a_growing_log_ends_where_it_ended_when_it_was_asked_for(
+    api: Api, claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "DOWNLOAD_LINES", 100)
+    page = routes.log_pages.page
+
+    def grows(*asked: object, **options: object) -> object:
+        ship(api, claim, ["more"] * 150)
+        return page(*asked, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(routes.log_pages, "page", grows)
+    assert api.http.get(f"/v1/jobs/{claim.job_id}/logs/download").text == "".join(f"line {n}\n" for n in range(1000))
+
+
+def test_an_ended_job_is_complete_at_its_last_page_only(api: Api, claim: Claim) -> None:
+    scenes.end(api.database, claim, Reason.SUCCEEDED)
+    address = f"/v1/jobs/{claim.job_id}/logs"
+    assert api.http.get(address, params={"limit": 999}).json()["complete"] is False
+    assert api.http.get(address, params={"limit": 1000}).json()["complete"] is True
+    assert api.http.get(address, params={"before": "1.1000"}).json()["complete"] is True
+    assert api.http.get(address, params={"before": "1.999"}).json()["complete"] is False
