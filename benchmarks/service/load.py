@@ -15,10 +15,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Final, NamedTuple
 
 Send = Callable[[int], int]
 """Sends request number so-and-so, waits for its answer, and returns its status; a broken connection raises OSError."""
+Connect = Callable[[], AbstractContextManager[Send]]
+"""Opens one connection."""
 BROKEN: Final = 0
 """The status of a request whose connection broke."""
 _READY_SECONDS: Final = 0.2
@@ -53,28 +56,29 @@ def arrivals(rate: float, seconds: float, *, offset: float = 0.0) -> list[float]
     return [offset + number / rate for number in range(math.floor((seconds - offset) * rate + 1e-9))]
 
 
-def open_loop(connect: Callable[[], Send], timetable: Sequence[float], *, connections: int) -> list[Sent]:
+def open_loop(connect: Connect, timetable: Sequence[float], *, connections: int) -> list[Sent]:
     """Send one request at each moment of ``timetable``; returns them in its order.
 
     Parameters
     ----------
     connect : callable
-        Opens one connection; called once for each, before the first request.
+        Called once for each connection, before the first request.
     timetable : sequence of float
         Ascending, in seconds after the start.
     connections : int
         At most so many requests are under way. The next one then leaves late, and its latency says so.
     """
-    sends = [connect() for _ in range(min(connections, len(timetable)))]
     take = _counter(len(timetable))
-    begin = time.perf_counter() + _READY_SECONDS
     found: list[Sent | None] = [None] * len(timetable)
+    with ExitStack() as stack:
+        sends = [stack.enter_context(connect()) for _ in range(min(connections, len(timetable)))]
+        begin = time.perf_counter() + _READY_SECONDS
 
-    def work(send: Send) -> None:
-        for number, sent in keep_time(send, timetable, take, begin):
-            found[number] = sent
+        def work(send: Send) -> None:
+            for number, sent in keep_time(send, timetable, take, begin):
+                found[number] = sent
 
-    _in_threads(work, sends)
+        _in_threads(work, sends)
     return [sent for sent in found if sent is not None]
 
 
@@ -111,19 +115,20 @@ def keep_time(
     return found
 
 
-def closed_loop(connect: Callable[[], Send], *, seconds: float, connections: int) -> list[Sent]:
+def closed_loop(connect: Connect, *, seconds: float, connections: int) -> list[Sent]:
     """As much as ``connections`` can send one after the other within ``seconds``: for a throughput, never for a latency."""
-    sends = [connect() for _ in range(connections)]
     numbers = itertools.count()
-    deadline = time.perf_counter() + seconds
     found: list[Sent] = []
+    with ExitStack() as stack:
+        sends = [stack.enter_context(connect()) for _ in range(connections)]
+        deadline = time.perf_counter() + seconds
 
-    def work(send: Send) -> None:
-        while (began := time.perf_counter()) < deadline:
-            status = _status(send, next(numbers))
-            found.append(Sent(began, began, time.perf_counter(), status))
+        def work(send: Send) -> None:
+            while (began := time.perf_counter()) < deadline:
+                status = _status(send, next(numbers))
+                found.append(Sent(began, began, time.perf_counter(), status))
 
-    _in_threads(work, sends)
+        _in_threads(work, sends)
     return found
 
 

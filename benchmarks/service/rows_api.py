@@ -16,7 +16,7 @@ from celery import Celery
 
 from benchmarks.service.compare import Bench, Contestant, Figure, Sample, Target
 from benchmarks.service.context import Context
-from benchmarks.service.load import Send, Sent, arrivals, closed_loop, failed, open_loop, per_second, percentile_ms
+from benchmarks.service.load import Connect, Sent, arrivals, closed_loop, failed, open_loop, per_second, percentile_ms
 from benchmarks.service.ours import api_alone, cpu_seconds, wire_to
 from benchmarks.service.peer_mlflow import API, Mlflow
 from benchmarks.service.planting import SERIES, SPEC, Planter, job
@@ -86,17 +86,17 @@ def _creating(server: Mlflow, context: Context) -> Callable[[], Sample]:
     return lambda: {**_as_fast_as_it_goes(connect, context, 200), **_at_shared_rate(connect, context, 200)}
 
 
-def _as_fast_as_it_goes(connect: Callable[[], Send], context: Context, status: int) -> Sample:
+def _as_fast_as_it_goes(connect: Connect, context: Context, status: int) -> Sample:
     sent = closed_loop(connect, seconds=context.sizes.load_seconds, connections=CONNECTIONS)
     return {"accepted": per_second(sent, status), "refused": failed(sent, status)}
 
 
-def _at_shared_rate(connect: Callable[[], Send], context: Context, status: int) -> Sample:
+def _at_shared_rate(connect: Connect, context: Context, status: int) -> Sample:
     sent = _at_rate(connect, SHARED_RATE, context.sizes.load_seconds, status)
     return {"shared_p50": percentile_ms(sent, 50), "shared_p99": percentile_ms(sent, 99)}
 
 
-def _at_rate(connect: Callable[[], Send], rate: float, seconds: float, status: int) -> list[Sent]:
+def _at_rate(connect: Connect, rate: float, seconds: float, status: int) -> list[Sent]:
     """Every request must be answered well: a refusal is quick, and would make the latency look good."""
     sent = open_loop(connect, arrivals(rate, seconds), connections=OPEN_CONNECTIONS)
     if bad := failed(sent, status):

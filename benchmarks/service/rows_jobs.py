@@ -146,12 +146,16 @@ def _living(service: Service, database: Database, count: int) -> Callable[[], Sa
             query = select(func.count()).where(JobRow.state == JobState.SUCCEEDED)
             return session.execute(query).scalar_one()
 
+    def submit(share: int) -> None:
+        wire = wire_to(service)
+        for _ in range(share, count, LIFE_CONNECTIONS):
+            _submit(wire, TRUE)
+
     def measure() -> Sample:
-        wires = [wire_to(service) for _ in range(LIFE_CONNECTIONS)]
         goal = succeeded() + count
         began = time.perf_counter()
         with ThreadPoolExecutor(LIFE_CONNECTIONS) as pool:
-            list(pool.map(lambda number: _submit(wires[number % LIFE_CONNECTIONS], TRUE), range(count)))
+            list(pool.map(submit, range(LIFE_CONNECTIONS)))
         wait_until(lambda: succeeded() >= goal, JOB_SECONDS, f"the end of {count} jobs", pause=0.05)
         return {"rate": count / (time.perf_counter() - began)}
 

@@ -12,11 +12,12 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from benchmarks.service.load import Send
+from benchmarks.service.load import Connect, Send
 
 TIMEOUT_SECONDS = 120.0
 
@@ -45,6 +46,13 @@ class Wire:
     def __init__(self, url: str, token: str | None = None):
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=TIMEOUT_SECONDS)
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    def connect(self) -> None:
+        """Open it now, and not with the first request."""
+        self._connection.connect()
+
+    def close(self) -> None:
+        self._connection.close()
 
     def ask(self, method: str, path: str, document: Any = None, **headers: str) -> Answer:
         """Send one request and read the whole answer. ``headers`` are written with underscores.
@@ -78,12 +86,14 @@ class Wire:
         return self.ask("GET", path).document()
 
 
-def sender(open_wire: Callable[[], Wire], request: Callable[[Wire, int], Answer]) -> Callable[[], Send]:
+def sender(open_wire: Callable[[], Wire], request: Callable[[Wire, int], Answer]) -> Connect:
     """What ``load`` calls for each of its connections."""
 
-    def connect() -> Send:
-        wire = open_wire()
-        return lambda number: request(wire, number).status
+    @contextmanager
+    def connect() -> Iterator[Send]:
+        with closing(open_wire()) as wire:
+            wire.connect()
+            yield lambda number: request(wire, number).status
 
     return connect
 
