@@ -33,10 +33,8 @@ class Environments:
         if not self._wanted or peer in self._why:
             return None
         print(f"installing {peer} into {home} …", file=sys.stderr, flush=True)
-        steps = (
-            [sys.executable, "-m", "venv", home],
-            [home / "bin/python", "-m", "pip", "install", "-q", *NEEDS[peer]],
-        )
+        pip = [str(home / "bin/python"), "-m", "pip", "install", "-q", *NEEDS[peer]]
+        steps = ([sys.executable, "-m", "venv", str(home)], pip)
         for step in steps:
             try:
                 done = subprocess.run(step, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)

@@ -69,6 +69,8 @@ def running(programs: Path, folder: Path, uri: str) -> Iterator[Mlflow]:
     url = f"http://127.0.0.1:{port}"
     words = ["server", "--host", "127.0.0.1", "--port", str(port), "--backend-store-uri", uri]
     words += ["--default-artifact-root", str(folder / "artifacts")]
+    # Its workers are killed in the middle of a request if they do not answer their parent within 5 s, as under full load.
+    words += ["--uvicorn-opts", "--timeout-worker-healthcheck 120"]
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "MLFLOW_DISABLE_TELEMETRY": "true"}
     with (folder / "mlflow.log").open("wb") as log:
         process = subprocess.Popen(

@@ -10,14 +10,21 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Final
+
+import psutil
 
 from benchmarks.service import peer_ray
 from benchmarks.service.compare import Bench, Contestant, Figure, Sample, Target
 from benchmarks.service.context import Context
-from benchmarks.service.ours import WARM_NAME, pss_gigabytes, tree, whole_service
+from benchmarks.service.ours import WARM_NAME, cpu_seconds, pss_gigabytes, tree, whole_service
 from tests.e2e.service import LOCKSTEP, Service
+
+SETTLE_TRIES: Final = 60
+REST_SHARE: Final = 0.3
+"""Of one core: what all of them together take with nothing to do is less, and an import takes all of one."""
 
 
 def idle(context: Context, stack: ExitStack) -> Bench:
@@ -45,8 +52,28 @@ def idle(context: Context, stack: ExitStack) -> Bench:
     else:
         ray = stack.enter_context(peer_ray.running(programs, cpus=2))
         bench.contestants.append(Contestant("ray", lambda: _memory(ray.pid)))
-    time.sleep(context.sizes.settle_seconds)
+    _settle(context.sizes.settle_seconds)
     return bench
+
+
+def _settle(seconds: float) -> None:
+    """Wait until all that was started is at rest: warm processes import torch long after the service has said it is up."""
+    this = psutil.Process().pid
+    for _ in range(SETTLE_TRIES):
+        before = _used(this)
+        time.sleep(seconds)
+        if _used(this) - before < REST_SHARE * seconds:
+            return
+    raise TimeoutError(f"the idle services did not come to rest within {SETTLE_TRIES} × {seconds:g} s")
+
+
+def _used(pid: int) -> float:
+    """Processor seconds of a process and all below it."""
+    total = 0.0
+    for process in tree(pid):
+        with suppress(psutil.NoSuchProcess):
+            total += cpu_seconds(process.pid)
+    return total
 
 
 def _memory(pid: int) -> Sample:

@@ -50,7 +50,7 @@ def agent() -> None:
     from worker import logs, service
     from worker.settings import Settings
 
-    settings = Settings()  # type: ignore[call-arg]  # its fields come from the environment
+    settings = Settings()
     logs.configure(settings.log_format)
     service.run(settings, launcher_command=[sys.executable, "-I", "-S", __file__])
 

@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 120.0
 
 class Answer(NamedTuple):
     status: int
-    headers: Mapping[str, str]
+    headers: http.client.HTTPMessage
     body: bytes
 
     def document(self) -> Any:
