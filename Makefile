@@ -77,6 +77,10 @@ contract: $(INSTALLED)  ## Run the engine's tests, note what they measure, and w
 test-gpu: $(INSTALLED)  ## Run the tests that need a CUDA device
 	@$(BIN)/pytest -m gpu -rs tests
 
+.PHONY: bench-service
+bench-service: $(INSTALLED)  ## Measure the service beside MLflow, Ray Jobs and torchrun (about an hour; needs a quiet machine)
+	@$(BIN)/python -m benchmarks.service $(ARGS)
+
 .PHONY: clean
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

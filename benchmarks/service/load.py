@@ -1,0 +1,178 @@
+"""Load on an open loop: requests leave at the moments of a timetable, whether or not earlier ones were answered.
+
+A client that waits for an answer before it asks again stops measuring exactly while the service stalls, and so leaves
+out the requests that would have waited ("coordinated omission"). Here the timetable is fixed beforehand, and a latency
+is counted from the moment the request *should* have left: a stall of one second is in the latency of every request of
+that second, also of those that left late because every connection was taken.
+
+Not here: what is sent (``wire``, the rows).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Final, NamedTuple
+
+Send = Callable[[int], int]
+"""Sends request number so-and-so, waits for its answer, and returns its status; a broken connection raises OSError."""
+Connect = Callable[[], AbstractContextManager[Send]]
+"""Opens one connection."""
+BROKEN: Final = 0
+"""The status of a request whose connection broke."""
+_READY_SECONDS: Final = 0.2
+"""From the last opened connection to the first request."""
+
+
+class Sent(NamedTuple):
+    """One request. Times are the clock's, in seconds."""
+
+    intended: float
+    began: float
+    ended: float
+    status: int
+
+    @property
+    def latency(self) -> float:
+        """Seconds from the moment it should have left to its answer."""
+        return self.ended - self.intended
+
+
+def arrivals(rate: float, seconds: float, *, offset: float = 0.0) -> list[float]:
+    """Moments of a constant rate, in seconds after the start: as many as fit into ``seconds``.
+
+    Parameters
+    ----------
+    rate : float
+        Per second.
+    seconds : float
+    offset : float
+        Moment of the first.
+    """
+    return [offset + number / rate for number in range(math.floor((seconds - offset) * rate + 1e-9))]
+
+
+def open_loop(connect: Connect, timetable: Sequence[float], *, connections: int) -> list[Sent]:
+    """Send one request at each moment of ``timetable``; returns them in its order.
+
+    Parameters
+    ----------
+    connect : callable
+        Called once for each connection, before the first request.
+    timetable : sequence of float
+        Ascending, in seconds after the start.
+    connections : int
+        At most so many requests are under way. The next one then leaves late, and its latency says so.
+    """
+    take = _counter(len(timetable))
+    found: list[Sent | None] = [None] * len(timetable)
+    with ExitStack() as stack:
+        sends = [stack.enter_context(connect()) for _ in range(min(connections, len(timetable)))]
+        begin = time.perf_counter() + _READY_SECONDS
+
+        def work(send: Send) -> None:
+            for number, sent in keep_time(send, timetable, take, begin):
+                found[number] = sent
+
+        _in_threads(work, sends)
+    return [sent for sent in found if sent is not None]
+
+
+def keep_time(
+    send: Send,
+    timetable: Sequence[float],
+    take: Callable[[], int | None],
+    begin: float,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[tuple[int, Sent]]:
+    """What one connection does: take the next number, wait for its moment if that lies ahead, send, note the times.
+
+    Parameters
+    ----------
+    send : callable
+    timetable : sequence of float
+    take : callable
+        The next number that no connection has taken, None after the last.
+    begin : float
+        The start, by ``clock``.
+    clock, sleep : callable
+        What time is it, and wait so many seconds.
+    """
+    found = []
+    while (number := take()) is not None:
+        intended = begin + timetable[number]
+        if (early := intended - clock()) > 0:
+            sleep(early)
+        began = clock()
+        status = _status(send, number)
+        found.append((number, Sent(intended, began, clock(), status)))
+    return found
+
+
+def closed_loop(connect: Connect, *, seconds: float, connections: int) -> list[Sent]:
+    """As much as ``connections`` can send one after the other within ``seconds``: for a throughput, never for a latency."""
+    numbers = itertools.count()
+    found: list[Sent] = []
+    with ExitStack() as stack:
+        sends = [stack.enter_context(connect()) for _ in range(connections)]
+        deadline = time.perf_counter() + seconds
+
+        def work(send: Send) -> None:
+            while (began := time.perf_counter()) < deadline:
+                status = _status(send, next(numbers))
+                found.append(Sent(began, began, time.perf_counter(), status))
+
+        _in_threads(work, sends)
+    return found
+
+
+def per_second(sent: Sequence[Sent], status: int) -> float:
+    """Answers of that status, per second from the first request to the last answer."""
+    good = sum(one.status == status for one in sent)
+    if not good:
+        raise RuntimeError(
+            f"none of {len(sent)} requests was answered with {status}: {sorted({s.status for s in sent})}"
+        )
+    return good / (max(one.ended for one in sent) - min(one.began for one in sent))
+
+
+def percentile_ms(sent: Sequence[Sent], percent: float) -> float:
+    """The nearest-rank percentile of the latencies, in milliseconds."""
+    ordered = sorted(one.latency for one in sent)
+    return 1e3 * ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
+
+
+def failed(sent: Sequence[Sent], *statuses: int) -> int:
+    """How many were answered otherwise, or not at all."""
+    return sum(one.status not in statuses for one in sent)
+
+
+def _status(send: Send, number: int) -> int:
+    try:
+        return send(number)
+    except OSError:
+        return BROKEN
+
+
+def _counter(end: int) -> Callable[[], int | None]:
+    numbers, lock = iter(range(end)), threading.Lock()
+
+    def take() -> int | None:
+        with lock:
+            return next(numbers, None)
+
+    return take
+
+
+def _in_threads(work: Callable[[Send], None], sends: Sequence[Send]) -> None:
+    threads = [threading.Thread(target=work, args=(send,)) for send in sends]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

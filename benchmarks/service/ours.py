@@ -1,0 +1,107 @@
+"""Our programs, as the rows need them: the api alone, the whole service, the service with simulated ranks.
+
+Rows about HTTP have the api alone, with a real broker and no scheduler: what is measured is one program. Rows about
+jobs have everything that ``lockstep up`` starts.
+
+Not here: starting a program and talking to it (the tests' own harnesses, which see what a user sees).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from benchmarks.service.stores import Urls
+from benchmarks.service.wire import Wire, wait_until
+from tests.api.program import Program
+from tests.e2e.service import ROOT, Service
+
+UP_SECONDS = 120.0
+WARM_NAME = "lockstep-warm"
+"""What the process that has imported torch calls itself; it is a choice, and off where memory counts."""
+
+
+@contextmanager
+def api_alone(folder: Path, urls: Urls, broker_url: str) -> Iterator[Program]:
+    """One api process over these databases."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = Program(folder, **urls.environment(), LOCKSTEP_BROKER_URL=broker_url)
+    program.start()
+    try:
+        yield program
+    finally:
+        program.end()
+
+
+@contextmanager
+def whole_service(folder: Path, urls: Urls, *, simulated: bool = False, **environment: str) -> Iterator[Service]:
+    """``lockstep up`` over these databases; with ``simulated``, one whose agent starts simulated launchers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = _Simulated if simulated else Service
+    service = kind(folder / "home", **{**urls.environment(), "LOCKSTEP_KEEP_FOLDERS": "0", **environment})
+    try:
+        service.up()
+        yield service
+    finally:
+        service.close()
+
+
+def wire_to(service: Service | Program) -> Wire:
+    """A connection with the service's token."""
+    return Wire(service.url, (service.home / "token").read_text().strip())
+
+
+class _Simulated(Service):
+    """The service whose agent is ``benchmarks.service.simulated``'s."""
+
+    def up(self) -> None:
+        self.home.mkdir(parents=True)
+        with (self.home / "up.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.service.simulated", "up"],
+                env={**self.environment, "LOCKSTEP_PORT": str(self.port)},
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+            )
+        wait_until(self._ready, UP_SECONDS, f"the service is up; see {self.home / 'up.log'}")
+
+    def _ready(self) -> bool:
+        if self._process.poll() is not None:
+            raise RuntimeError(f"the service did not start:\n{(self.home / 'up.log').read_text()}")
+        path = self.home / "run.json"
+        return path.exists() and bool(json.loads(path.read_text())["ready"])
+
+    def close(self) -> None:
+        super().close()
+        self._process.wait(60)
+
+
+def tree(pid: int) -> list[psutil.Process]:
+    """A process and all that it started."""
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def pss_gigabytes(processes: list[psutil.Process], *, without: str = "") -> float:
+    """Their proportional set sizes: memory that several share counts once. ``without`` leaves out processes of a name."""
+    total = 0
+    for process in processes:
+        folder = Path(f"/proc/{process.pid}")
+        if without and (folder / "comm").read_text().strip() == without:
+            continue
+        rollup = (folder / "smaps_rollup").read_text()
+        total += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+    return total * 1024 / 1e9
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time a process has used so far."""
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system

@@ -1,0 +1,94 @@
+"""Jobs and points, put into a database as the agent does it, for rows that read them.
+
+Not here: how fast that is (``rows_series.ingest``).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from domain.metrics import Record
+from domain.plan import plan_of
+from domain.reading import read_spec
+from storage import jobs, series, streams
+from storage.database import Database
+from worker.shipping import Stream
+
+SPEC: Final[dict[str, Any]] = {
+    "name": "gpt",
+    "kind": "train",
+    "resources": {"gpus": 2},
+    "labels": {"team": "language", "purpose": "benchmark"},
+    "train": {
+        "task": "causal_lm",
+        "batch": {"size": 64, "micro_size": 8},
+        "steps": 100_000,
+        "optimizer": {"name": "adamw", "lr": 3.0e-4},
+    },
+}
+SERIES: Final = (
+    *("train/loss", "train/lr", "train/grad_norm", "train/weight", "throughput/samples_per_second"),
+    *("time/step_seconds", "time/data_seconds", "time/forward_seconds", "time/backward_seconds", "memory/peak_bytes"),
+)
+"""Ten, as a run of the engine writes them."""
+RECORDS_AT_ONCE: Final = 2_000
+
+
+def records(steps: range, names: Sequence[str] = SERIES) -> Iterator[Record]:
+    """Every step's values: numbers of full length, as measured ones are."""
+    numbers = random.Random(steps.start)
+    began = time.time() - len(steps)
+    for step in steps:
+        yield Record(step, began + step - steps.start, {name: numbers.random() for name in names})
+
+
+def job(database: Database) -> str:
+    """A queued job's id."""
+    spec = read_spec(SPEC)
+    with database.jobs() as session:
+        row, _ = jobs.create(session, document=SPEC, spec=spec, plan=plan_of(spec), actor="benchmark", idempotency=None)
+        return row.id
+
+
+def opened(database: Database, job_id: str) -> Stream:
+    """The stream of a first attempt of a job."""
+    stream = Stream(uuid.uuid4().hex, job_id, 1, uuid.uuid4().hex)
+    with database.series() as session:
+        writer = streams.Writer(stream.assignment_id, job_id, stream.attempt_number, stream.token)
+        if not streams.open_stream(session, writer):
+            raise RuntimeError(f"the stream of job {job_id} cannot be opened: it has a later one")
+    return stream
+
+
+class Planter:
+    """Appends to one job's stream."""
+
+    def __init__(self, database: Database, job_id: str, names: Sequence[str] = SERIES):
+        self._database = database
+        self._stream = opened(database, job_id)
+        self._names = names
+        self._step = 0
+        self._offset = 0
+
+    def append(self, steps: int) -> None:
+        """So many steps more, in one transaction each batch."""
+        end = self._step + steps
+        while self._step < end:
+            batch = list(records(range(self._step + 1, min(end, self._step + RECORDS_AT_ONCE) + 1), self._names))
+            with self._database.series() as session:
+                stored = series.append(
+                    session,
+                    assignment_id=self._stream.assignment_id,
+                    token=self._stream.token,
+                    offset_before=self._offset,
+                    offset_after=self._offset + len(batch),
+                    records=batch,
+                )
+            if not stored:
+                raise RuntimeError(f"points of job {self._stream.job_id} were refused")
+            self._offset += len(batch)
+            self._step += len(batch)

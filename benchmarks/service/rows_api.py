@@ -1,0 +1,229 @@
+"""Rows 3 and 4: jobs submitted and looked at over HTTP, on one api process.
+
+Not here: what becomes of the jobs (``rows_jobs``); no scheduler runs beside this api.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
+
+from celery import Celery
+
+from benchmarks.service.compare import Bench, Contestant, Figure, Sample, Target
+from benchmarks.service.context import Context
+from benchmarks.service.load import Connect, Sent, arrivals, closed_loop, failed, open_loop, per_second, percentile_ms
+from benchmarks.service.ours import api_alone, cpu_seconds, wire_to
+from benchmarks.service.peer_mlflow import API, Mlflow
+from benchmarks.service.planting import SERIES, SPEC, Planter, job
+from benchmarks.service.wire import Answer, Wire, median_ms, sender
+from storage.database import Database
+from tests.api.program import Program
+from tests.brokers import running_broker
+
+CONNECTIONS: Final = 8
+"""Of the load that asks as fast as it goes."""
+OPEN_CONNECTIONS: Final = 64
+RATE: Final = 200.0
+"""Arrivals per second at which our latency is looked at: two thirds of what must be accepted."""
+SHARED_RATE: Final = 30.0
+"""A rate that the peer can stand as well."""
+LIVE_JOBS: Final = 20
+LIVE_SECONDS: Final = 2.0
+"""Each live job reports so often, so that not every poll finds what it has already."""
+LIST_SECONDS, JOB_SECONDS, SERIES_SECONDS = 5.0, 2.0, 2.0
+
+
+def submits(context: Context, stack: ExitStack) -> Bench:
+    """Jobs accepted: with authentication, validation and event, durable before the answer."""
+    bench = Bench(
+        figures=(
+            Figure("accepted", f"POST job, {CONNECTIONS} connections", "accepted/s", (Target("≥", 300),), ("mlflow",)),
+            Figure("p50", f"POST job p50, open loop at {RATE:g}/s", "ms", (Target("≤", 5),)),
+            Figure("p99", f"POST job p99, open loop at {RATE:g}/s", "ms", (Target("≤", 30),)),
+            Figure("shared_p50", f"POST job p50, open loop at {SHARED_RATE:g}/s", "ms", (), ("mlflow",)),
+            Figure("shared_p99", f"POST job p99, open loop at {SHARED_RATE:g}/s", "ms", (), ("mlflow",)),
+        ),
+        contestants=[],
+    )
+    broker = stack.enter_context(running_broker())
+    for store in context.stores:
+        folder = context.fresh()
+        api = stack.enter_context(api_alone(folder, store.ours(folder), broker.url))
+        bench.contestants.append(Contestant("lockstep", _submitting(api, context), store.name, ours=True))
+    context.add_mlflow(bench, stack, lambda server, _: _creating(server, context))
+    bench.contestants.append(Contestant("celery publish", _publishing(broker.url, context)))
+    return bench
+
+
+def _submitting(api: Program, context: Context) -> Callable[[], Sample]:
+    def post(wire: Wire, number: int) -> Answer:
+        return wire.ask("POST", "/v1/jobs", {**SPEC, "name": f"job-{number}"}, Idempotency_Key=uuid.uuid4().hex)
+
+    connect = sender(lambda: wire_to(api), post)
+
+    def measure() -> Sample:
+        ours = _at_rate(connect, RATE, context.sizes.load_seconds, 201)
+        return {
+            **_as_fast_as_it_goes(connect, context, 201),
+            **_at_shared_rate(connect, context, 201),
+            "p50": percentile_ms(ours, 50),
+            "p99": percentile_ms(ours, 99),
+        }
+
+    return measure
+
+
+def _creating(server: Mlflow, context: Context) -> Callable[[], Sample]:
+    def post(wire: Wire, number: int) -> Answer:
+        return wire.ask("POST", f"{API}/runs/create", server.run_document(number))
+
+    connect = sender(server.wire, post)
+    return lambda: {**_as_fast_as_it_goes(connect, context, 200), **_at_shared_rate(connect, context, 200)}
+
+
+def _as_fast_as_it_goes(connect: Connect, context: Context, status: int) -> Sample:
+    sent = closed_loop(connect, seconds=context.sizes.load_seconds, connections=CONNECTIONS)
+    return {"accepted": per_second(sent, status), "refused": failed(sent, status)}
+
+
+def _at_shared_rate(connect: Connect, context: Context, status: int) -> Sample:
+    sent = _at_rate(connect, SHARED_RATE, context.sizes.load_seconds, status)
+    return {"shared_p50": percentile_ms(sent, 50), "shared_p99": percentile_ms(sent, 99)}
+
+
+def _at_rate(connect: Connect, rate: float, seconds: float, status: int) -> list[Sent]:
+    """Every request must be answered well: a refusal is quick, and would make the latency look good."""
+    sent = open_loop(connect, arrivals(rate, seconds), connections=OPEN_CONNECTIONS)
+    if bad := failed(sent, status):
+        raise RuntimeError(f"{bad} of {len(sent)} requests at {rate:g}/s were not answered with {status}")
+    return sent
+
+
+def _publishing(broker_url: str, context: Context) -> Callable[[], Sample]:
+    """Celery's bare publish, which checks nothing and keeps nothing but in the broker's memory."""
+    app = Celery(broker=broker_url, set_as_current=False)
+    app.conf.task_ignore_result = True
+
+    def measure() -> Sample:
+        count, began = 0, time.perf_counter()
+        while time.perf_counter() < began + context.sizes.load_seconds:
+            app.send_task("benchmark", args=[SPEC], queue="benchmark")
+            count += 1
+        rate = count / (time.perf_counter() - began)
+        with app.connection_for_write() as connection:
+            connection.default_channel.queue_purge("benchmark")
+        return {"accepted": rate}
+
+    return measure
+
+
+def reads(context: Context, stack: ExitStack) -> Bench:
+    """Polling: one job, the same job unchanged, and many dashboards at once."""
+    sizes = context.sizes
+    bench = Bench(
+        figures=(
+            Figure("job", "GET job p50", "ms", (Target("≤", 3),), ("mlflow",)),
+            Figure("unchanged", "GET job p50, unchanged (304)", "ms", (Target("≤", 2),)),
+            Figure("share", f"{sizes.dashboards} dashboards, of one core", "%", (Target("≤", 30),)),
+            Figure("dashboard_p99", f"{sizes.dashboards} dashboards, p99", "ms"),
+            Figure("same", f"{sizes.dashboards} dashboards, answered 304", "%"),
+        ),
+        contestants=[],
+    )
+    broker = stack.enter_context(running_broker())
+    for store in context.stores:
+        folder = context.fresh()
+        urls = store.ours(folder)
+        database = Database(*urls)
+        stack.callback(database.close)
+        ids = [job(database) for _ in range(LIVE_JOBS)]
+        planters = [Planter(database, job_id) for job_id in ids]
+        for planter in planters:
+            planter.append(100)
+        api = stack.enter_context(api_alone(folder, urls, broker.url))
+        measure = _Looking(api, ids, planters, context)
+        bench.contestants.append(Contestant("lockstep", measure, store.name, ours=True))
+    context.add_mlflow(bench, stack, lambda server, _: _getting(server, context))
+    return bench
+
+
+def _getting(server: Mlflow, context: Context) -> Callable[[], Sample]:
+    wire = server.wire()
+    path = f"{API}/runs/get?run_id={server.create_run(wire)}"
+    return lambda: {"job": median_ms(lambda: wire.ask("GET", path), status=200, times=context.sizes.reads)}
+
+
+class _Looking:
+    """One round on one api."""
+
+    def __init__(self, api: Program, ids: list[str], planters: list[Planter], context: Context):
+        self._api = api
+        self._ids = ids
+        self._planters = planters
+        self._sizes = context.sizes
+        self._wire = wire_to(api)
+
+    def __call__(self) -> Sample:
+        path = f"/v1/jobs/{self._ids[0]}"
+        tag = self._wire.ask("GET", path).headers["ETag"]
+        times = self._sizes.reads
+        return {
+            "job": median_ms(lambda: self._wire.ask("GET", path), status=200, times=times),
+            "unchanged": median_ms(lambda: self._wire.ask("GET", path, If_None_Match=tag), status=304, times=times),
+            **self._dashboards(),
+        }
+
+    def _dashboards(self) -> Sample:
+        """Each shows the list, one job and its series, and asks with the tag it holds; live jobs report meanwhile."""
+        timetable, paths = self._polls()
+        tags: dict[tuple[int, str], str] = {}
+
+        def poll(wire: Wire, number: int) -> Answer:
+            held = {"If_None_Match": tags[paths[number]]} if paths[number] in tags else {}
+            answer = wire.ask("GET", paths[number][1], **held)
+            if "ETag" in answer.headers:
+                tags[paths[number]] = answer.headers["ETag"]
+            return answer
+
+        assert self._api.process is not None
+        pid = self._api.process.pid
+        stop = threading.Event()
+        reporting = threading.Thread(target=self._report, args=(stop,))
+        reporting.start()
+        try:
+            used, began = cpu_seconds(pid), time.perf_counter()
+            sent = open_loop(sender(lambda: wire_to(self._api), poll), timetable, connections=OPEN_CONNECTIONS)
+            share = (cpu_seconds(pid) - used) / (time.perf_counter() - began)
+        finally:
+            stop.set()
+            reporting.join()
+        if bad := failed(sent, 200, 304):
+            raise RuntimeError(f"{bad} of {len(sent)} polls were answered neither with 200 nor with 304")
+        same = sum(one.status == 304 for one in sent) / len(sent)
+        return {"share": 100 * share, "dashboard_p99": percentile_ms(sent, 99), "same": 100 * same}
+
+    def _polls(self) -> tuple[list[float], list[tuple[int, str]]]:
+        """When each is due, and which dashboard asks for what. The dashboards begin one after the other."""
+        polls: list[tuple[float, tuple[int, str]]] = []
+        count, seconds = self._sizes.dashboards, self._sizes.dashboard_seconds
+        for dashboard in range(count):
+            path = f"/v1/jobs/{self._ids[dashboard % len(self._ids)]}"
+            series = f"{path}/metrics?names={SERIES[0]}&max_points=1000"
+            for every, what in ((LIST_SECONDS, "/v1/jobs"), (JOB_SECONDS, path), (SERIES_SECONDS, series)):
+                moments = arrivals(1 / every, seconds, offset=every * dashboard / count)
+                polls += [(moment, (dashboard, what)) for moment in moments]
+        polls.sort()
+        return [moment for moment, _ in polls], [poll for _, poll in polls]
+
+    def _report(self, stop: threading.Event) -> None:
+        """One step of each live job, evenly over time."""
+        while True:
+            for planter in self._planters:
+                if stop.wait(LIVE_SECONDS / len(self._planters)):
+                    return
+                planter.append(1)

@@ -1,0 +1,102 @@
+"""Row 8: what the service takes while nothing happens, and how long its command takes to say something.
+
+Not here: what it takes under load (the other rows).
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from benchmarks.service import peer_ray
+from benchmarks.service.compare import Bench, Contestant, Figure, Sample, Target
+from benchmarks.service.context import Context
+from benchmarks.service.ours import WARM_NAME, cpu_seconds, pss_gigabytes, tree, whole_service
+from tests.e2e.service import LOCKSTEP, Service
+
+SETTLE_TRIES: Final = 60
+REST_SHARE: Final = 0.3
+"""Of one core: what all of them together take with nothing to do is less, and an import takes all of one."""
+
+
+def idle(context: Context, stack: ExitStack) -> Bench:
+    """The whole service, and the peers', with nothing to do."""
+    bench = Bench(
+        (
+            Figure(
+                "memory", "idle memory (PSS) without the warm process", "GB", (Target("≤", 0.6),), ("mlflow", "ray")
+            ),
+            Figure("warm", "idle memory (PSS) with it", "GB"),
+            Figure("version", "lockstep --version", "ms", (Target("≤", 100),)),
+            Figure("ps", "lockstep ps", "ms", (Target("≤", 300),)),
+        ),
+        [],
+    )
+    for store in context.stores:
+        folder = context.fresh()
+        service = stack.enter_context(whole_service(folder, store.ours(folder / "data")))
+        measure = _looking(service, context.sizes.commands)
+        bench.contestants.append(Contestant("lockstep", measure, store.name, ours=True))
+    context.add_mlflow(bench, stack, lambda server, _: lambda: _memory(server.pid))
+    programs = context.peers.programs("ray")
+    if programs is None:
+        bench.absent["ray"] = context.peers.why("ray")
+    else:
+        ray = stack.enter_context(peer_ray.running(programs, cpus=2))
+        bench.contestants.append(Contestant("ray", lambda: _memory(ray.pid)))
+    _settle(context.sizes.settle_seconds)
+    return bench
+
+
+def _settle(seconds: float) -> None:
+    """Wait until all that was started is at rest: warm processes import torch long after the service has said it is up."""
+    this = psutil.Process().pid
+    for _ in range(SETTLE_TRIES):
+        before = _used(this)
+        time.sleep(seconds)
+        if _used(this) - before < REST_SHARE * seconds:
+            return
+    raise TimeoutError(f"the idle services did not come to rest within {SETTLE_TRIES} × {seconds:g} s")
+
+
+def _used(pid: int) -> float:
+    """Processor seconds of a process and all below it."""
+    total = 0.0
+    for process in tree(pid):
+        with suppress(psutil.NoSuchProcess):
+            total += cpu_seconds(process.pid)
+    return total
+
+
+def _memory(pid: int) -> Sample:
+    return {"memory": pss_gigabytes(tree(pid))}
+
+
+def _looking(service: Service, times: int) -> Callable[[], Sample]:
+    """All programs of the service, and ``lockstep up`` itself, which tends them."""
+    pid = int(json.loads((service.home / "run.json").read_text())["pid"])
+    environment = service.environment
+    return lambda: {
+        "memory": pss_gigabytes(tree(pid), without=WARM_NAME),
+        "warm": pss_gigabytes(tree(pid)),
+        "version": _command_ms(["--version"], environment, times),
+        "ps": _command_ms(["ps"], environment, times),
+    }
+
+
+def _command_ms(words: list[str], environment: dict[str, str], times: int) -> float:
+    """The median time of one command, from its start to its end."""
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        subprocess.run([LOCKSTEP, *words], env=environment, cwd=Path("/"), capture_output=True, check=True)
+        found.append(time.perf_counter() - began)
+    return 1e3 * statistics.median(found)

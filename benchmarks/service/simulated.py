@@ -1,0 +1,88 @@
+"""A service whose jobs have no ranks: everything is real except the launcher, which reports a run and ends.
+
+    python -m benchmarks.service.simulated up              lockstep up, with the agent below
+    python -m benchmarks.service.simulated agent           the node agent, which starts simulated launchers
+    python -I -S benchmarks/service/simulated.py FOLDER    one launcher: keeps the folder's contract, trains nothing
+
+So a job goes its whole way (submitted, placed, claimed, launched, shipped, settled, released) at the speed of the service
+and not of torch. The launcher is a process of its own all the same, with a metric and a line of its log.
+
+Not here: what the files mean (``domain.attempt``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+
+def launch(folder: str) -> None:
+    """Be the launcher of an attempt's folder. Standard library alone: a thousand of these are started."""
+
+    def write(name: str, document: object) -> None:
+        temporary = f"{folder}/.{name}.tmp"
+        with open(temporary, "w") as file:  # noqa: PTH123 - pathlib takes longer to import than all of this
+            json.dump(document, file)
+        os.replace(temporary, f"{folder}/{name}")  # noqa: PTH105 - as above
+
+    def append(name: str, document: object) -> None:
+        with open(f"{folder}/{name}", "a") as file:  # noqa: PTH123 - as above
+            file.write(json.dumps(document) + "\n")
+
+    def read(path: str) -> str:
+        with open(path) as file:  # noqa: PTH123 - as above
+            return file.read()
+
+    boot_id = read("/proc/sys/kernel/random/boot_id").strip()
+    start_ticks = int(read("/proc/self/stat").rpartition(")")[2].split()[19])
+    write("launcher.json", {"pid": os.getpid(), "start_ticks": start_ticks, "boot_id": boot_id})
+    write("ranks.json", {"ranks": [{"rank": 0, "pid": os.getpid()}]})
+    append("logs/000000.jsonl", {"time": time.time(), "rank": 0, "stream": "stdout", "text": "simulated"})
+    append("spool/metrics.jsonl", {"step": 1, "time": time.time(), "values": {"train/loss": 1.0}})
+    outcome = {"reason": "succeeded", "message": "simulated"}
+    write("result.json", {"outcome": outcome, "ended_at": time.time()})
+
+
+def agent() -> None:
+    """Be the node agent."""
+    from worker import logs, service
+    from worker.settings import Settings
+
+    settings = Settings()
+    logs.configure(settings.log_format)
+    service.run(settings, launcher_command=[sys.executable, "-I", "-S", __file__])
+
+
+def up() -> int:
+    """Be ``lockstep up``, with the agent above in the worker's place."""
+    from dataclasses import replace
+    from pathlib import Path
+
+    from client.local import settings
+    from client.local import up as local
+    from client.local.home import Home
+
+    home = Home(Path(os.environ["LOCKSTEP_HOME"]))
+    service = settings.service(home, settings.Options(), os.environ)
+    programs = tuple(
+        replace(
+            program,
+            argv=(sys.executable, "-m", "benchmarks.service.simulated", "agent"),
+            environment={**program.environment, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        )
+        if program.name == "worker"
+        else program
+        for program in service.programs
+    )
+    return local.run(home, replace(service, programs=programs), tell=print)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "up":
+        sys.exit(up())
+    if sys.argv[1] == "agent":
+        agent()
+    else:
+        launch(sys.argv[1])

@@ -1,0 +1,53 @@
+"""How much of everything: enough for a figure, or (``--quick``) only enough to see that every row runs.
+
+Not here: rates and limits that belong to one row's meaning (the rows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """All of one run. Counts are per round unless said otherwise."""
+
+    ingest_steps: int = 20_000
+    """Steps of ten series each."""
+    mlflow_batches: int = 20
+    """Of a thousand points each, the most that ``log_batch`` takes."""
+    chart_points: int = 100_000
+    """Of the series that both draw; filled once."""
+    chart_points_large: int = 1_000_000
+    """Of the series that is drawn by us alone; filled once."""
+    chart_requests: int = 15
+    load_seconds: float = 5.0
+    """Of each load: as fast as it goes, and at each rate."""
+    reads: int = 200
+    dashboards: int = 200
+    dashboard_seconds: float = 20.0
+    queue_jobs: int = 20
+    """Jobs of ``true`` on two slots."""
+    life_jobs: int = 1_000
+    step_time_steps: int = 200
+    settle_seconds: float = 10.0
+    """Idle, before memory is read."""
+    commands: int = 5
+
+
+QUICK = Sizes(
+    ingest_steps=200,
+    mlflow_batches=2,
+    chart_points=2_000,
+    chart_points_large=5_000,
+    chart_requests=2,
+    load_seconds=0.5,
+    reads=5,
+    dashboards=10,
+    dashboard_seconds=2.0,
+    queue_jobs=2,
+    life_jobs=5,
+    step_time_steps=12,
+    settle_seconds=1.0,
+    commands=1,
+)

@@ -1,0 +1,1 @@
+"""The benchmarks' own parts: that what they measure with is right."""
