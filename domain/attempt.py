@@ -20,6 +20,8 @@ file                      written by    says
 ``stacks/``               rank R        ``rank<R>.txt``, ``rank<R>.json``: stacks and last collectives of a run that stalled
 ``spool/metrics.jsonl``   rank 0        one ``metrics.Record`` per line
 ``spool/events.jsonl``    rank 0        one ``EngineEvent`` per line
+``spool/system.jsonl``    agent         one ``metrics.Record`` per line: what the attempt takes of its node (``worker.sampling``)
+``tensorboard/``          script        TensorBoard event files, whose scalars are stored as series (``worker.tensorboard``)
 ``logs/NNNNNN.jsonl``     launcher      one ``LogRecord`` per line, in segments numbered from 0; the agent deletes those
                                         that lie wholly before ``logs/shipped``
 ``logs/shipped``          agent         ``ShippedFile``: what of the logs is in the database, so that the launcher can
@@ -52,6 +54,8 @@ STOP: Final = "stop"
 RESULT: Final = "result.json"
 METRICS: Final = "spool/metrics.jsonl"
 EVENTS: Final = "spool/events.jsonl"
+SYSTEM: Final = "spool/system.jsonl"
+TENSORBOARD: Final = "tensorboard"
 LOGS: Final = "logs"
 SHIPPED: Final = "logs/shipped"
 CHECKPOINTS: Final = "checkpoints"

@@ -33,6 +33,12 @@ LOG_BYTES_PER_ATTEMPT_MAX: Final = 1024 * 1024 * 1024
 of the log, the rest from its end. Without it one job that writes at the rate above would fill a disk within days."""
 METRIC_NAME_CHARS_MAX: Final = 200
 METRIC_NAMES_PER_JOB_MAX: Final = 1_000
+SYSTEM_NAMES_PER_JOB_MAX: Final = 2_000
+"""Series that the node agents measure (``system/``), counted apart from the job's own: a node of eight GPUs has 54."""
+SYSTEM_SPOOL_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What they may take of a node's disk while they cannot be stored: a day of a node of eight GPUs."""
+TENSORBOARD_FILES_MAX: Final = 200
+"""Event files of one job that are read. Each is asked for its length four times a second."""
 METRIC_POINTS_PER_CHUNK: Final = 512
 METRIC_POINTS_PER_SECOND_MAX: Final = 10_000
 """What one job may write over ten seconds, on average; beyond it steps are thinned. A run of 20 series would have to make

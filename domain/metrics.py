@@ -53,8 +53,19 @@ METRICS: Final = (
     Metric("memory/peak_bytes", "bytes", "largest over ranks"),
 )
 UNITS: Final[dict[str, str]] = {metric.name: metric.unit for metric in METRICS}
+"""Of the engine's own; :func:`unit_of` also knows those of ``system/``."""
 
-_OF_THE_MACHINE: Final = ("time/", "throughput/", "memory/")
+SYSTEM: Final = "system/"
+"""What node agents measure while an attempt runs: ``system/node<node rank>/…`` and ``system/rank<global rank>/…``. Both
+numbers are unique in a job, so that no two agents write one series. A job itself cannot write names that begin so."""
+_SYSTEM_UNITS: Final = (
+    ("_percent", "%"),
+    ("_bytes_per_second", "bytes/s"),
+    ("_bytes", "bytes"),
+    ("_watts", "W"),
+    ("_celsius", "°C"),
+)
+_OF_THE_MACHINE: Final = ("time/", "throughput/", "memory/", SYSTEM)
 
 NAME: Final = re.compile(rf"^[A-Za-z0-9_][A-Za-z0-9_./ -]{{0,{limits.METRIC_NAME_CHARS_MAX - 1}}}$")
 _TIME_MAX: Final = 1e11
@@ -74,6 +85,13 @@ class Record(NamedTuple):
 def of_the_machine(name: str) -> bool:
     """Whether a series tells of the machine, not of the training: two identical runs differ in these alone."""
     return name.startswith(_OF_THE_MACHINE)
+
+
+def unit_of(name: str) -> str:
+    """The unit of a series; empty if it is not known. Of ``system/`` the name's end says it."""
+    if name.startswith(SYSTEM):
+        return next((unit for end, unit in _SYSTEM_UNITS if name.endswith(end)), "")
+    return UNITS.get(name, "")
 
 
 def jsonable(value: float) -> float | str:

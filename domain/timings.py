@@ -32,6 +32,8 @@ class Timings:
     """A longer gap between passes means that the control plane itself was away; nobody is declared lost for a lease."""
     watch_seconds: float = 0.25
     """An agent looks at its launchers, spools and stop requests this often."""
+    sample_seconds: float = 10.0
+    """While an attempt runs, its node's agent measures what it takes of the machine this often."""
     stop_grace_seconds: float = 5.0
     """From the graceful stop to SIGKILL."""
     backoff_seconds: float = 1.0

@@ -19,12 +19,12 @@ from sqlalchemy import Row, delete, func, insert, literal_column, select, update
 from sqlalchemy.orm import Session, undefer
 
 from domain import limits
-from domain.metrics import UNITS, Record, jsonable
+from domain.metrics import Record, jsonable, unit_of
 from domain.views import SeriesView
 from storage import streams
 from storage.dialects import upsert, write
 from storage.points import Bucket, Points, buckets_of, merged
-from storage.series_tables import ProgressRow, SeriesChunkRow, SeriesLatestRow, StreamRow
+from storage.series_tables import ProgressRow, SeriesChunkRow, SeriesLatestRow, StreamRow, of_kind
 
 CHUNK: Final = limits.METRIC_POINTS_PER_CHUNK
 ROWS_PER_STATEMENT: Final = 500
@@ -39,6 +39,7 @@ def append(
     offset_before: int,
     offset_after: int,
     records: Sequence[Record],
+    source: str | None = None,
 ) -> bool:
     """Store a piece of an assignment's metrics spool: offset, points, newest values and progress together.
 
@@ -50,31 +51,35 @@ def append(
         Bytes of the spool that the piece begins and ends at. It is stored only where the last one ended.
     records : sequence of Record
         What the piece says; lines that say nothing are left out.
+    source : str, optional
+        Of another source than the spool, whose place moves instead. Records of ``streams.SYSTEM_SOURCE`` are no progress,
+        hide nothing of an earlier attempt, and their names take no room of the job's.
 
     Returns
     -------
     bool
         False, and nothing stored, when the token is stale, the stream is sealed, or the piece was stored before.
     """
-    before, after = {"metrics_offset": offset_before}, {"metrics_offset": offset_after}
-    stream = streams.advance(session, assignment_id, token, before, after)
+    if source is None:
+        before, after = {"metrics_offset": offset_before}, {"metrics_offset": offset_after}
+        stream = streams.advance(session, assignment_id, token, before, after)
+    else:
+        stream = streams.advance_source(session, assignment_id, token, source, before=offset_before, after=offset_after)
     if stream is None:
         return False
     bump(session, stream.job_id)
     if records:
-        dropped = _store(session, stream, _by_name(records))
-        first = min(record.step for record in records)
-        write(
-            session,
-            update(StreamRow)
-            .where(StreamRow.assignment_id == assignment_id)
-            .values(
-                first_step=first if stream.first_step is None else min(first, stream.first_step),
-                last_step=records[-1].step,
-                points_dropped=StreamRow.points_dropped + dropped,
-            ),
-        )
-        _note_progress(session, stream, records)
+        system = source == streams.SYSTEM_SOURCE
+        dropped = _store(session, stream, _by_name(records), system=system)
+        values: dict[str, Any] = {"points_dropped": StreamRow.points_dropped + dropped}
+        if not system:
+            first = min(record.step for record in records)
+            values["first_step"] = first if stream.first_step is None else min(first, stream.first_step)
+            _note_progress(session, stream, records)
+        if source is None:
+            # A line without a step is counted on from it, and only lines of the spool may lack one.
+            values["last_step"] = records[-1].step
+        write(session, update(StreamRow).where(StreamRow.assignment_id == assignment_id).values(values))
     return True
 
 
@@ -92,17 +97,18 @@ def _by_name(records: Iterable[Record]) -> dict[str, Points]:
     return series
 
 
-def _store(session: Session, stream: streams.Advanced, series: dict[str, Points]) -> int:
+def _store(session: Session, stream: streams.Advanced, series: dict[str, Points], *, system: bool) -> int:
     """Write chunks and newest values; returns how many points were dropped for having one name too many."""
     job_id = stream.job_id
-    statement = select(SeriesLatestRow.name, SeriesLatestRow.point_count).where(SeriesLatestRow.job_id == job_id)
+    mine = SeriesLatestRow.job_id == job_id, of_kind(SeriesLatestRow.name, system=system)
+    statement = select(SeriesLatestRow.name, SeriesLatestRow.point_count).where(*mine)
     counts: dict[str, int] = {row[0]: row[1] for row in session.execute(statement)}
-    room = limits.METRIC_NAMES_PER_JOB_MAX - len(counts)
+    room = (limits.SYSTEM_NAMES_PER_JOB_MAX if system else limits.METRIC_NAMES_PER_JOB_MAX) - len(counts)
     refused = [name for name in series if name not in counts][max(0, room) :]
     dropped = sum(len(series.pop(name)) for name in refused)
     if not series:
         return dropped
-    _write_chunks(session, stream, series, counts)
+    _write_chunks(session, stream, series, counts, system=system)
     latest = upsert(session, SeriesLatestRow)
     fields = ("attempt", "step", "time", "value", "point_count")
     newest = latest.on_conflict_do_update(
@@ -125,7 +131,7 @@ def _store(session: Session, stream: streams.Advanced, series: dict[str, Points]
 
 
 def _write_chunks(
-    session: Session, stream: streams.Advanced, series: dict[str, Points], counts: dict[str, int]
+    session: Session, stream: streams.Advanced, series: dict[str, Points], counts: dict[str, int], *, system: bool
 ) -> None:
     """Write new points, merged with the small chunks before them (see the module's docstring)."""
     small = (
@@ -133,6 +139,8 @@ def _write_chunks(
         .where(
             SeriesChunkRow.job_id == stream.job_id,
             SeriesChunkRow.attempt == stream.attempt,
+            # What a batch cannot concern is not opened for it.
+            of_kind(SeriesChunkRow.name, system=system),
             # The literal, not a parameter: only so do the planners use the partial index.
             SeriesChunkRow.point_count < literal_column(str(CHUNK)),
         )
@@ -199,10 +207,10 @@ def _note_progress(session: Session, stream: streams.Advanced, records: Sequence
 
 
 def latest(session: Session, job_ids: Iterable[str]) -> dict[str, dict[str, float | str]]:
-    """The newest value of each series of each job, as JSON carries it."""
+    """The newest value of each of the jobs' own series, as JSON carries it: a list of jobs has no room for ``system/``."""
     found: dict[str, dict[str, float | str]] = {}
-    statement = select(SeriesLatestRow).where(SeriesLatestRow.job_id.in_(list(job_ids))).order_by(SeriesLatestRow.name)
-    for row in session.scalars(statement):
+    own = SeriesLatestRow.job_id.in_(list(job_ids)), of_kind(SeriesLatestRow.name, system=False)
+    for row in session.scalars(select(SeriesLatestRow).where(*own).order_by(SeriesLatestRow.name)):
         found.setdefault(row.job_id, {})[row.name] = jsonable(_number(row.value))
     return found
 
@@ -333,7 +341,7 @@ def _view(session: Session, pieces: list[_Piece], max_points: int) -> SeriesView
     name = pieces[-1].header.name
     return SeriesView(
         name=name,
-        unit=UNITS.get(name, ""),
+        unit=unit_of(name),
         attempt=pieces[-1].header.attempt,
         count=count,
         step=[bucket.end_step for bucket in buckets],
@@ -348,7 +356,7 @@ def _every_point(header: Row[Any], points: Points) -> SeriesView:
     values = [jsonable(value) for value in points.values]
     return SeriesView(
         name=header.name,
-        unit=UNITS.get(header.name, ""),
+        unit=unit_of(header.name),
         attempt=header.attempt,
         count=len(points),
         step=list(points.steps),

@@ -10,9 +10,10 @@ Not here: how chunks are packed and merged (``storage.series``, ``storage.logs``
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Index, MetaData, String, UniqueConstraint, text
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import BigInteger, ColumnElement, Index, MetaData, String, UniqueConstraint, func, text
+from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, mapped_column
 
+from domain.metrics import SYSTEM
 from storage.columns import NAMING, BigId, Blob, Id, Seconds
 
 
@@ -48,6 +49,18 @@ class StreamRow(SeriesBase):
     """Points of names beyond the limit of names per job."""
     opened_at: Mapped[float]
     sealed_at: Mapped[float | None]
+
+
+class PlaceRow(SeriesBase):
+    """How far one more source of an assignment's series is stored, beside the metrics spool."""
+
+    __tablename__ = "stream_places"
+
+    assignment_id: Mapped[str] = mapped_column(Id, primary_key=True)
+    source: Mapped[str] = mapped_column(String(500), primary_key=True)
+    """``streams.SYSTEM_SOURCE``, or ``tensorboard:`` and a file's path below the folder."""
+    place: Mapped[int]
+    """Bytes of it that are stored; -1 - bytes where it is damaged and left from there."""
 
 
 class SeriesChunkRow(SeriesBase):
@@ -104,6 +117,12 @@ class SeriesLatestRow(SeriesBase):
     time: Mapped[float]
     value: Mapped[float | None]
     point_count: Mapped[int]
+
+
+def of_kind(name: InstrumentedAttribute[str], *, system: bool) -> ColumnElement[bool]:
+    """Whether a series is one of ``domain.metrics.SYSTEM``, or is not. Neither by LIKE, which on SQLite takes capitals too."""
+    beginning = func.substr(name, 1, len(SYSTEM))
+    return beginning == SYSTEM if system else beginning != SYSTEM
 
 
 class ProgressRow(SeriesBase):

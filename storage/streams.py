@@ -30,8 +30,10 @@ from sqlalchemy.orm import Session, aliased
 
 from storage.clock import db_now
 from storage.dialects import changed, upsert, write
-from storage.series_tables import LogTotalRow, StreamRow
+from storage.series_tables import LogTotalRow, PlaceRow, StreamRow
 
+SYSTEM_SOURCE: Final = "system"
+"""The source whose series are those of ``domain.metrics.SYSTEM``; no other source's are."""
 NOBODY: Final = ""
 """The token of a stream that was sealed before anybody opened it."""
 
@@ -137,6 +139,25 @@ def advance_events(session: Session, *, assignment_id: str, token: str, offset_b
         advance(session, assignment_id, token, {"events_offset": offset_before}, {"events_offset": offset_after})
         is not None
     )
+
+
+def places(session: Session, assignment_id: str) -> dict[str, int]:
+    """How far each further source of a stream is stored; one of which nothing is has no entry."""
+    statement = select(PlaceRow.source, PlaceRow.place).where(PlaceRow.assignment_id == assignment_id)
+    return {row[0]: row[1] for row in session.execute(statement) if row[1] != 0}
+
+
+def advance_source(
+    session: Session, assignment_id: str, token: str, source: str, *, before: int, after: int
+) -> Advanced | None:
+    """As :func:`advance`, for a source whose place is a row of its own. The stream's row is locked first, as there."""
+    stream = advance(session, assignment_id, token, {}, {"sealed": False})
+    if stream is None:
+        return None
+    row = upsert(session, PlaceRow).values(assignment_id=assignment_id, source=source, place=0)
+    write(session, row.on_conflict_do_nothing())
+    at = (PlaceRow.assignment_id == assignment_id, PlaceRow.source == source, PlaceRow.place == before)
+    return stream if changed(session, update(PlaceRow).where(*at).values(place=after)) == 1 else None
 
 
 @dataclass(frozen=True)

@@ -374,6 +374,7 @@ class Attempt:
             self.stream,
             assignment,
             pause_seconds=self._tools.timings.watch_seconds,
+            sample_seconds=self._tools.timings.sample_seconds,
         )
         outflow.start()
         return outflow

@@ -60,7 +60,7 @@ class Folder:
     def create(self) -> None:
         """Make it, readable by this user alone. It may exist already: preparing is repeated after a failure."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in ("spool", attempt.LOGS, attempt.CHECKPOINTS):
+        for name in ("spool", attempt.LOGS, attempt.CHECKPOINTS, attempt.TENSORBOARD):
             (self.path / name).mkdir(exist_ok=True)
 
     def file(self, name: str) -> Path:

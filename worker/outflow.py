@@ -1,4 +1,4 @@
-"""Everything that one attempt sends: its metrics, its logs, its events, each by a pump of its own.
+"""Everything that one attempt sends: its metrics, its logs, its events, what it takes of the node, each by a pump of its own.
 
 Not here: what is sent and how exactly once comes about (``worker.shipping``, ``worker.reporting``).
 """
@@ -15,11 +15,18 @@ from storage.database import Database
 from worker.folders import Folder
 from worker.pump import Pump
 from worker.reporting import Reporter
+from worker.sampling import Sampler
 from worker.shipping import LogShipper, MetricsShipper, Stream
+from worker.system import SystemShipper
+from worker.tensorboard import EventFilesShipper
+
+SYSTEM_PATIENCE_SECONDS = 10.0
+"""The end of an attempt waits so long for its last samples, once all else is sent: a driver that does not answer must not
+keep a job from its end."""
 
 
 class Outflow:
-    """The three pumps of an attempt. The first that reaches the series database opens the stream there."""
+    """The pumps of an attempt. The first that reaches the series database opens the stream there."""
 
     def __init__(
         self,
@@ -30,6 +37,7 @@ class Outflow:
         assignment: AssignmentFile,
         *,
         pause_seconds: float,
+        sample_seconds: float,
     ):
         self._database = database
         self._stream = stream
@@ -45,6 +53,7 @@ class Outflow:
             keep_last=1 if train is None else train.checkpoint.keep_last,
         )
         self._metrics = MetricsShipper(database, folder, stream, self._reporter.warn)
+        self._event_files = EventFilesShipper(database, folder, stream, self._reporter.warn)
         logs = LogShipper(database, folder, stream, self._reporter.warn)
         name = stream.assignment_id
         self._senders = [Pump(f"logs-{name}", self._opening(logs.step), pause_seconds=pause_seconds)]
@@ -53,6 +62,13 @@ class Outflow:
             self._senders.append(
                 Pump(f"metrics-{name}", self._opening(self._metrics.step), pause_seconds=pause_seconds)
             )
+            if train is None:
+                step = self._opening(self._event_files.step)
+                self._senders.append(Pump(f"tensorboard-{name}", step, pause_seconds=pause_seconds))
+        sampler = Sampler(folder, assignment)
+        system = SystemShipper(database, folder, stream, sampler.sample, every_seconds=sample_seconds)
+        self._system = Pump(f"system-{name}", self._opening(system.step), pause_seconds=pause_seconds)
+        self._system_until: float | None = None
         # After the others have ended, because they warn through it.
         self._reporting = Pump(f"events-{name}", self._opening(self._reporter.step), pause_seconds=pause_seconds)
 
@@ -74,8 +90,8 @@ class Outflow:
 
     @property
     def last_step(self) -> int | None:
-        """Step of the newest record."""
-        return self._metrics.last_step
+        """Step of the newest record; of event files, where the job writes nothing else, the largest."""
+        return self._event_files.last_step if self._metrics.last_step is None else self._metrics.last_step
 
     @property
     def final_checkpoint_lost(self) -> bool:
@@ -83,24 +99,37 @@ class Outflow:
         return self._reporter.final_checkpoint_lost
 
     def start(self) -> None:
-        for pump in (*self._senders, self._reporting):
+        for pump in self._pumps:
             pump.start()
 
     def finish(self) -> bool:
         """The writers are gone: send what is left. Call again until it returns True, when all is sent."""
-        for pump in self._senders:
+        for pump in (*self._senders, self._system):
             pump.finish()
         if not all(pump.ended() for pump in self._senders):
             return False
         self._reporting.finish()
-        return self._reporting.ended()
+        return self._reporting.ended() and self._system_ended()
+
+    @property
+    def _pumps(self) -> tuple[Pump, ...]:
+        return (*self._senders, self._system, self._reporting)
+
+    def _system_ended(self) -> bool:
+        now = time.monotonic()
+        if self._system_until is None:
+            self._system_until = now + SYSTEM_PATIENCE_SECONDS
+        if not self._system.ended() and now < self._system_until:
+            return False
+        self._system.stop()
+        return True
 
     def stop(self) -> None:
         """End after the steps that run now, whatever is left."""
-        for pump in (*self._senders, self._reporting):
+        for pump in self._pumps:
             pump.stop()
 
     def join(self, timeout_seconds: float) -> None:
         deadline = time.monotonic() + timeout_seconds
-        for pump in (*self._senders, self._reporting):
+        for pump in self._pumps:
             pump.join(max(0.0, deadline - time.monotonic()))

@@ -11,7 +11,7 @@ stands still, by which the launcher knows how much more it may write.
 One job's flood costs that job alone: its steps are thinned (``worker.thinning``), a batch is small and never waits with a lock
 in its hands, and what is stored is punched out of the spool.
 
-Not here: events (``worker.reporting``), and when a stream ends (``worker.assignment``).
+Not here: what the agent measures (``worker.sampling``), event files (``worker.tensorboard``), events (``worker.reporting``), when a stream ends (``worker.assignment``).
 """
 
 from __future__ import annotations
@@ -64,13 +64,15 @@ class Stream(NamedTuple):
     token: str
 
 
-class _Batch(NamedTuple, Generic[Place, Record]):
+class Batch(NamedTuple, Generic[Place, Record]):
+    """What comes next of a file, and the place behind it."""
+
     before: Place
     after: Place
     records: list[Record]
 
 
-class _Shipper(ABC, Generic[Place, Record]):
+class Shipper(ABC, Generic[Place, Record]):
     """One file's way into the database."""
 
     def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
@@ -129,17 +131,17 @@ class _Shipper(ABC, Generic[Place, Record]):
     def _place_of(self, state: streams.StreamState) -> Place: ...
 
     @abstractmethod
-    def _read(self, place: Place, last: bool) -> _Batch[Place, Record] | None:
+    def _read(self, place: Place, last: bool) -> Batch[Place, Record] | None:
         """What comes after ``place``; None if nothing does."""
 
     @abstractmethod
-    def _append(self, batch: _Batch[Place, Record]) -> bool: ...
+    def _append(self, batch: Batch[Place, Record]) -> bool: ...
 
     def _shipped(self, place: Place) -> None:
         """Everything before ``place`` is stored."""
 
 
-class MetricsShipper(_Shipper[int, metrics.Record]):
+class MetricsShipper(Shipper[int, metrics.Record]):
     """``spool/metrics.jsonl``: offsets are bytes. A bad line is named in one warning, and does not stop the rest."""
 
     def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
@@ -148,6 +150,7 @@ class MetricsShipper(_Shipper[int, metrics.Record]):
         """Step of the newest record that was read; a line without a step takes the next one."""
         self._thinner = Thinner(warn)
         self._bad_lines = 0
+        self._not_theirs = False
         self._told = False
         self._freed = 0
         self._hollowed_bytes = 0
@@ -184,7 +187,7 @@ class MetricsShipper(_Shipper[int, metrics.Record]):
         self.last_step = state.last_step
         return state.metrics_offset
 
-    def _read(self, place: int, last: bool) -> _Batch[int, metrics.Record] | None:
+    def _read(self, place: int, last: bool) -> Batch[int, metrics.Record] | None:
         path = self._folder.file(attempt.METRICS)
         records: list[metrics.Record] = []
         end = place
@@ -206,7 +209,7 @@ class MetricsShipper(_Shipper[int, metrics.Record]):
             if last:
                 self._tell_what_is_missing(path)
             return None
-        return _Batch(place, end, records)
+        return Batch(place, end, records)
 
     def _records(self, found: Lines) -> list[metrics.Record]:
         """What the lines of a piece say, as far as it is stored."""
@@ -232,7 +235,11 @@ class MetricsShipper(_Shipper[int, metrics.Record]):
             self._bad(line, str(error))
             return None
         self.last_step = record.step
-        return record if record.values else None
+        values = {name: value for name, value in record.values.items() if not name.startswith(metrics.SYSTEM)}
+        if len(values) < len(record.values) and not self._not_theirs:
+            self._not_theirs = True
+            self._warn(f"numbers named {metrics.SYSTEM}… are left out: they are what the node measures")
+        return record._replace(values=values) if values else None
 
     def _bad(self, line: Line, why: str) -> None:
         self._bad_lines += 1
@@ -260,7 +267,7 @@ class MetricsShipper(_Shipper[int, metrics.Record]):
                 offset -= len(block)
         return newlines + 1
 
-    def _append(self, batch: _Batch[int, metrics.Record]) -> bool:
+    def _append(self, batch: Batch[int, metrics.Record]) -> bool:
         with self._database.series() as session:
             return series.append(
                 session,
@@ -272,23 +279,23 @@ class MetricsShipper(_Shipper[int, metrics.Record]):
             )
 
 
-class LogShipper(_Shipper[logs.Place, LogRecord]):
+class LogShipper(Shipper[logs.Place, LogRecord]):
     """``logs/NNNNNN.jsonl``: a place is a segment and bytes into it. Segments that are wholly stored are deleted."""
 
     def _place_of(self, state: streams.StreamState) -> logs.Place:
         return logs.Place(state.log_segment, state.log_offset)
 
-    def _read(self, place: logs.Place, last: bool) -> _Batch[logs.Place, LogRecord] | None:
+    def _read(self, place: logs.Place, last: bool) -> Batch[logs.Place, LogRecord] | None:
         folder = self._folder.file(attempt.LOGS)
         complete = next_segment_exists(folder, place.segment)
         path = folder / segment_name(place.segment)
         found = whole_lines(path, place.offset, last=last or complete, batch_bytes=LOG_BATCH_BYTES)
         if found.offset == place.offset:
-            return _Batch(place, logs.Place(place.segment + 1, 0), []) if complete else None
+            return Batch(place, logs.Place(place.segment + 1, 0), []) if complete else None
         records = [record for line in found.lines if (record := _log_record(line)) is not None]
-        return _Batch(place, logs.Place(place.segment, found.offset), records)
+        return Batch(place, logs.Place(place.segment, found.offset), records)
 
-    def _append(self, batch: _Batch[logs.Place, LogRecord]) -> bool:
+    def _append(self, batch: Batch[logs.Place, LogRecord]) -> bool:
         with self._database.series() as session:
             return logs.append(
                 session,

@@ -85,6 +85,7 @@ def rank_environment(assignment: AssignmentFile, folder: Path, *, cores: int) ->
         "CUDA_VISIBLE_DEVICES": "" if is_cpu else ",".join(map(str, assignment.devices)),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "LOCKSTEP_METRICS": str(folder / attempt.METRICS),
+        **({} if assignment.spec.script is None else {"LOCKSTEP_TENSORBOARD": str(folder / attempt.TENSORBOARD)}),
         "LOCKSTEP_JOB_ID": assignment.job_id,
         "LOCKSTEP_ATTEMPT": str(assignment.attempt_number),
     }

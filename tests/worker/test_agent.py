@@ -150,3 +150,33 @@ def test_a_result_that_cannot_be_read_ends_the_attempt(node: Node) -> None:
     assert outcome["reason"] == "launch_failed"
     assert "result.json cannot be read" in outcome["message"]
     node.released(job_id)
+
+
+WRITES_EVENT_FILES = """
+from domain import event_files
+path = folder / "tensorboard/val/events.out.tfevents.1.host"
+path.parent.mkdir()
+path.write_bytes(event_files.header(1.0) + b"".join(event_files.record(s, 1.0, {"loss": s / 2}) for s in (1, 2, 30)))
+ranks()
+until_told()
+"""
+
+
+def test_a_running_script_has_its_event_files_and_its_node_measured(node: Node) -> None:
+    job_id = node.submit(WRITES_EVENT_FILES)
+    measured = {
+        "system/node0/memory_bytes",
+        "system/node0/cpu_percent",
+        "system/rank0/rss_bytes",
+        "system/rank0/cpu_percent",
+    }
+    until(lambda: measured | {"val/loss"} <= set(node.series(job_id)), what="all sources are stored")
+    loss = node.series(job_id)["val/loss"]
+    assert (loss.step, loss.value) == ([1, 2, 30], [0.5, 1.0, 15.0])
+    until(lambda: node.series(job_id)["system/node0/memory_bytes"].step[-1] == 30, what="a sample at the last step")
+    assert not [name for name in node.series(job_id) if "gpu" in name]
+    node.cancel(job_id)
+    outcome = node.wait(job_id, "cancelled").outcome
+    assert outcome is not None
+    assert outcome["last_step"] == 30
+    assert not [message for kind, message in node.events(job_id) if kind == "warning"]

@@ -41,7 +41,7 @@ def test_nothing_of_the_services_environment_reaches_a_rank(attempt: Attempt) ->
     assert not [name for name, value in environ.items() if "secret" in value]
     assert not [place for place in path if "secret" in place]
     ours = {name for name in environ if name.startswith("LOCKSTEP_")}
-    assert ours == {"LOCKSTEP_METRICS", "LOCKSTEP_JOB_ID", "LOCKSTEP_ATTEMPT"}
+    assert ours == {"LOCKSTEP_METRICS", "LOCKSTEP_TENSORBOARD", "LOCKSTEP_JOB_ID", "LOCKSTEP_ATTEMPT"}
 
 
 def test_a_rank_knows_its_gang_its_job_and_its_folder(attempt: Attempt) -> None:
@@ -56,6 +56,7 @@ def test_a_rank_knows_its_gang_its_job_and_its_folder(attempt: Attempt) -> None:
         "LOCKSTEP_JOB_ID": "0190-job",
         "LOCKSTEP_ATTEMPT": "2",
         "LOCKSTEP_METRICS": str(attempt.folder / "spool" / "metrics.jsonl"),
+        "LOCKSTEP_TENSORBOARD": str(attempt.folder / "tensorboard"),
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONUNBUFFERED": "1",

@@ -1,0 +1,60 @@
+"""``export``: a job's series as files that other programs read.
+
+Not here: reading and writing them (``client.export``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from client.cli.common import Connection, Many, say
+from client.errors import ClientError, ExitCode
+
+
+def export(
+    job: str,
+    destination: Path,
+    /,
+    *,
+    to: Literal["tensorboard", "csv"],
+    names: Annotated[list[str] | None, Many] = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """Write every point of a job's series to files: lockstep export JOB --to tensorboard DIR, or --to csv FILE.
+
+    Parameters
+    ----------
+    job
+        Its id, a unique beginning or end of that, its name, or last.
+    destination
+        A folder, in which the job becomes a run of its own (tensorboard); a file (csv). What an export before this one
+        wrote of the same job is replaced.
+    to
+        tensorboard: event files for `tensorboard --logdir DIR`, values as 32-bit floats; csv: one line per point.
+    names
+        Only these series, separated by commas; may be given several times.
+    """
+    from client import export as exporting
+
+    wanted = [name.strip() for words in names or () for name in words.split(",") if name.strip()]
+    with (connection or Connection()).client() as client:
+        found = client.job(job)
+        there = exporting.names_of(client, found.id)
+        missing = [name for name in wanted if name not in there]
+        if missing:
+            raise ClientError(
+                f"job {job} has no points of {', '.join(missing)}",
+                next_step=f"lockstep metrics {job} -o name lists what there is",
+            )
+        write = exporting.to_tensorboard if to == "tensorboard" else exporting.to_csv
+        try:
+            path, count = write(client, found, wanted or there, destination)
+        except OSError as error:
+            raise ClientError(
+                f"{error.filename or destination} cannot be written: {error.strerror}",
+                next_step="give a folder (tensorboard) or a file (csv) that you may write to",
+            ) from error
+    say(f"{count:,} points of {len(wanted or there)} series")
+    print(path)
+    return ExitCode.OK

@@ -1,0 +1,119 @@
+"""Take a job's series elsewhere: as TensorBoard event files, or as CSV.
+
+The server answers a request with buckets where a series has more points than fit into one answer; an export wants every
+point, so that such a range of steps is halved until its points do.
+
+Not here: the command (``client.cli.export``), and the event files' format (``domain.event_files``).
+"""
+
+from __future__ import annotations
+
+import csv
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from domain import event_files
+from domain.metrics import from_json
+
+if TYPE_CHECKING:
+    from client.api import Client
+    from domain.views import JobView
+
+
+class Point(NamedTuple):
+    """One point of one series."""
+
+    name: str
+    attempt: int
+    step: int
+    time: float
+    """Seconds since the epoch."""
+    value: float | str
+    """As JSON carries it: non-finite values are strings."""
+
+
+def names_of(client: Client, reference: str) -> list[str]:
+    """The series of a job."""
+    return sorted({series.name for series in client.metrics(reference, max_points=1).series})
+
+
+def every_point(client: Client, reference: str, name: str) -> Iterator[Point]:
+    """All points of one series, in the order of their steps as far as they were written so.
+
+    Of a step that has more points than one answer may, which only ``system/`` series can have, what the answer holds.
+    """
+    ranges: list[tuple[int, int | None]] = [(0, None)]
+    while ranges:
+        low, high = ranges.pop()
+        for series in (found := client.metrics(reference, names=[name], from_step=low, to_step=high).series):
+            last = max(series.step) if high is None else high
+            if series.count > len(series.step) and low < last:
+                middle = (low + last) // 2
+                # The lower half is taken first.
+                ranges += [(middle + 1, high), (low, middle)]
+                break
+        else:
+            for series in found:
+                for step, time, value in zip(series.step, series.time, series.value, strict=True):
+                    yield Point(name, series.attempt, step, time, value)
+
+
+def to_tensorboard(client: Client, job: JobView, names: list[str], folder: Path) -> tuple[Path, int]:
+    """Write an event file of a run of its own below ``folder``; a second export of the job takes its place.
+
+    Returns
+    -------
+    tuple of Path and int
+        The file, and how many points it has.
+    """
+    created = job.created_at.timestamp()
+    run = folder / f"{job.name}-{job.id[-8:]}"
+    run.mkdir(parents=True, exist_ok=True)
+    path = run / f"events.out.tfevents.{int(created)}.lockstep"
+
+    def write(file: IO[bytes]) -> int:
+        count = 0
+        file.write(event_files.header(created))
+        for name in names:
+            for point in every_point(client, job.id, name):
+                file.write(event_files.record(point.step, point.time, {name: from_json(point.value)}))
+                count += 1
+        return count
+
+    return path, _whole(path, write)
+
+
+def to_csv(client: Client, job: JobView, names: list[str], path: Path) -> tuple[Path, int]:
+    """Write one line per point, as ``lockstep metrics --csv`` does; the file, and how many points it has."""
+
+    def write(file: IO[bytes]) -> int:
+        from io import TextIOWrapper
+
+        text = TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text)
+        writer.writerow(Point._fields)
+        count = 0
+        for name in names:
+            for point in every_point(client, job.id, name):
+                writer.writerow(point)
+                count += 1
+        text.flush()
+        text.detach()
+        return count
+
+    return path, _whole(path, write)
+
+
+def _whole(path: Path, write: Callable[[IO[bytes]], int]) -> int:
+    """Have a file written beside its place and put there once it is whole; how many points it has."""
+    # Not named like an event file: a TensorBoard that watches the folder must not read half of one.
+    temporary = path.with_name(f".{secrets.token_hex(4)}.part")
+    try:
+        with temporary.open("wb") as file:
+            count = write(file)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count

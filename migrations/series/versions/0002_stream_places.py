@@ -1,0 +1,19 @@
+"""Places of further sources of series: what node agents measure, and TensorBoard event files."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.create_table(
+        "stream_places",
+        sa.Column("assignment_id", sa.String(length=36), nullable=False),
+        sa.Column("source", sa.String(length=500), nullable=False),
+        sa.Column("place", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("assignment_id", "source", name="pk_stream_places"),
+    )

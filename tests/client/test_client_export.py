@@ -1,0 +1,102 @@
+"""``lockstep export``: every point, also where the server answers with buckets, in files that the real programs read."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+from client.export import every_point
+from domain.views import MetricsView, SeriesView
+from tests.client import examples
+from tests.client.server import ReplayServer
+from tests.client.terminal import CommandLine
+from tests.event_writers import tensorboard
+
+RUN = f"tiny-{examples.ID[-8:]}"
+
+
+class Bucketing:
+    """A client whose server has these points and answers with no more than ``limit`` of a series, in buckets."""
+
+    def __init__(self, steps: list[int], limit: int):
+        self.steps, self.limit = steps, limit
+        self.requests = 0
+
+    def metrics(
+        self, _reference: str, *, names: list[str], from_step: int = 0, to_step: int | None = None
+    ) -> MetricsView:
+        self.requests += 1
+        inside = [step for step in self.steps if from_step <= step and (to_step is None or step <= to_step)]
+        size = max(1, math.ceil(len(inside) / self.limit))
+        ends = [inside[min(start + size, len(inside)) - 1] for start in range(0, len(inside), size)]
+        if not ends:
+            return examples.metrics()
+        values = [float(step) for step in ends]
+        series = SeriesView(
+            name=names[0], unit="", attempt=1, count=len(inside), step=ends, time=values, value=values, min=values, max=values
+        )  # fmt: skip
+        return examples.metrics(series)
+
+
+@pytest.mark.parametrize("steps", [[], [0], list(range(1, 1001)), [2**40 + n for n in range(300)], [0, 5, 5, 5, 10**9]])
+def test_every_point_is_fetched_once_and_in_order(steps: list[int]) -> None:
+    client = Bucketing(steps, 7)
+    assert [point.step for point in every_point(client, "job", "loss")] == steps  # type: ignore[arg-type]  # as much of a client as is used
+    assert client.requests <= 4 * len(steps) / 7 + 100
+
+
+def test_of_a_step_with_more_points_than_fit_what_fits_is_taken_and_it_ends() -> None:
+    client = Bucketing([4] * 50 + [9], 7)
+    found = [point.step for point in every_point(client, "job", "system/node0/x")]  # type: ignore[arg-type]  # see above
+    assert set(found) == {4, 9}
+
+
+def _serve(server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/last", examples.succeeded())
+    one = examples.metrics(examples.series("train/loss", [5.5, "NaN", 2.25]))
+    server.on("GET", f"/v1/jobs/{examples.ID}/metrics", one)
+
+
+def test_tensorboard_reads_what_is_exported_and_a_second_export_replaces_it(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path
+) -> None:
+    _serve(server)
+    for _ in range(2):
+        said = lockstep("export", "last", "--to", "tensorboard", "runs")
+        assert said.code == 0, said.err
+        assert "3 points of 1 series" in said.err
+    (path,) = (tmp_path / "runs" / RUN).iterdir()
+    assert said.out.strip() == str(path.relative_to(tmp_path))
+    head, *events = tensorboard().Loader(str(path)).Load()
+    assert head.file_version == "brain.Event:2"
+    read = [
+        (event.step, event.wall_time, value.tag, value.simple_value)
+        for event in events
+        for value in event.summary.value
+    ]
+    assert repr(read) == repr(
+        [(1, 1001.0, "train/loss", 5.5), (2, 1002.0, "train/loss", math.nan), (3, 1003.0, "train/loss", 2.25)]
+    )
+
+
+def test_csv_has_a_line_for_each_point(lockstep: CommandLine, server: ReplayServer, tmp_path: Path) -> None:
+    _serve(server)
+    assert lockstep("export", "last", "--to", "csv", "out.csv", "--names", "train/loss").code == 0
+    rows = list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))
+    assert rows[0] == ["name", "attempt", "step", "time", "value"]
+    assert rows[2] == ["train/loss", "1", "2", "1002.0", "NaN"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
+
+
+def test_what_is_not_there_or_cannot_be_written_is_said(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path
+) -> None:
+    _serve(server)
+    said = lockstep("export", "last", "--to", "csv", "out.csv", "--names", "train/los")
+    assert (said.code, "no points of train/los" in said.err) == (1, True)
+    (tmp_path / "file").write_text("")
+    said = lockstep("export", "last", "--to", "tensorboard", "file/runs")
+    assert (said.code, "cannot be written" in said.err) == (1, True)

@@ -1,0 +1,49 @@
+"""TensorBoard's own writer, which PyTorch's ``SummaryWriter`` is a shell of, and its reader, for tests that need the real thing."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+
+def tensorboard() -> Any:
+    """The real library's parts. Its imports warn, which is not for our tests to answer for."""
+    pytest.importorskip("tensorboard", reason="NOT RUN: tensorboard is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    return SimpleNamespace(
+        Loader=LegacyEventFileLoader, Event=Event, Summary=Summary, Tensor=TensorProto, Writer=EventFileWriter
+    )
+
+
+def value(tag: str, number: float, kind: str = "simple") -> Any:
+    """One scalar as PyTorch writes it: ``simple``, or in its new style as a tensor of ``float`` or ``double``."""
+    real = tensorboard()
+    if kind == "simple":
+        return real.Summary.Value(tag=tag, simple_value=number)
+    tensor = real.Tensor(dtype=1, float_val=[number]) if kind == "float" else real.Tensor(dtype=2, double_val=[number])
+    made = real.Summary.Value(tag=tag, tensor=tensor)
+    made.metadata.plugin_data.plugin_name = "scalars"
+    return made
+
+
+def write(folder: Path, values: list[tuple[int, float, Any]]) -> Path:
+    """Write steps, times and values with the real writer; the file."""
+    real = tensorboard()
+    before = set(folder.glob("*tfevents*"))
+    writer = real.Writer(str(folder))
+    for step, time, each in values:
+        writer.add_event(real.Event(step=step, wall_time=time, summary=real.Summary(value=[each])))
+    writer.close()
+    (path,) = set(folder.glob("*tfevents*")) - before
+    return path

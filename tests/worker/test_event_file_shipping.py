@@ -1,0 +1,237 @@
+"""TensorBoard event files of a script, each scalar exactly once. Real databases of both kinds; no agent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from domain import event_files, limits
+from storage import series, streams
+from storage.database import Database
+from tests.event_writers import value, write
+from tests.worker.test_shipping import STREAM, Faulty
+from worker import tensorboard
+from worker.folders import Folder
+from worker.tensorboard import EventFilesShipper
+
+NAME = "events.out.tfevents.1700000000.host.1.0"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    made = Folder(tmp_path / STREAM.assignment_id)
+    made.create()
+    return made
+
+
+@pytest.fixture
+def faulty(database: Database) -> Faulty:
+    with database.series() as session:
+        assert streams.open_stream(session, streams.Writer("assignment-1", "job-1", 1, "token-1"))
+    return Faulty(database)
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+def _path(folder: Folder, run: str = "", name: str = NAME) -> Path:
+    path = folder.file("tensorboard") / run / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _records(steps: range, tag: str = "loss") -> bytes:
+    return b"".join(event_files.record(step, 1.7e9 + step, {tag: step / 2}) for step in steps)
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def _points(database: Database) -> dict[str, list[int]]:
+    with database.read_series() as session:
+        return {view.name: view.step for view in series.read(session, "job-1")}
+
+
+def _run(shipper: EventFilesShipper, *, last: bool = True) -> None:
+    """Steps until nothing moves, as a pump does it."""
+    for _ in range(200):
+        try:
+            if not shipper.step(last):
+                return
+        except ConnectionError:
+            continue
+    raise AssertionError("it never came to its end")
+
+
+def _shipper(faulty: Faulty, folder: Folder, told: list[str]) -> EventFilesShipper:
+    return EventFilesShipper(faulty, folder, STREAM, told.append)
+
+
+def test_a_real_writers_scalars_arrive_under_their_runs_name(faulty: Faulty, folder: Folder, told: list[str]) -> None:
+    for run in ("", "val"):
+        rows = [(step, 1.7e9 + step, value("loss/total", step / 4)) for step in range(5)]
+        write(folder.file("tensorboard") / run, rows)
+    _run(_shipper(faulty, folder, told))
+    with faulty.read_series() as session:
+        views = {view.name: view for view in series.read(session, "job-1")}
+        assert series.progress(session, ["job-1"])["job-1"].step == 4
+    assert set(views) == {"loss/total", "val/loss/total"}
+    assert all(view.value == [0.0, 0.25, 0.5, 0.75, 1.0] and view.step == [0, 1, 2, 3, 4] for view in views.values())
+    assert told == []
+
+
+def test_a_file_that_grows_byte_by_byte_is_stored_once(faulty: Faulty, folder: Folder, told: list[str]) -> None:
+    path, data = _path(folder), event_files.header(1.0) + _records(range(6))
+    shipper = _shipper(faulty, folder, told)
+    for start in range(0, len(data), 7):
+        _append(path, data[start : start + 7])
+        # Every third look is a new agent's.
+        shipper = _shipper(faulty, folder, told) if start % 3 == 0 else shipper
+        shipper.step(False)
+    _run(_shipper(faulty, folder, told))
+    assert _points(faulty) == {"loss": list(range(6))}
+    assert told == []
+
+
+def test_a_commit_whose_answer_was_lost_doubles_nothing_and_one_that_failed_loses_nothing(
+    faulty: Faulty, folder: Folder, told: list[str]
+) -> None:
+    _append(_path(folder), _records(range(1, 6)))
+    _append(_path(folder, "val"), _records(range(1, 4)))
+    faulty.before = [ConnectionError("before the commit")]
+    shipper = _shipper(faulty, folder, told)
+    with pytest.raises(ConnectionError):
+        shipper.step(False)
+    faulty.after = [ConnectionError("after the commit")] * 2
+    _run(shipper)
+    _run(_shipper(faulty, folder, told))
+    assert _points(faulty) == {"loss": [1, 2, 3, 4, 5], "val/loss": [1, 2, 3]}
+
+
+def test_two_agents_store_each_scalar_once(faulty: Faulty, folder: Folder, told: list[str]) -> None:
+    first, second = _shipper(faulty, folder, told), _shipper(faulty, folder, told)
+    for start in range(0, 40, 10):
+        _append(_path(folder), _records(range(start, start + 10)))
+        first.step(False)
+        second.step(False)
+    _run(first)
+    _run(second)
+    assert _points(faulty) == {"loss": list(range(40))}
+
+
+def test_a_damaged_file_is_left_from_there_and_named_once_by_all_agents_together(
+    faulty: Faulty, folder: Folder, told: list[str]
+) -> None:
+    good = _records(range(3))
+    _append(_path(folder, name="a.tfevents"), good + _records(range(3, 4))[:-1] + b"?" + _records(range(4, 9)))
+    _append(_path(folder, name="b.tfevents"), _records(range(20, 22), "other"))
+    _run(_shipper(faulty, folder, told), last=False)
+    _append(_path(folder, name="a.tfevents"), _records(range(9, 12)))
+    _run(_shipper(faulty, folder, told))
+    assert _points(faulty) == {"loss": [0, 1, 2], "other": [20, 21]}
+    assert told == [
+        f"a.tfevents is damaged at byte {len(good)}: the checksum of a record is wrong; it is not read any further"
+    ]
+
+
+def test_a_torn_tail_at_the_end_is_no_damage(faulty: Faulty, folder: Folder, told: list[str]) -> None:
+    _append(_path(folder), _records(range(4))[:-5])
+    _run(_shipper(faulty, folder, told))
+    assert _points(faulty) == {"loss": [0, 1, 2]}
+    assert told == []
+
+
+def test_an_image_is_passed_over_only_once_it_is_whole(faulty: Faulty, folder: Folder, told: list[str]) -> None:
+    path = _path(folder)
+    image = event_files.record(5, 1.0, {"x" * (event_files.RECORD_BYTES_MAX + 1): 1.0})
+    shipper = _shipper(faulty, folder, told)
+    _append(path, _records(range(2)) + image[:-1])
+    _run(shipper, last=False)
+    _append(path, image[-1:] + _records(range(2, 4)))
+    _run(shipper)
+    assert _points(faulty) == {"loss": [0, 1, 2, 3]}
+    assert told == []
+
+
+def test_names_that_are_no_metrics_are_left_out_and_named_once(faulty: Faulty, folder: Folder, told: list[str]) -> None:
+    _append(
+        _path(folder), _records(range(2)) + _records(range(2), "Loss (train)") + _records(range(2), "system/node0/x")
+    )
+    _run(_shipper(faulty, folder, told))
+    assert _points(faulty) == {"loss": [0, 1]}
+    assert len(told) == 1
+    assert "'Loss (train)'" in told[0]
+
+
+def test_no_more_files_are_read_than_the_limit_and_those_begun_go_on(
+    faulty: Faulty, folder: Folder, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TENSORBOARD_FILES_MAX", 2)
+    for run in ("m", "n"):
+        _append(_path(folder, run), _records(range(2)))
+    _run(_shipper(faulty, folder, told))
+    for run in ("a", "m", "n"):
+        _append(_path(folder, run), _records(range(2, 4)))
+    _run(_shipper(faulty, folder, told))
+    assert _points(faulty) == {"m/loss": [0, 1, 2, 3], "n/loss": [0, 1, 2, 3]}
+    assert told == ["2 event files of a job are read; 1 or more are not"]
+
+
+def test_a_link_or_a_pipe_in_the_folder_is_not_read(
+    faulty: Faulty, folder: Folder, told: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere.tfevents").write_bytes(_records(range(2)))
+    (folder.file("tensorboard") / "link.tfevents").symlink_to(tmp_path / "elsewhere.tfevents")
+    os.mkfifo(folder.file("tensorboard") / "pipe.tfevents")
+    _run(_shipper(faulty, folder, told))
+    assert _points(faulty) == {}
+
+
+def test_a_flood_of_scalars_is_thinned_and_its_newest_step_kept(
+    faulty: Faulty, folder: Folder, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "METRIC_POINTS_PER_SECOND_MAX", 100)
+    now = [0.0]
+    shipper = EventFilesShipper(faulty, folder, STREAM, told.append, clock=lambda: now[0])
+    path = _path(folder)
+    path.touch()
+    shipper.step(False)
+    for turn in range(3):
+        now[0] += 10.0
+        _append(path, _records(range(turn * 2000, (turn + 1) * 2000)))
+        _run(shipper, last=False)
+    steps = _points(faulty)["loss"]
+    # Of the first ten seconds all is stored: only then is it known how fast it writes.
+    assert {step for step in steps if step >= 2000 and step % 2} <= {3999, 5999}
+    assert steps[-1] == 5999
+    assert told[0].startswith("metrics limited")
+
+
+def test_scalars_of_event_files_do_not_move_the_step_of_lines_without_one(
+    faulty: Faulty, folder: Folder, told: list[str]
+) -> None:
+    _append(_path(folder), _records(range(50, 60)))
+    _run(_shipper(faulty, folder, told))
+    with faulty.read_series() as session:
+        state = streams.state(session, STREAM.assignment_id)
+    assert state is not None
+    assert state.last_step is None
+
+
+def test_reading_a_file_is_bounded(
+    faulty: Faulty, folder: Folder, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorboard, "READ_BYTES", event_files.RECORD_BYTES_MAX + 16)
+    _append(_path(folder, "a"), _records(range(3000)))
+    _append(_path(folder, "b"), _records(range(5)))
+    shipper = _shipper(faulty, folder, told)
+    shipper.step(False)
+    shipper.step(False)
+    assert len(_points(faulty)["a/loss"]) < 3000
+    assert _points(faulty)["b/loss"] == list(range(5))
