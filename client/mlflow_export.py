@@ -65,8 +65,8 @@ def _write(mlflow: Any, client: Client, job: JobView, names: list[str]) -> tuple
     tags = {JOB_TAG: job.id, "lockstep.state": job.state.value}
     run = mlflow.create_run(experiment, start_time=_milliseconds(started.timestamp()), tags=tags, run_name=job.name)
     params = (Param(name, value[:PARAM_CHARS_MAX]) for name, value in _flat(job.spec))
-    while some := list(islice(params, PARAMS_PER_REQUEST)):
-        mlflow.log_batch(run.info.run_id, params=some)
+    while told := list(islice(params, PARAMS_PER_REQUEST)):
+        mlflow.log_batch(run.info.run_id, params=told)
     count = 0
     points = (point for name in names for point in every_point(client, job.id, name))
     metrics = (Metric(each.name, from_json(each.value), _milliseconds(each.time), each.step) for each in points)
