@@ -25,7 +25,7 @@ COMMANDS: Final = (
     ("show", "client.cli.show:show", "Everything about one job.", _JOBS),
     ("logs", "client.cli.logs:logs", "What the ranks of a job wrote.", _JOBS),
     ("metrics", "client.cli.metrics:metrics", "The numbers of a job.", _JOBS),
-    ("export", "client.cli.export:export", "Write the numbers of a job to TensorBoard event files or CSV.", _JOBS),
+    ("export", "client.cli.export:export", "Write the numbers of a job for TensorBoard or MLflow, or as CSV.", _JOBS),
     ("ckpt", "client.cli.ckpt:app", "A job's checkpoints: list, fetch and check them.", _JOBS),
     ("events", "client.cli.show:events", "What happened to a job, in order.", _JOBS),
     ("wait", "client.cli.jobs:wait", "Wait for a job's end; the exit code says how it ended.", _JOBS),

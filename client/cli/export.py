@@ -1,6 +1,6 @@
-"""``export``: a job's series as files that other programs read.
+"""``export``: a job's series where other programs read them.
 
-Not here: reading and writing them (``client.export``).
+Not here: reading and writing them (``client.export``, ``client.mlflow_export``).
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ from client.errors import ClientError, ExitCode
 
 def export(
     job: str,
-    destination: Path,
+    destination: str,
     /,
     *,
-    to: Literal["tensorboard", "csv"],
+    to: Literal["tensorboard", "csv", "mlflow"],
     names: Annotated[list[str] | None, Many] = None,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """Write every point of a job's series to files: lockstep export JOB --to tensorboard DIR, or --to csv FILE.
+    """Write every point of a job's series elsewhere: lockstep export JOB --to tensorboard DIR, csv FILE or mlflow URI.
 
     Parameters
     ----------
     job
         Its id, a unique beginning or end of that, its name, or last.
     destination
-        A folder, in which the job becomes a run of its own (tensorboard); a file (csv). What an export before this one
-        wrote of the same job is replaced.
+        A folder, in which the job becomes a run of its own (tensorboard); a file (csv); the address of a tracking server or
+        store, where it becomes a run in the experiment of its project (mlflow). What an earlier export of the same job
+        wrote there is replaced.
     to
-        tensorboard: event files for `tensorboard --logdir DIR`, values as 32-bit floats; csv: one line per point.
+        tensorboard: event files for `tensorboard --logdir DIR`, values as 32-bit floats; csv: one line per point;
+        mlflow: a run with the spec as its parameters, which needs pip install 'lockstep[mlflow]'.
     names
         Only these series, separated by commas; may be given several times.
     """
@@ -47,14 +49,21 @@ def export(
                 f"job {job} has no points of {', '.join(missing)}",
                 next_step=f"lockstep metrics {job} -o name lists what there is",
             )
-        write = exporting.to_tensorboard if to == "tensorboard" else exporting.to_csv
+        series = wanted or there
         try:
-            path, count = write(client, found, wanted or there, destination)
+            if to == "mlflow":
+                from client.mlflow_export import to_mlflow
+
+                written, count = to_mlflow(client, found, series, destination)
+            else:
+                write = exporting.to_tensorboard if to == "tensorboard" else exporting.to_csv
+                path, count = write(client, found, series, Path(destination))
+                written = str(path)
         except OSError as error:
             raise ClientError(
                 f"{error.filename or destination} cannot be written: {error.strerror}",
                 next_step="give a folder (tensorboard) or a file (csv) that you may write to",
             ) from error
-    say(f"{count:,} points of {len(wanted or there)} series")
-    print(path)
+    say(f"{count:,} points of {len(series)} series")
+    print(written)
     return ExitCode.OK

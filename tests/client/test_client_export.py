@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -100,3 +105,51 @@ def test_what_is_not_there_or_cannot_be_written_is_said(
     (tmp_path / "file").write_text("")
     said = lockstep("export", "last", "--to", "tensorboard", "file/runs")
     assert (said.code, "cannot be written" in said.err) == (1, True)
+
+
+def test_without_mlflows_client_the_way_to_it_is_named(
+    lockstep: CommandLine, server: ReplayServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _serve(server)
+    monkeypatch.setitem(sys.modules, "mlflow.exceptions", None)
+    said = lockstep("export", "last", "--to", "mlflow", "http://127.0.0.1:1")
+    assert (said.code, "pip install 'lockstep[mlflow]'" in said.err) == (1, True)
+
+
+READ_BACK = """
+import json, os, sys
+from client.cli.app import run
+from mlflow.tracking import MlflowClient
+
+for _ in range(2):
+    assert run(["export", "last", "--to", "mlflow", sys.argv[1]]) == 0
+client = MlflowClient(tracking_uri=sys.argv[1])
+(found,) = client.search_runs([client.get_experiment_by_name("default").experiment_id])
+history = client.get_metric_history(found.info.run_id, "train/loss")
+points = [(point.step, repr(point.value), point.timestamp) for point in history]
+print(json.dumps([found.info.status, found.data.tags["lockstep.job_id"], found.data.params["train.batch.size"], points]))
+"""
+
+
+def test_mlflow_reads_what_is_exported_and_a_second_export_replaces_it(server: ReplayServer, tmp_path: Path) -> None:
+    # In a process of its own: MLflow's imports warn, and it goes on in threads.
+    if find_spec("mlflow") is None:
+        pytest.skip("NOT RUN: mlflow is not installed")
+    _serve(server)
+    done = subprocess.run(
+        [sys.executable, "-c", READ_BACK, f"file://{tmp_path}/mlruns"],
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "LOCKSTEP_URL": server.url,
+            "LOCKSTEP_HOME": str(tmp_path / "home"),
+            "MLFLOW_ALLOW_FILE_STORE": "true",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    points = [[1, "5.5", 1001000], [2, "nan", 1002000], [3, "2.25", 1003000]]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["FINISHED", examples.ID, "64", points]

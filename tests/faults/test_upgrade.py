@@ -213,7 +213,7 @@ def replace_agent(rolling: Rolling, version: Version) -> float:
 
 def steps(rolling: Rolling, job: str) -> list[int]:
     found = rolling.node.series(job)
-    return found["loss"].step if found else []
+    return found["loss"].step if "loss" in found else []
 
 
 def check_undisturbed(rolling: Rolling, job: str, flag: Path, drill: Drill) -> None:
