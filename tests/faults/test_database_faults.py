@@ -92,15 +92,21 @@ def of_every_place(calls: list[Call], chance: random.Random) -> list[tuple[int, 
     return [(chance.choice(numbers), fault) for (_call, fault), numbers in found.items()]
 
 
-def fail_each(faulty: FaultyService, tell: Tell, drill: Drill, chosen: list[tuple[int, Fault]]) -> None:
+def fail_each(
+    faulty: FaultyService, tell: Tell, drill: Drill, calls: list[Call], chosen: list[tuple[int, Fault]]
+) -> None:
     for number, fault in chosen:
-        faulty.faulty.fail_at(number, fault)
-        try:
-            tell()
-        except AssertionError as error:
-            site = faulty.faulty.injected or "nothing was injected"
-            raise AssertionError(f"{fault} at call {number}, {site}: {error}") from error
-        assert len(faulty.faulty.injected) == 1, f"the story has no call {number} any more"
+        # The story takes a few calls more or less each time: where this one was not reached, the first of its place.
+        for at in (number, calls.index(calls[number])):
+            faulty.faulty.fail_at(at, fault)
+            try:
+                tell()
+            except AssertionError as error:
+                site = faulty.faulty.injected or "nothing was injected"
+                raise AssertionError(f"{fault} at call {at}, {site}: {error}") from error
+            if faulty.faulty.injected:
+                break
+        assert len(faulty.faulty.injected) == 1, f"the story has no call {number} any more: {calls[number]}"
         drill.injected += 1
 
 
@@ -112,7 +118,8 @@ def test_the_story_visits_every_place_that_opens_a_transaction(faulty: FaultySer
 
 def test_a_failing_call_loses_nothing_and_doubles_nothing(faulty: FaultyService, tell: Tell, drill: Drill) -> None:
     chance = drill.begin("F14", f"{faulty.kind}: a call fails", seed=SEED)
-    fail_each(faulty, tell, drill, chance.sample(ways(calls_of_the_story(faulty, tell)), SAMPLE))
+    calls = calls_of_the_story(faulty, tell)
+    fail_each(faulty, tell, drill, calls, chance.sample(ways(calls), SAMPLE))
 
 
 def test_lost_answers_to_many_commits_double_nothing(faulty: FaultyService, tell: Tell, drill: Drill) -> None:
@@ -129,7 +136,7 @@ def test_failing_calls_of_every_place_lose_nothing_and_double_nothing(
     calls = calls_of_the_story(faulty, tell)
     chosen = of_every_place(calls, chance)
     print(f"{len(chosen)} of {len(ways(calls))} ways to fail {len(calls)} calls")
-    fail_each(faulty, tell, drill, chosen)
+    fail_each(faulty, tell, drill, calls, chosen)
 
 
 @pytest.mark.drill
