@@ -23,8 +23,8 @@ from tests.api.program import Program
 from tests.e2e.service import ROOT, Service
 
 UP_SECONDS = 120.0
-WARM_NAME = "lockstep-warm"
-"""What the process that has imported torch calls itself; it is a choice, and off where memory counts."""
+WARM_MODULE = "engine.launcher.warm"
+"""The process that has imported torch. It calls itself ``lockstep-warm`` only once it has, so it is known by its command."""
 
 
 @contextmanager
@@ -90,13 +90,12 @@ def tree(pid: int) -> list[psutil.Process]:
 
 
 def pss_gigabytes(processes: list[psutil.Process], *, without: str = "") -> float:
-    """Their proportional set sizes: memory that several share counts once. ``without`` leaves out processes of a name."""
+    """Their proportional set sizes: memory that several share counts once. ``without`` leaves out who runs that module."""
     total = 0
     for process in processes:
-        folder = Path(f"/proc/{process.pid}")
-        if without and (folder / "comm").read_text().strip() == without:
+        if without and without in process.cmdline():
             continue
-        rollup = (folder / "smaps_rollup").read_text()
+        rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
         total += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
     return total * 1024 / 1e9
 

@@ -19,7 +19,7 @@ import psutil
 from benchmarks.service import peer_ray
 from benchmarks.service.compare import Bench, Contestant, Figure, Sample, Target
 from benchmarks.service.context import Context
-from benchmarks.service.ours import WARM_NAME, cpu_seconds, pss_gigabytes, tree, whole_service
+from benchmarks.service.ours import WARM_MODULE, cpu_seconds, pss_gigabytes, tree, whole_service
 from tests.e2e.service import LOCKSTEP, Service
 
 SETTLE_TRIES: Final = 60
@@ -85,7 +85,7 @@ def _looking(service: Service, times: int) -> Callable[[], Sample]:
     pid = int(json.loads((service.home / "run.json").read_text())["pid"])
     environment = service.environment
     return lambda: {
-        "memory": pss_gigabytes(tree(pid), without=WARM_NAME),
+        "memory": pss_gigabytes(tree(pid), without=WARM_MODULE),
         "warm": pss_gigabytes(tree(pid)),
         "version": _command_ms(["--version"], environment, times),
         "ps": _command_ms(["ps"], environment, times),
