@@ -20,6 +20,7 @@ from sqlalchemy.orm import undefer
 from api.app import create_app
 from api.views import job_views
 from broker.messages import Message
+from domain.metrics import SYSTEM
 from domain.timings import Timings
 from domain.views import JobView
 from scheduler.passes import Report, run_pass
@@ -70,7 +71,9 @@ class Look:
     checkpoints: list[tuple[str, int, int]]
     """(job, attempt, step)."""
     points: dict[tuple[str, int], list[tuple[int, float]]]
-    """(step, value) in the order in which they came, by (job, attempt)."""
+    """(step, value) of the job's own metrics in the order in which they came, by (job, attempt)."""
+    scalars: dict[tuple[str, int], list[tuple[int, float]]]
+    """The same of its event files, whose series are called ``tb/…``."""
     streams: dict[str, StreamRow]
     """By assignment."""
 
@@ -151,6 +154,7 @@ class Service:
 
     def look(self) -> Look:
         points: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
+        scalars: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
         with self.database.read_jobs() as session:
             rows = list(session.scalars(select(JobRow)))
             attempts = list(session.scalars(select(AttemptRow).order_by(AttemptRow.job_id, AttemptRow.number)))
@@ -164,9 +168,12 @@ class Service:
         with self.database.read_series() as session:
             streams = {row.assignment_id: row for row in session.scalars(select(StreamRow))}
             chunks = select(SeriesChunkRow).options(undefer(SeriesChunkRow.points)).order_by(SeriesChunkRow.seq)
+            # What its node measures comes when it comes.
+            chunks = chunks.where(SeriesChunkRow.name.not_like(f"{SYSTEM}%"))
             for chunk in session.scalars(chunks):
                 unpacked = Points.unpack(chunk.points)
-                points[chunk.job_id, chunk.attempt] += zip(unpacked.steps, unpacked.values, strict=True)
+                source = scalars if chunk.name.startswith("tb/") else points
+                source[chunk.job_id, chunk.attempt] += zip(unpacked.steps, unpacked.values, strict=True)
         return Look(
             {view.id: view for view in job_views(self.database, rows)},
             attempts,
@@ -175,6 +182,7 @@ class Service:
             events,
             checkpoints,
             dict(points),
+            dict(scalars),
             streams,
         )
 

@@ -265,7 +265,8 @@ def _assignments(plane: Plane, job: str) -> list[AssignmentRow]:
 def _points(plane: Plane, job: str) -> dict[int, list[int]]:
     """The steps of each attempt that are stored, in their order."""
     with plane.database.read_series() as session:
-        return {view.attempt: view.step for view in series.read(session, job, attempts="all", max_points=POINTS_MAX)}
+        found = series.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
+        return {view.attempt: view.step for view in found}
 
 
 def _running(plane: Plane) -> set[str]:
