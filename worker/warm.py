@@ -9,7 +9,6 @@ Not here: whose child the launcher is (``worker.sweeping.Children``).
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import subprocess
 import sys
@@ -20,14 +19,13 @@ from pathlib import Path
 
 import structlog
 
-from domain.attempt import MARK_VARIABLE
 from domain.warm import BYTES_MAX, READY, LaunchRequest
 
 log = structlog.get_logger(__name__)
 
 COMMAND = (sys.executable, "-P", "-m", "engine.launcher.warm")
-_ROOM = 1024
-"""Bytes of an attempt folder's path that can be shown in a forked launcher's first environment."""
+_ROOM = 4096
+"""Bytes of the warm process's first environment that are kept free, so that forks can show their own there."""
 _ANSWER_SECONDS = 5.0
 """A fork takes milliseconds."""
 _AGAIN_SECONDS = 60.0
@@ -48,7 +46,7 @@ class Warm:
     """
 
     def __init__(self, environment: Mapping[str, str]):
-        self._environment = {**environment, MARK_VARIABLE: "x" * _ROOM}
+        self._environment = {**environment, "LOCKSTEP_ROOM": "x" * _ROOM}
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
@@ -98,7 +96,7 @@ class Warm:
             If it was asked and did not answer. A launcher may exist nevertheless, as a child of this process.
         """
         request = LaunchRequest(folder=str(folder), environ=dict(environ)).model_dump_json().encode()
-        if len(request) > BYTES_MAX or len(os.fsencode(folder)) > _ROOM or not self.is_ready():
+        if len(request) > BYTES_MAX or not self.is_ready():
             return None
         with self._lock:
             if self._channel is None:

@@ -176,6 +176,7 @@ def _wait_and_run(pipe: int, launcher: int) -> NoReturn:
     told = json.loads(message)
     os.environ.clear()
     os.environ.update(told["environ"])
+    processes.show_environment(told["environ"])
     processes.name_process(f"lockstep-rank{os.environ['RANK']}"[:15])
     command = stub.become_rank(told["folder"])
     # What `python -m engine` would find on its way in.

@@ -16,7 +16,6 @@ Not here: how the launcher forks its ranks (``engine.launcher.forking``), and th
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
 import signal
@@ -26,16 +25,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from domain.attempt import MARK_VARIABLE
 from domain.warm import BYTES_MAX, READY, LaunchRequest
 from engine.launcher import forking
 from engine.launcher.bounds import Bounds
-from engine.launcher.processes import name_process, stat_fields
+from engine.launcher.processes import name_process, show_environment
 from engine.launcher.run import run_attempt
 
 _LAUNCHERS = ("engine.launcher.elastic",)
-_ENV_START, _ENV_END = 47, 48
-"""Where the kernel looks for a process's environment: fields 50 and 51 of ``/proc/PID/stat``, from the third on."""
 
 
 def main(arguments: list[str]) -> None:
@@ -90,7 +86,7 @@ def _become_launcher(folder: Path, environ: Mapping[str, str], log: int) -> NoRe
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environ)
-        _mark(folder)
+        show_environment(environ)
         name_process("lockstep-launch")
         run_attempt(folder, Bounds())
     except BaseException:
@@ -98,23 +94,6 @@ def _become_launcher(folder: Path, environ: Mapping[str, str], log: int) -> NoRe
         raise
     finally:
         os._exit(1)
-
-
-def _mark(folder: Path) -> None:
-    """Let ``/proc/PID/environ`` name the attempt's folder, as it does of a launcher that was started by exec.
-
-    The kernel shows the memory in which a process found its first environment. This one's was exec'd with a mark that is
-    longer than any folder's name.
-    """
-    fields = stat_fields(os.getpid())
-    start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
-    name = f"{MARK_VARIABLE}=".encode()
-    at = (b"\0" + ctypes.string_at(start, end - start)).find(b"\0" + name)
-    if at < 0:
-        return
-    value = start + at + len(name)
-    room = len(ctypes.string_at(value))
-    ctypes.memmove(value, os.fsencode(folder)[:room].ljust(room, b"\0"), room)
 
 
 if __name__ == "__main__":

@@ -32,18 +32,22 @@ def die_before_answers(rate: float, chance: random.Random) -> None:
 
     create_app = serving.create_app
 
-    def create(*parts: Any) -> Any:
-        app = create_app(*parts)
+    class Deadly:
+        def __init__(self, app: Any) -> None:
+            self._app = app
 
-        async def deadly(scope: Any, receive: Any, send: Any) -> None:
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
             async def answer(message: Any) -> None:
                 if message["type"] == "http.response.start" and message["status"] == 201 and chance.random() < rate:
                     die()
                 await send(message)
 
-            await app(scope, receive, answer)
+            await self._app(scope, receive, answer)
 
-        return deadly
+    def create(*parts: Any) -> Any:
+        app = create_app(*parts)
+        app.add_middleware(Deadly)
+        return app
 
     serving.create_app = create
 

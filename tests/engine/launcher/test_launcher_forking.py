@@ -30,6 +30,11 @@ from engine import Task
 RANK = os.environ["RANK"]
 
 
+def shown():
+    entries = Path("/proc/self/environ").read_bytes().decode().split("\\0")
+    return sorted(entry for entry in entries if entry.startswith(("LOCKSTEP_", "RANK=")))
+
+
 class Seen(Task):
     def __init__(self):
         blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
@@ -37,7 +42,7 @@ class Seen(Task):
         if seen.exists():
             return  # in the process beside rank 0 that foretells its memory
         seen.write_text(json.dumps({
-            "environ": dict(os.environ), "argv": sys.argv, "path": sys.path[0], "cwd": os.getcwd(),
+            "environ": dict(os.environ), "shown": shown(), "argv": sys.argv, "path": sys.path[0], "cwd": os.getcwd(),
             "main": sys.modules["__main__"].__spec__.name, "threads": torch.get_num_threads(),
             "group": os.getpgid(0) == os.getpid(), "session": os.getsid(0) == os.getpid(),
             "files": sorted(os.readlink(f"/proc/self/fd/{n}") for n in (0, 1, 2)),
@@ -110,6 +115,7 @@ def test_a_forked_rank_finds_what_an_executed_one_finds_and_ends_with_the_same_w
     forked, executed = seen
     assert forked == executed
     assert forked[0]["environ"]["MINE"] == "1"
+    assert f"LOCKSTEP_JOB_ID={forked[0]['environ']['LOCKSTEP_JOB_ID']}" in forked[0]["shown"]
     assert forked[0]["main"] == "engine.__main__"
     assert [stream for _, stream, _ in said[0]].count("stdout") == 2
     assert said[0] == said[1]
