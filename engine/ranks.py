@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RankEnvironment:
-    """What torch elastic tells a rank, under torchrun's names. The defaults are those of a process that runs alone."""
+    """What the launcher tells a rank, under torchrun's names. The defaults are those of a process that runs alone."""
 
     rank: int = 0
     world_size: int = 1

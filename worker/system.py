@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from domain import attempt, limits, metrics
+from domain.errors import LockstepError
 from domain.manifest import ManifestError, read_manifest
 from storage import series, streams
 from storage.database import Database
@@ -79,7 +79,7 @@ class SystemShipper(Shipper[int, metrics.Record]):
         try:
             with self._database.read_series() as session:
                 progress = series.progress(session, [self._stream.job_id]).get(self._stream.job_id)
-        except SQLAlchemyError:
+        except LockstepError:
             return self._step  # The database is away; then the last one that was stored is still this.
         if progress is not None and progress.attempt == self._stream.attempt_number:
             self._step = progress.step

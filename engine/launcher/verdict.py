@@ -1,6 +1,6 @@
 """From what was seen to the outcome of the attempt on this node. A pure function.
 
-A gang falls like dominoes: one rank dies, its peers fail in their next collective, torch elastic sends SIGTERM to the
+A gang falls like dominoes: one rank dies, its peers fail in their next collective, the launcher sends SIGTERM to the
 rest. A person wants the first. So a failure is *secondary*, and never the outcome while there is another, if the rank
 says that it lost a peer, or if it was ended by a signal while the gang was being torn down and says nothing itself. Of
 the others the earliest counts, by the time in its error file where it has one: a rank that raised first may well have
@@ -177,7 +177,7 @@ def _failed(first: _Failure, assignment: AssignmentFile, memory_kills: int, comm
     details = {"rank": rank, **_told(found), **common}
     if common["last_step"] is None:
         details["last_step"] = found.step or None
-    # A rank that raised and was still on its way out when torch elastic ended it: that signal is ours, and no news.
+    # A rank that raised and was still on its way out when the launcher ended it: that signal is ours, and no news.
     on_its_way_out = first.exit.torn_down and found.tells
     if code >= 0:
         details["exit_code"] = code

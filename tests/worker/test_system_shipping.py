@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Never
 
 import pytest
 
 from domain import limits
 from domain.attempt import MANIFEST
+from domain.errors import ErrorCode, LockstepError
 from storage import series, streams
 from storage.database import Database
 from tests.worker.test_shipping import STREAM, Faulty
@@ -179,3 +181,21 @@ def test_a_line_that_is_no_sample_is_left_out(world: World, text: bytes) -> None
     assert world.points() == []
     with world.database.read_series() as session:
         assert series.read(session, STREAM.job_id) == []
+
+
+def test_what_is_measured_while_the_database_is_away_is_stored_when_it_is_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.train({"step": 7, "loss": 1.0})
+    world.wait()
+
+    def away() -> Never:
+        raise LockstepError(ErrorCode.UNAVAILABLE, "the series database does not answer")
+
+    with monkeypatch.context() as gone:
+        for name in ("read_series", "series"):
+            gone.setattr(world.database, name, away)
+        with pytest.raises(LockstepError):
+            world.wait()
+    world.wait()
+    assert world.points() == [(7, 1.0), (7, 2.0), (7, 3.0)]
