@@ -77,9 +77,12 @@ class Drill(Task):
     def __init__(self, moment, what, rank, at):
         self.moment, self.what, self.rank, self.at, self.calls = moment, what, rank, at, 0
         self.itself = id(self)  # not of the copy on which the engine tries the loss
-        # A process that outlives its parent, unless somebody looks for it.
+        # A process that outlives its parent, unless somebody looks for it. Not only ranks come here: the process that
+        # works out the forecast makes a task too, and either may be killed while it writes.
         child = subprocess.Popen(["sleep", "600"], start_new_session=True)
-        pathlib.Path(f"child{RANK}").write_text(str(child.pid))
+        written = pathlib.Path(f".child-{child.pid}")
+        written.write_text(str(child.pid))
+        written.rename(f"child-{child.pid}")
         self.replace(os, "fsync", "checkpoint")
         self.replace(dist, "destroy_process_group", "shutdown")
         if moment == "all-reduce":
@@ -168,8 +171,8 @@ def struck(attempt: Attempt, seconds: float = 90.0) -> float:
 
 
 def everybody(attempt: Attempt) -> list[int]:
-    """The ranks' processes, and the one that each of them left behind."""
-    children = (attempt.folder / files.CODE).glob("child*")
+    """The ranks' processes, and those that they and the forecast's left behind."""
+    children = (attempt.folder / files.CODE).glob("child-*")
     return [*attempt.ranks().values(), *(int(child.read_text()) for child in children)]
 
 
