@@ -12,11 +12,13 @@ from fastapi import FastAPI
 from api import openapi, problems
 from api.auth import Guard
 from api.envelope import Envelope
+from api.figures import Figures
 from api.following import Following
 from api.parts import Bell, Parts
 from api.readiness import Readiness
 from api.routes import checkpoints, health, history, jobs, log_streams, logs, nodes, pages, uploads
 from api.settings import Settings
+from api.telemetry import Telemetry
 from api.uploads import Uploads
 from api.version import VERSION
 from broker import probe
@@ -44,23 +46,27 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         # A slash too many is a wrong address and is said to be one: a redirect would drop the body of a POST.
         redirect_slashes=False,
     )
+    lease_seconds = Timings().scaled(settings.timings_scale).lease_seconds
+    following = Following(database)
+    telemetry = Telemetry(database, Figures(database, lease_seconds), following)
     app.state.parts = Parts(
         database=database,
         uploads=Uploads(blobs),
         blobs=blobs,
         bell=publisher,
         guard=Guard(database, required=settings.auth == "on"),
-        lease_seconds=Timings().scaled(settings.timings_scale).lease_seconds,
+        lease_seconds=lease_seconds,
         readiness=Readiness(
             database,
             pending=lambda: migrate.pending(settings.database_url, settings.series_url),
             broker_answers=lambda: probe.answers(settings.broker_url),
         ),
-        following=Following(database),
+        following=following,
+        telemetry=telemetry,
     )
     problems.install(app)
     for module in (jobs, history, checkpoints, logs, log_streams, uploads, nodes, health, pages):
         app.include_router(module.router)
-    app.add_middleware(Envelope)
+    app.add_middleware(Envelope, telemetry=telemetry)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # as FastAPI's documentation does it
     return app

@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from api.auth import Guard
 from api.following import Following
 from api.readiness import Readiness
+from api.telemetry import Telemetry
 from api.uploads import Uploads
 from broker.messages import Message
 from storage.blobs import BlobStore
@@ -40,6 +41,7 @@ class Parts:
     """A node that was silent for longer is lost."""
     readiness: Readiness
     following: Following
+    telemetry: Telemetry
 
 
 def _parts_of(request: Request) -> Parts:
