@@ -15,6 +15,7 @@ from api.envelope import Envelope
 from api.figures import Figures
 from api.following import Following
 from api.parts import Bell, Parts
+from api.quotas import Quotas
 from api.readiness import Readiness
 from api.routes import checkpoints, health, history, jobs, log_streams, logs, nodes, pages, uploads
 from api.settings import Settings
@@ -63,6 +64,7 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         ),
         following=following,
         telemetry=telemetry,
+        quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
     )
     problems.install(app)
     for module in (jobs, history, checkpoints, logs, log_streams, uploads, nodes, health, pages):

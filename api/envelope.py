@@ -4,6 +4,7 @@
   request, and in every problem document.
 * An exception that no handler knows becomes a 500 problem here, inside Starlette's own catch-all, so that neither its
   message nor a traceback reaches the caller; the log has both.
+* How the caller stands with its quota, where it has one (``api.quotas``).
 * How it was answered is counted (``api.telemetry``).
 * A refusal is often written before the body has arrived. Closing a connection with unread bytes makes the kernel reset
   it, and the caller sees "connection reset" in place of the reason. So a bounded rest of the body is read first.
@@ -108,7 +109,9 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.seconds = time.monotonic() - self._started_at
-            MutableHeaders(scope=message)["X-Request-Id"] = self.request_id
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-Id"] = self.request_id
+            headers.update(self.scope["state"].get("quota", {}))
             if message["status"] >= 400 and self._body_pending:
                 await self._read_rest()
         await self._send(message)

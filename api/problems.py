@@ -35,6 +35,8 @@ STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.UNAUTHENTICATED: 401,
     ErrorCode.FORBIDDEN: 403,
     ErrorCode.TOO_LARGE: 413,
+    ErrorCode.RANGE: 416,
+    ErrorCode.TOO_MANY_REQUESTS: 429,
     ErrorCode.UNAVAILABLE: 503,
     ErrorCode.STORAGE_FULL: 507,
     ErrorCode.INTERNAL: 500,
@@ -52,6 +54,8 @@ TITLES: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.UNAUTHENTICATED: "A valid token is needed",
     ErrorCode.FORBIDDEN: "This is not allowed",
     ErrorCode.TOO_LARGE: "It is larger than the limit",
+    ErrorCode.RANGE: "The file ends before that",
+    ErrorCode.TOO_MANY_REQUESTS: "Too many requests",
     ErrorCode.UNAVAILABLE: "It cannot be answered just now",
     ErrorCode.STORAGE_FULL: "The disk is full",
     ErrorCode.INTERNAL: "Lockstep has a defect",
@@ -64,7 +68,9 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
     409: "It contradicts something that already happened. Nothing was changed.",
     413: "The body is larger than the limit. Nothing was written.",
     415: "The body is of a media type that is not read here.",
+    416: "The file ends before the first byte that `Range` asks for; `Content-Range` says where.",
     422: "A value cannot be accepted; `errors` points to each. Nothing was written.",
+    429: "This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.",
     500: "A defect of Lockstep; the log has the cause under the request's id.",
     503: "The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.",
     507: "The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.",
@@ -75,7 +81,7 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route that may answer these statuses, besides those that every route may."""
     return {
         status: {"model": Problem, "description": _DESCRIPTIONS[status]}
-        for status in sorted({*statuses, 401, 422, 500, 503})
+        for status in sorted({*statuses, 401, 422, 429, 500, 503})
     }
 
 
@@ -113,8 +119,9 @@ def problem_response(
     sent = {"Cache-Control": "no-store", **(headers or {})}
     if error.code is ErrorCode.UNAUTHENTICATED:
         sent["WWW-Authenticate"] = 'Bearer realm="lockstep"'
-    if error.code in RETRY_AFTER_SECONDS:
-        sent["Retry-After"] = str(RETRY_AFTER_SECONDS[error.code])
+    retry_after = error.retry_after_seconds or RETRY_AFTER_SECONDS.get(error.code)
+    if retry_after is not None:
+        sent["Retry-After"] = str(retry_after)
     return Response(problem.model_dump_json(), status_code=status, media_type=MEDIA_TYPE, headers=sent)
 
 

@@ -29,7 +29,7 @@ REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 WAIT_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0)
 
 # When each series was begun would be a third of the page, and nobody asks.
-prometheus_client.disable_created_metrics()
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # declared without types
 
 
 class Telemetry:
@@ -103,17 +103,17 @@ class _Service(Collector):
             "database_connections",
             "Open connections of this process.",
             ("database", "state"),
-            {
-                (name, state): count
+            [
+                ((name, state), count)
                 for name, in_use, idle in self._database.connections()
                 for state, count in (("in use", in_use), ("idle", idle))
-            },
+            ],
         )
         seen = self._figures.look()
         yield _gauge("up", "1 if both databases answered, else 0: then the figures about them are missing.", bool(seen))
         if seen is None:
             return
-        jobs = {(state.value,): seen.control.jobs[state] for state in JobState if state in seen.control.jobs}
+        jobs = [((state.value,), seen.control.jobs[state]) for state in JobState if state in seen.control.jobs]
         yield _by("jobs", "Jobs that have not ended.", ("state",), jobs)
         yield _gauge(
             "queue_oldest_seconds",
@@ -126,13 +126,13 @@ class _Service(Collector):
             "Seconds since the lease renewed longest ago was renewed.",
             seen.lease_oldest_seconds,
         )
-        yield _by("nodes", "Nodes ever registered.", ("state",), {(state,): n for state, n in seen.nodes.items()})
+        yield _by("nodes", "Nodes ever registered.", ("state",), [((state,), n) for state, n in seen.nodes.items()])
         yield _gauge(
             "node_silence_seconds",
             "Seconds since the node heard longest ago was heard, of those that are not lost.",
             seen.node_silence_seconds,
         )
-        devices = {("free",): seen.control.devices_free, ("held",): seen.control.devices_held}
+        devices = [(("free",), seen.control.devices_free), (("held",), seen.control.devices_held)]
         yield _by("devices", "Devices of all nodes.", ("state",), devices)
         if seen.control.pass_seconds is not None:
             yield _gauge(
@@ -149,8 +149,8 @@ def _gauge(name: str, what: str, value: float) -> Metric:
     return GaugeMetricFamily(f"lockstep_{name}", what, value=float(value))
 
 
-def _by(name: str, what: str, labels: tuple[str, ...], values: dict[tuple[str, ...], int]) -> Metric:
+def _by(name: str, what: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], int]]) -> Metric:
     family = GaugeMetricFamily(f"lockstep_{name}", what, labels=labels)
-    for label, value in values.items():
+    for label, value in values:
         family.add_metric(label, float(value))
     return family
