@@ -51,13 +51,20 @@ Name = Annotated[str, Path(description="As `files` names it.", max_length=200)]
     "",
     operation_id="listJobCheckpoints",
     summary="List a job's published checkpoints",
-    responses=documented(404),
+    response_model=Page[CheckpointView],
+    responses={**conditional.RESPONSES, **documented(404)},
 )
-def list_checkpoints(reference: Reference, here: Here) -> Page[CheckpointView]:
+def list_checkpoints(
+    reference: Reference, request: Request, response: Response, here: Here
+) -> Page[CheckpointView] | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
+        tag = conditional.tag_of(job.id[-12:], conditional.digest(checkpoints.ids(session, job.id)))
+        if (same := conditional.unchanged(request, tag)) is not None:
+            return same
         rows = checkpoints.of_job(session, job.id)
     best = checkpoints.best(rows)
+    conditional.mark(response, tag)
     return Page(items=[checkpoint_view(row, here.blobs, best=row is best) for row in rows])
 
 

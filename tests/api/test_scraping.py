@@ -182,7 +182,7 @@ def test_the_wait_of_a_write_is_the_wait_for_the_writer_before_it(sqlite_urls: U
 
     waiter = threading.Thread(target=second)
     with database.jobs() as session:
-        jobs.queued(session)
+        jobs.queued(session, limit=10)
         waiter.start()
         assert asked.wait(10)
         held_at = time.monotonic()
