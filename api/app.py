@@ -24,7 +24,7 @@ from api.uploads import Uploads
 from api.version import VERSION
 from broker import probe
 from domain.timings import Timings
-from storage import migrate
+from storage import migrate, passes
 from storage.blobs import BlobStore
 from storage.database import Database
 
@@ -47,20 +47,27 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         # A slash too many is a wrong address and is said to be one: a redirect would drop the body of a POST.
         redirect_slashes=False,
     )
-    lease_seconds = Timings().scaled(settings.timings_scale).lease_seconds
+    timings = Timings().scaled(settings.timings_scale)
+
+    def pass_seconds() -> float | None:
+        with database.read_jobs() as session:
+            return passes.silent_seconds(session)
+
     following = Following(database)
-    telemetry = Telemetry(database, Figures(database, lease_seconds), following)
+    telemetry = Telemetry(database, Figures(database, timings.lease_seconds), following)
     app.state.parts = Parts(
         database=database,
         uploads=Uploads(blobs),
         blobs=blobs,
         bell=publisher,
         guard=Guard(database, required=settings.auth == "on"),
-        lease_seconds=lease_seconds,
+        lease_seconds=timings.lease_seconds,
         readiness=Readiness(
             database,
             pending=lambda: migrate.pending(settings.database_url, settings.series_url),
             broker_answers=lambda: probe.answers(settings.broker_url),
+            pass_seconds=pass_seconds,
+            outage_seconds=timings.outage_seconds,
         ),
         following=following,
         telemetry=telemetry,

@@ -78,11 +78,13 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that may answer these statuses, besides those that every route may."""
-    return {
-        status: {"model": Problem, "description": _DESCRIPTIONS[status]}
-        for status in sorted({*statuses, 401, 422, 429, 500, 503})
-    }
+    """The ``responses`` of a route under ``/v1`` that may refuse so, besides what every such route may."""
+    return described(*statuses, 401, 422, 429, 500, 503)
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that may refuse so, and in no other way."""
+    return {status: {"model": Problem, "description": _DESCRIPTIONS[status]} for status in sorted({*statuses})}
 
 
 def install(app: FastAPI) -> None:
@@ -90,6 +92,20 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(LockstepError, _lockstep_error)
     app.add_exception_handler(RequestValidationError, _parameters)
     app.add_exception_handler(HTTPException, _routing)
+
+
+def problem_of(error: LockstepError, *, instance: str | None) -> Problem:
+    """The document about a refusal of the request with the id ``instance``."""
+    return Problem(
+        type=f"urn:lockstep:problem:{error.code.value}",
+        title=TITLES[error.code],
+        status=STATUS[error.code],
+        detail=error.message,
+        code=error.code,
+        next_step=error.next_step,
+        errors=[_field_problem(field) for field in error.fields],
+        instance=f"urn:lockstep:request:{instance}" if instance else None,
+    )
 
 
 def problem_response(
@@ -105,24 +121,14 @@ def problem_response(
     headers : mapping, optional
         More headers, besides those that its code calls for.
     """
-    status = STATUS[error.code]
-    problem = Problem(
-        type=f"urn:lockstep:problem:{error.code.value}",
-        title=TITLES[error.code],
-        status=status,
-        detail=error.message,
-        code=error.code,
-        next_step=error.next_step,
-        errors=[_field_problem(field) for field in error.fields],
-        instance=f"urn:lockstep:request:{instance}" if instance else None,
-    )
+    problem = problem_of(error, instance=instance)
     sent = {"Cache-Control": "no-store", **(headers or {})}
     if error.code is ErrorCode.UNAUTHENTICATED:
         sent["WWW-Authenticate"] = 'Bearer realm="lockstep"'
     retry_after = error.retry_after_seconds or RETRY_AFTER_SECONDS.get(error.code)
     if retry_after is not None:
         sent["Retry-After"] = str(retry_after)
-    return Response(problem.model_dump_json(), status_code=status, media_type=MEDIA_TYPE, headers=sent)
+    return Response(problem.model_dump_json(), status_code=problem.status, media_type=MEDIA_TYPE, headers=sent)
 
 
 def internal_error(request_id: str) -> LockstepError:

@@ -15,10 +15,11 @@ from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
 from domain.lifecycle import TERMINAL, AttemptState, JobState
+from storage import passes
 from storage.clock import db_now, now
 from storage.endings import LIVE
 from storage.series_tables import SeriesLatestRow
-from storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow, PassRow
+from storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
 
 RUNNING_MAX: Final = 500
 """Running jobs whose newest point is looked at, the oldest of them."""
@@ -58,7 +59,6 @@ def control(session: Session) -> ControlFigures:
     held = DeviceRow.assignment_id.is_not(None)
     present = select(held, func.count()).where(DeviceRow.present).group_by(held)
     devices = {bool(is_held): count for is_held, count in session.execute(present)}
-    finished_at = session.execute(select(PassRow.finished_at)).scalar_one_or_none()
     return ControlFigures(
         at=at,
         jobs=jobs,
@@ -68,7 +68,7 @@ def control(session: Session) -> ControlFigures:
         nodes=list(session.scalars(select(NodeRow).limit(NODES_MAX))),
         devices_free=devices.get(False, 0),
         devices_held=devices.get(True, 0),
-        pass_seconds=None if finished_at is None else max(0.0, at - finished_at),
+        pass_seconds=passes.silent_seconds(session),
         running=_running(session, at),
     )
 

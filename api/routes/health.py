@@ -11,6 +11,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from api.parts import Here
+from api.problems import described
 from api.telemetry import MEDIA_TYPE
 from domain.views import Health
 
@@ -26,7 +27,7 @@ async def livez() -> Health:
     "/readyz",
     operation_id="readyz",
     summary="Whether jobs are accepted",
-    responses={503: {"model": Health, "description": "They are not; `checks` says why."}},
+    responses={503: {"model": Health, "description": "They are not; `checks` says why."}, **described(500)},
 )
 def readyz(response: Response, here: Here) -> Health:
     health = here.readiness.look()
@@ -41,7 +42,10 @@ def readyz(response: Response, here: Here) -> Health:
     operation_id="scrapeMetrics",
     summary="Figures of the service, as Prometheus reads them",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Every figure."}},
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Every figure."},
+        **described(500),
+    },
 )
 def scrape(here: Here) -> Response:
     return Response(here.telemetry.page(), media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})

@@ -181,7 +181,7 @@ def get_job(reference: Reference, request: Request, response: Response, here: He
     summary="Cancel a job",
     status_code=202,
     response_description="Cancelled if nothing of it ran; otherwise `intent` is `cancel` until its processes are gone.",
-    responses=documented(404, 409),
+    responses=documented(404, 409, 507),
 )
 def cancel(reference: Reference, here: Here, actor: Actor) -> JobView:
     with here.database.jobs() as session:

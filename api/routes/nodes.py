@@ -48,7 +48,7 @@ def list_nodes(request: Request, response: Response, here: Here) -> Page[NodeVie
     "/{name}/drain",
     operation_id="drainNode",
     summary="Give a node no more work; what runs there runs on",
-    responses=documented(404),
+    responses=documented(404, 507),
 )
 def drain(name: NodeName, here: Here, actor: Actor) -> NodeView:
     with here.database.jobs() as session:
@@ -65,7 +65,7 @@ def drain(name: NodeName, here: Here, actor: Actor) -> NodeView:
     "/{name}/resume",
     operation_id="resumeNode",
     summary="Give a node work again, whether it was drained or quarantined",
-    responses=documented(404),
+    responses=documented(404, 507),
 )
 def resume(name: NodeName, here: Here, actor: Actor) -> NodeView:
     with here.database.jobs() as session:
