@@ -32,6 +32,7 @@ Reference = Annotated[
         min_length=1,
         max_length=200,
         description="An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.",
+        examples=["last"],
     ),
 ]
 IdempotencyKey = Annotated[
@@ -45,16 +46,22 @@ IdempotencyKey = Annotated[
 ]
 
 
+# The pattern is described only: what does not fit is refused in the words of whoever reads it.
+Cursor = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": jobs.CURSOR})]
+
+
 class JobFilter(BaseModel):
     """Which jobs a list shows. All given conditions must hold."""
 
     model_config = ConfigDict(extra="forbid")
 
     state: Annotated[list[JobState], Field(max_length=len(JobState))] = []
-    name: Annotated[str | None, Field(max_length=63)] = None
-    project: Annotated[str | None, Field(max_length=63)] = None
-    label: Annotated[str | None, Field(pattern=r"^[^=]+=", max_length=320, description="`key=value`")] = None
-    cursor: Annotated[str | None, Field(max_length=100, description="`next_cursor` of the page before")] = None
+    name: Annotated[str | None, Field(max_length=63, examples=["stdlib-gpt"])] = None
+    project: Annotated[str | None, Field(max_length=63, examples=["default"])] = None
+    label: Annotated[
+        str | None, Field(pattern=r"^[^=]+=", max_length=320, description="`key=value`", examples=["team=vision"])
+    ] = None
+    cursor: Annotated[Cursor | None, Field(description="`next_cursor` of the page before")] = None
     limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
     order: Literal["newest", "oldest"] = "newest"
 

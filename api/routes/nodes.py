@@ -23,7 +23,7 @@ from storage.clock import now
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"], dependencies=guarded)
 log = structlog.get_logger("api")
 
-NodeName = Annotated[str, Path(min_length=1, max_length=255, description="A node's whole name.")]
+NodeName = Annotated[str, Path(min_length=1, max_length=255, description="A node's whole name.", examples=["gpu-a"])]
 
 
 @router.get(
