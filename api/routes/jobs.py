@@ -22,7 +22,7 @@ from broker.messages import RingScheduler, StopAssignment
 from domain import limits
 from domain.lifecycle import AssignmentState, JobState
 from domain.views import JobView, Page, PlanView
-from storage import attempts, jobs, series
+from storage import attempts, jobs, nodes, series
 
 router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
 
@@ -130,7 +130,7 @@ def list_jobs(
     choice = asked.choice()
     with here.database.read_jobs() as session:
         marks = jobs.page_marks(session, choice, limit=asked.limit)
-        known = tags.knows_nodes(session, is_unseen=any(mark.is_unseen for mark in marks))
+        known = nodes.any_ever(session) if any(mark.is_unseen for mark in marks) else None
     tag = tags.of_jobs(here.database, marks, limit=asked.limit, knows_nodes=known)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
@@ -152,7 +152,7 @@ def queue(request: Request, response: Response, here: Here) -> Page[JobView] | R
     limit = limits.PAGE_SIZE_MAX
     with here.database.read_jobs() as session:
         marks = jobs.queued_marks(session, limit=limit)
-        known = tags.knows_nodes(session, is_unseen=any(mark.is_unseen for mark in marks))
+        known = nodes.any_ever(session) if any(mark.is_unseen for mark in marks) else None
     tag = tags.of_jobs(here.database, marks, limit=limit, knows_nodes=known)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
@@ -172,7 +172,7 @@ def queue(request: Request, response: Response, here: Here) -> Page[JobView] | R
 def get_job(reference: Reference, request: Request, response: Response, here: Here) -> JobView | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
-        known = tags.knows_nodes(session, is_unseen=is_unseen(job))
+        known = nodes.any_ever(session) if is_unseen(job) else None
     with here.database.read_series() as session:
         progress = series.progress(session, [job.id]).get(job.id)
     tag = conditional.tag_of(*job_tag(job, progress), known)
