@@ -48,7 +48,7 @@ step = 0
 while not os.path.exists(enough):
     step += 1
     with open(os.environ["LOCKSTEP_METRICS"], "a") as file:
-        file.write(json.dumps({"step": step, "beat": step}) + "\\n")
+        file.write(json.dumps({"step": step, "loss": step}) + "\\n")
     with open(beats, "a") as file:
         file.write(f"{os.environ['LOCKSTEP_ATTEMPT']} {time.clock_gettime(time.CLOCK_BOOTTIME)}\\n")
     time.sleep(0.05)
@@ -57,7 +57,7 @@ COUNT_UNTIL_ENOUGH = """
 import pathlib
 ranks(); event("running")
 def each(turn):
-    metric({{"step": turn + 1, "turn": turn}})
+    metric({{"step": turn + 1, "loss": turn}})
     if pathlib.Path({enough!r}).exists(): finish()
 until_told(each)
 """
