@@ -12,16 +12,19 @@ from fastapi import FastAPI
 from api import openapi, problems
 from api.auth import Guard
 from api.envelope import Envelope
+from api.figures import Figures
 from api.following import Following
 from api.parts import Bell, Parts
+from api.quotas import Quotas
 from api.readiness import Readiness
 from api.routes import checkpoints, health, history, jobs, log_streams, logs, nodes, pages, uploads
 from api.settings import Settings
+from api.telemetry import Telemetry
 from api.uploads import Uploads
 from api.version import VERSION
 from broker import probe
 from domain.timings import Timings
-from storage import migrate
+from storage import migrate, passes
 from storage.blobs import BlobStore
 from storage.database import Database
 
@@ -44,23 +47,35 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         # A slash too many is a wrong address and is said to be one: a redirect would drop the body of a POST.
         redirect_slashes=False,
     )
+    timings = Timings().scaled(settings.timings_scale)
+
+    def pass_seconds() -> float | None:
+        with database.read_jobs() as session:
+            return passes.silent_seconds(session)
+
+    following = Following(database)
+    telemetry = Telemetry(database, Figures(database, timings.lease_seconds), following)
     app.state.parts = Parts(
         database=database,
         uploads=Uploads(blobs),
         blobs=blobs,
         bell=publisher,
         guard=Guard(database, required=settings.auth == "on"),
-        lease_seconds=Timings().scaled(settings.timings_scale).lease_seconds,
+        lease_seconds=timings.lease_seconds,
         readiness=Readiness(
             database,
             pending=lambda: migrate.pending(settings.database_url, settings.series_url),
             broker_answers=lambda: probe.answers(settings.broker_url),
+            pass_seconds=pass_seconds,
+            outage_seconds=timings.outage_seconds,
         ),
-        following=Following(database),
+        following=following,
+        telemetry=telemetry,
+        quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
     )
     problems.install(app)
     for module in (jobs, history, checkpoints, logs, log_streams, uploads, nodes, health, pages):
         app.include_router(module.router)
-    app.add_middleware(Envelope)
+    app.add_middleware(Envelope, telemetry=telemetry)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # as FastAPI's documentation does it
     return app

@@ -85,6 +85,17 @@ class Guard:
         return actor
 
 
+def token_key(authorization: str | None) -> bytes:
+    """Names a bearer token without being it: its digest.
+
+    Raises
+    ------
+    LockstepError
+        ``unauthenticated`` when there is none.
+    """
+    return _digest(_bearer(authorization))
+
+
 def _bearer(authorization: str | None) -> str:
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():

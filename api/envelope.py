@@ -4,6 +4,8 @@
   request, and in every problem document.
 * An exception that no handler knows becomes a 500 problem here, inside Starlette's own catch-all, so that neither its
   message nor a traceback reaches the caller; the log has both.
+* How the caller stands with its quota, where it has one (``api.quotas``).
+* How it was answered is counted (``api.telemetry``).
 * A refusal is often written before the body has arrived. Closing a connection with unread bytes makes the kernel reset
   it, and the caller sees "connection reset" in place of the reason. So a bounded rest of the body is read first.
 
@@ -24,6 +26,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import internal_error, problem_response
+from api.telemetry import Telemetry
 
 REQUEST_ID: Final = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 REST_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -38,14 +41,23 @@ log = structlog.get_logger("api.requests")
 class Envelope:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp):
+    def __init__(self, app: ASGIApp, telemetry: Telemetry):
         self.app = app
+        self.telemetry = telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        await _Exchange(scope, receive, send).run(self.app)
+        exchange = _Exchange(scope, receive, send)
+        self.telemetry.in_progress.inc()
+        try:
+            # Every log line that is written on the way carries the id, whoever writes it.
+            with structlog.contextvars.bound_contextvars(request_id=exchange.request_id):
+                await exchange.run(self.app)
+        finally:
+            self.telemetry.in_progress.dec()
+            self.telemetry.answered(exchange.route, scope["method"], exchange.status, exchange.seconds)
 
 
 class _Exchange:
@@ -60,11 +72,18 @@ class _Exchange:
         self._receive = receive
         self._send = send
         self._started_at = time.monotonic()
-        self._status: int | None = None
+        self.status: int | None = None
+        self.seconds: float | None = None
+        """Until the answer began."""
         # A caller that waits for "100 Continue" has not sent its body, and must not be asked for it now.
         self._body_pending = "expect" not in headers and (
             headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         )
+
+    @property
+    def route(self) -> str:
+        """The template of the address that was asked, once the router has found it."""
+        return str(getattr(self.scope.get("route"), "path", "none"))
 
     async def run(self, app: ASGIApp) -> None:
         try:
@@ -74,7 +93,7 @@ class _Exchange:
             return
         except Exception as error:  # noqa: BLE001 -- the boundary: what arrives here was foreseen by nobody
             self._say("request failed", error)
-            if self._status is None:
+            if self.status is None:
                 response = problem_response(internal_error(self.request_id), instance=self.request_id)
                 await response(self.scope, self.receive, self.send)
             return
@@ -88,8 +107,11 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._status = message["status"]
-            MutableHeaders(scope=message)["X-Request-Id"] = self.request_id
+            self.status = message["status"]
+            self.seconds = time.monotonic() - self._started_at
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-Id"] = self.request_id
+            headers.update(self.scope["state"].get("quota", {}))
             if message["status"] >= 400 and self._body_pending:
                 await self._read_rest()
         await self._send(message)
@@ -110,12 +132,12 @@ class _Exchange:
             "request_id": self.request_id,
             "method": self.scope["method"],
             "path": self.scope["path"],
-            "status": self._status,
+            "status": self.status,
             "seconds": round(seconds, 4),
         }
         if error is not None:
             log.error(event, **about, exc_info=error)
-        elif self._status is not None and self._status >= 500:
+        elif self.status is not None and self.status >= 500:
             log.warning(event, **about)
         elif self.scope["method"] not in {"GET", "HEAD"} or seconds > SLOW_SECONDS:
             log.info(event, **about)

@@ -13,6 +13,7 @@ Not here: the address and its parameters (``api.routes.log_streams``), reading p
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
@@ -135,6 +136,10 @@ class Following:
         self._followers.add(follower)
         return follower
 
+    def __len__(self) -> int:
+        """Open streams."""
+        return len(self._followers)
+
     def leave(self, follower: Follower) -> None:
         self._followers.discard(follower)
 
@@ -182,7 +187,9 @@ class Following:
 
     def _keep_polling(self) -> None:
         if not self._closing and (self._poller is None or self._poller.done()):
-            self._poller = asyncio.create_task(self._poll(), name="following")
+            # In a context of its own: it outlives the request that began it, and its log lines are not that one's.
+            context = contextvars.Context()
+            self._poller = asyncio.create_task(self._poll(), name="following", context=context)
 
     async def _portion(self, follower: Follower, cursor: str, news: News) -> _Portion:
         """What follows a place; several that ask for the same at once are given the same."""

@@ -1,9 +1,10 @@
 """The API's description: what FastAPI cannot know by itself.
 
 The body of a submit is read by ``api.body`` rather than by FastAPI, so that it is refused in our own words; its schema and
-examples are added here. Problems are given their media type, which FastAPI would call ``application/json``.
+examples are added here. Problems are given their media type, which FastAPI would call ``application/json``; every answer is
+given the headers that ``api.envelope`` and ``api.problems`` send with it, and an example.
 
-Not here: the routes, which carry their own summaries and responses.
+Not here: the routes, which carry their own summaries and responses, and the examples (``api.examples``).
 """
 
 from __future__ import annotations
@@ -13,31 +14,11 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from api import examples
 from api.problems import MEDIA_TYPE
 from domain.spec import JobSpec
 
 REF: Final = "#/components/schemas/{model}"
-TRAIN_EXAMPLE: Final[dict[str, Any]] = {
-    "name": "stdlib-gpt",
-    "kind": "train",
-    "resources": {"gpus": 2},
-    "train": {
-        "task": "causal_lm",
-        "batch": {"size": 64, "micro_size": 8},
-        "steps": 200,
-        "optimizer": {"name": "adamw", "lr": 3.0e-4},
-        "schedule": {"name": "cosine", "warmup_steps": 20, "min_lr": 3.0e-5},
-        "checkpoint": {"every_steps": 50, "keep_last": 3},
-    },
-}
-SCRIPT_EXAMPLE: Final[dict[str, Any]] = {
-    "name": "my-script",
-    "kind": "script",
-    "resources": {"gpus": 2},
-    "script": {"command": ["train.py", "--lr", "3e-4"]},
-    "code": {"upload": "0" * 64},
-    "env": {"OMP_NUM_THREADS": "1"},
-}
 SPEC_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -46,8 +27,8 @@ SPEC_BODY: Final[dict[str, Any]] = {
             "application/json": {
                 "schema": {"$ref": REF.format(model="JobSpec")},
                 "examples": {
-                    "train": {"summary": "A training run whose loop Lockstep owns", "value": TRAIN_EXAMPLE},
-                    "script": {"summary": "An existing torchrun script", "value": SCRIPT_EXAMPLE},
+                    "train": {"summary": "A training run whose loop Lockstep owns", "value": examples.TRAIN},
+                    "script": {"summary": "An existing torchrun script", "value": examples.SCRIPT},
                 },
             }
         },
@@ -64,8 +45,30 @@ DESCRIPTION: Final = """
 Training jobs on shared GPUs. Everything under `/v1` needs `Authorization: Bearer TOKEN`.
 
 Errors are problem documents (RFC 9457): `detail` says what was wrong with which value and what was expected, `errors`
-points to each value, `next_step` says what to do. Every response carries `X-Request-Id`.
+points to each value, `next_step` says what to do. Every response carries `X-Request-Id`, and those under `/v1` say in
+`RateLimit` how many more requests the token may make.
+
+What is polled carries an `ETag`: send it as `If-None-Match`, and an unchanged answer is 304, without a body.
 """
+_TEXT: Final = {"type": "string"}
+_HEADERS: Final[dict[str, dict[str, Any]]] = {
+    "X-Request-Id": {
+        "description": "The request's own `X-Request-Id` if it is a plain word, or a new id; in every log line about it.",
+        "schema": _TEXT,
+    },
+    "RateLimit-Policy": {
+        "description": "The quota: `q` requests in `w` seconds. Missing where the service sets no limit, or no token came.",
+        "schema": _TEXT,
+        "example": '"requests";q=36000;w=60',
+    },
+    "RateLimit": {
+        "description": "`r` requests may be made at once; after `t` seconds without any it is the whole quota.",
+        "schema": _TEXT,
+        "example": '"requests";r=35999;t=1',
+    },
+    "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}, "required": True},
+    "WWW-Authenticate": {"description": "`Bearer`.", "schema": _TEXT, "required": True},
+}
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
@@ -74,19 +77,34 @@ def describe(app: FastAPI) -> dict[str, Any]:
         document = get_openapi(
             title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes, tags=app.openapi_tags
         )
-        schemas = document["components"]["schemas"]
+        components = document["components"]
         schema = JobSpec.model_json_schema(ref_template=REF)
-        schemas.update(schema.pop("$defs", {}))
-        schemas["JobSpec"] = schema
-        for path in document["paths"].values():
-            for operation in path.values():
-                _name_problems(operation["responses"])
+        components["schemas"].update(schema.pop("$defs", {}))
+        components["schemas"]["JobSpec"] = schema
+        components["headers"] = _HEADERS
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
+                for status, response in operation["responses"].items():
+                    _complete(response, status, operation["operationId"], guarded=path.startswith("/v1"))
         app.openapi_schema = document
     return app.openapi_schema
 
 
-def _name_problems(responses: dict[str, Any]) -> None:
-    for status, response in responses.items():
-        content = response.get("content", {})
-        if status >= "400" and "application/json" in content:
+def _complete(response: dict[str, Any], status: str, operation_id: str, *, guarded: bool) -> None:
+    names = ["X-Request-Id"]
+    if guarded:
+        names += ["RateLimit-Policy", "RateLimit"]
+    if status in {"429", "503", "507"}:
+        names.append("Retry-After")
+    if status == "401":
+        names.append("WWW-Authenticate")
+    headers = response.setdefault("headers", {})
+    headers.update({name: {"$ref": f"#/components/headers/{name}"} for name in names})
+    content = response.get("content", {})
+    if status >= "400":
+        # A probe answers 503 with what is wrong, not with a problem.
+        if content.get("application/json", {}).get("schema") == {"$ref": REF.format(model="Problem")}:
             content[MEDIA_TYPE] = content.pop("application/json")
+            content[MEDIA_TYPE]["example"] = examples.PROBLEMS[int(status)].model_dump(mode="json")
+    elif "application/json" in content and operation_id in examples.ANSWERS:
+        content["application/json"]["example"] = examples.ANSWERS[operation_id].model_dump(mode="json")

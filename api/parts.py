@@ -12,9 +12,11 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
-from api.auth import Guard
+from api.auth import ANYBODY, Guard, token_key
 from api.following import Following
+from api.quotas import Quotas
 from api.readiness import Readiness
+from api.telemetry import Telemetry
 from api.uploads import Uploads
 from broker.messages import Message
 from storage.blobs import BlobStore
@@ -40,6 +42,8 @@ class Parts:
     """A node that was silent for longer is lost."""
     readiness: Readiness
     following: Following
+    telemetry: Telemetry
+    quotas: Quotas
 
 
 def _parts_of(request: Request) -> Parts:
@@ -53,11 +57,32 @@ async def _in_loop(request: Request) -> Parts:
 
 
 async def _actor(request: Request) -> str:
-    """Who asks. Remembered tokens are answered in the event loop; only new ones cost a thread and a statement."""
+    """Who asks, if they may ask now. Remembered tokens are answered in the event loop; new ones cost a thread and a statement.
+
+    A request is charged to its token. Before that is known to be one its look-up is charged to the caller's address:
+    otherwise a made-up token for each request would be a bucket for each.
+    """
     guard = _parts_of(request).guard
     authorization = request.headers.get("authorization")
     actor = guard.remembered(authorization)
-    return actor if actor is not None else await run_in_threadpool(guard.look_up, authorization)
+    if actor is None or actor == ANYBODY:
+        _charge(request, request.client.host.encode() if request.client else b"")
+    if actor is None:
+        actor = await run_in_threadpool(guard.look_up, authorization)
+    if actor != ANYBODY:
+        _charge(request, token_key(authorization))
+    return actor
+
+
+def _charge(request: Request, caller: bytes) -> None:
+    quotas = _parts_of(request).quotas
+    standing = quotas.take(caller)
+    if standing is None:
+        return
+    # Found again where every answer passes, refusals as well (api.envelope).
+    request.scope["state"]["quota"] = quotas.headers(standing)
+    if standing.wait_seconds:
+        raise quotas.refusal(standing)
 
 
 bearer = HTTPBearer(

@@ -35,6 +35,8 @@ STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.UNAUTHENTICATED: 401,
     ErrorCode.FORBIDDEN: 403,
     ErrorCode.TOO_LARGE: 413,
+    ErrorCode.RANGE: 416,
+    ErrorCode.TOO_MANY_REQUESTS: 429,
     ErrorCode.UNAVAILABLE: 503,
     ErrorCode.STORAGE_FULL: 507,
     ErrorCode.INTERNAL: 500,
@@ -52,6 +54,8 @@ TITLES: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.UNAUTHENTICATED: "A valid token is needed",
     ErrorCode.FORBIDDEN: "This is not allowed",
     ErrorCode.TOO_LARGE: "It is larger than the limit",
+    ErrorCode.RANGE: "The file ends before that",
+    ErrorCode.TOO_MANY_REQUESTS: "Too many requests",
     ErrorCode.UNAVAILABLE: "It cannot be answered just now",
     ErrorCode.STORAGE_FULL: "The disk is full",
     ErrorCode.INTERNAL: "Lockstep has a defect",
@@ -64,7 +68,9 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
     409: "It contradicts something that already happened. Nothing was changed.",
     413: "The body is larger than the limit. Nothing was written.",
     415: "The body is of a media type that is not read here.",
+    416: "The file ends before the first byte that `Range` asks for; `Content-Range` says where.",
     422: "A value cannot be accepted; `errors` points to each. Nothing was written.",
+    429: "This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.",
     500: "A defect of Lockstep; the log has the cause under the request's id.",
     503: "The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.",
     507: "The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.",
@@ -72,11 +78,13 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that may answer these statuses, besides those that every route may."""
-    return {
-        status: {"model": Problem, "description": _DESCRIPTIONS[status]}
-        for status in sorted({*statuses, 401, 422, 500, 503})
-    }
+    """The ``responses`` of a route under ``/v1`` that may refuse so, besides what every such route may."""
+    return described(*statuses, 401, 422, 429, 500, 503)
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that may refuse so, and in no other way."""
+    return {status: {"model": Problem, "description": _DESCRIPTIONS[status]} for status in sorted({*statuses})}
 
 
 def install(app: FastAPI) -> None:
@@ -84,6 +92,20 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(LockstepError, _lockstep_error)
     app.add_exception_handler(RequestValidationError, _parameters)
     app.add_exception_handler(HTTPException, _routing)
+
+
+def problem_of(error: LockstepError, *, instance: str | None) -> Problem:
+    """The document about a refusal of the request with the id ``instance``."""
+    return Problem(
+        type=f"urn:lockstep:problem:{error.code.value}",
+        title=TITLES[error.code],
+        status=STATUS[error.code],
+        detail=error.message,
+        code=error.code,
+        next_step=error.next_step,
+        errors=[_field_problem(field) for field in error.fields],
+        instance=f"urn:lockstep:request:{instance}" if instance else None,
+    )
 
 
 def problem_response(
@@ -99,23 +121,14 @@ def problem_response(
     headers : mapping, optional
         More headers, besides those that its code calls for.
     """
-    status = STATUS[error.code]
-    problem = Problem(
-        type=f"urn:lockstep:problem:{error.code.value}",
-        title=TITLES[error.code],
-        status=status,
-        detail=error.message,
-        code=error.code,
-        next_step=error.next_step,
-        errors=[_field_problem(field) for field in error.fields],
-        instance=f"urn:lockstep:request:{instance}" if instance else None,
-    )
+    problem = problem_of(error, instance=instance)
     sent = {"Cache-Control": "no-store", **(headers or {})}
     if error.code is ErrorCode.UNAUTHENTICATED:
         sent["WWW-Authenticate"] = 'Bearer realm="lockstep"'
-    if error.code in RETRY_AFTER_SECONDS:
-        sent["Retry-After"] = str(RETRY_AFTER_SECONDS[error.code])
-    return Response(problem.model_dump_json(), status_code=status, media_type=MEDIA_TYPE, headers=sent)
+    retry_after = error.retry_after_seconds or RETRY_AFTER_SECONDS.get(error.code)
+    if retry_after is not None:
+        sent["Retry-After"] = str(retry_after)
+    return Response(problem.model_dump_json(), status_code=problem.status, media_type=MEDIA_TYPE, headers=sent)
 
 
 def internal_error(request_id: str) -> LockstepError:

@@ -1,7 +1,8 @@
 """Whether the service can do its work: asked at most every two seconds, however many want to know.
 
-Ready means that a submit would be accepted: both databases answer and have this version's schema. A broker that is away
-is reported and does not make the service unready, because jobs are accepted and placed without it.
+Ready means that a submit would be accepted: both databases answer and have this version's schema. A broker that is away and
+a scheduler that was not seen lately are reported and do not make the service unready: jobs are accepted without either, and
+an api that is taken out of its proxy for them would only hide what is there.
 
 Not here: the health of nodes (``api.routes.nodes``).
 """
@@ -30,6 +31,10 @@ class Readiness:
     pending : callable
         Answers what the databases still lack of this version's schema; empty when nothing.
     broker_answers : callable
+    pass_seconds : callable
+        Answers for how many seconds no scheduler has ended a pass; None when none ever has.
+    outage_seconds : float
+        A scheduler that was silent for longer is away.
     clock : callable
         Monotonic seconds.
     """
@@ -37,13 +42,18 @@ class Readiness:
     def __init__(
         self,
         database: Database,
+        *,
         pending: Callable[[], list[str]],
         broker_answers: Callable[[], bool],
+        pass_seconds: Callable[[], float | None],
+        outage_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._database = database
         self._pending = pending
         self._broker_answers = broker_answers
+        self._pass_seconds = pass_seconds
+        self._outage_seconds = outage_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._current = False
@@ -76,4 +86,15 @@ class Readiness:
         checks["database"] = f"needs: lockstep migrate ({', '.join(pending)})" if pending else "ok"
         if pending:
             return Health(status="unavailable", checks=checks)
-        return Health(status="ok" if checks["broker"] == "ok" else "degraded", checks=checks)
+        try:
+            checks["scheduler"] = self._scheduler()
+        except LockstepError as error:
+            return Health(status="unavailable", checks={**checks, "database": error.message})
+        return Health(status="ok" if set(checks.values()) == {"ok"} else "degraded", checks=checks)
+
+    def _scheduler(self) -> str:
+        seconds = self._pass_seconds()
+        if seconds is not None and seconds <= self._outage_seconds:
+            return "ok"
+        silent = "has not made a pass yet" if seconds is None else f"made its last pass {seconds:.0f} s ago"
+        return f"{silent}; jobs are accepted and start once it does"

@@ -36,6 +36,11 @@ class Settings(StorageSettings, BrokerSettings):
     """Bring the databases to this version's schema before listening."""
     timings_scale: Annotated[float, Field(gt=0, le=1_000)] = 1.0
     """Factor on every wait of ``domain.timings``; the same for all programs."""
+    rate_limit_requests: Annotated[int, Field(ge=0, le=10**9)] = 36_000
+    """Requests that one token may make in a window, at once or spread; 0 sets no limit. The default, 600 a second, is what
+    500 dashboards ask for that share a token."""
+    rate_limit_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
+    """The window."""
     log_format: Literal["console", "json"] = "console"
 
     @field_validator("token_file")

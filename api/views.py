@@ -56,7 +56,7 @@ class Around:
     def load(cls, database: Database, jobs: Sequence[JobRow]) -> Around:
         # A job that was never placed has nothing around it; most of a long queue is like that.
         ids = [job.id for job in jobs if job.attempt_count]
-        unseen = any(job.state is JobState.QUEUED and job.wait_reason is None for job in jobs)
+        unseen = any(is_unseen(job) for job in jobs)
         if not ids and not unseen:
             return cls()
         with database.read_jobs() as session:
@@ -66,6 +66,11 @@ class Around:
             return cls(waits_because=because)
         with database.read_series() as session:
             return cls(newest, series.progress(session, ids), series.latest(session, ids), because)
+
+
+def is_unseen(job: JobRow) -> bool:
+    """Whether the scheduler has not said yet why it waits."""
+    return job.state is JobState.QUEUED and job.wait_reason is None
 
 
 def waits_because(largest: int) -> str:
@@ -212,11 +217,15 @@ def node_view(node: NodeRow, *, now: float, lease_seconds: float) -> NodeView:
 
 def node_state(node: NodeRow, *, now: float, lease_seconds: float) -> NodeState:
     """A node that was silent for a lease is lost, draining or not: what ran there is being placed elsewhere."""
-    if now - node.seen_at > lease_seconds:
+    if node_is_lost(node.seen_at, now=now, lease_seconds=lease_seconds):
         return "lost"
     if node.quarantined_at is not None:
         return "quarantined"
     return "draining" if node.draining else "ready"
+
+
+def node_is_lost(seen_at: float, *, now: float, lease_seconds: float) -> bool:
+    return now - seen_at > lease_seconds
 
 
 def moment(seconds: float) -> datetime:

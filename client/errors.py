@@ -114,11 +114,13 @@ _BY_CODE: Final[dict[str, type[RefusedError]]] = {
     ErrorCode.UNAUTHENTICATED: NotAllowedError,
     ErrorCode.FORBIDDEN: NotAllowedError,
     ErrorCode.UNAVAILABLE: UnavailableError,
+    ErrorCode.TOO_MANY_REQUESTS: UnavailableError,
 }
 _BY_STATUS: Final[dict[int, type[RefusedError]]] = {
     401: NotAllowedError,
     403: NotAllowedError,
     404: NotFoundError,
+    429: UnavailableError,
     502: UnavailableError,
     503: UnavailableError,
     504: UnavailableError,

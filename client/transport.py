@@ -1,6 +1,6 @@
 """One HTTP request, carried through: authentication, retries, errors as exceptions, cheap polling.
 
-What is tried again, and only that: a connection that was refused or reset, a timeout, and the answers 502, 503 and 504.
+What is tried again, and only that: a connection that was refused or reset, a timeout, and the answers 429, 502, 503 and 504.
 Every request here is safe to repeat: reads, uploads named by their digest, a cancel, and submits that carry an
 ``Idempotency-Key``. Retries are bounded in time, wait longer each time with jitter so that many clients do not come back
 together, honour ``Retry-After``, and say so.
@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import httpx2
 from pydantic import BaseModel, ValidationError
@@ -28,7 +28,7 @@ V = TypeVar("V", bound=BaseModel)
 
 Params = Sequence[tuple[str, str]]
 
-RETRIED_STATUS: Final = frozenset({502, 503, 504})
+RETRIED_STATUS: Final = frozenset({429, 502, 503, 504})
 FIRST_DELAY_SECONDS: Final = 0.25
 DELAY_SECONDS_MAX: Final = 8.0
 RETRY_AFTER_SECONDS_MAX: Final = 60.0
@@ -43,6 +43,17 @@ SAID_AGAIN_SECONDS: Final = 10.0
 """Between two lines about a server that stays silent."""
 REMEMBERED_ANSWERS_MAX: Final = 64
 """Answers kept for conditional requests: a follower polls one or two addresses."""
+REMEMBERED_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of these answers together, as they came: who reads a long log by page asks for none of them again."""
+
+
+class _Kept(NamedTuple):
+    """An answer that may be asked for again."""
+
+    etag: str
+    answer: BaseModel
+    size: int
+    """Bytes, as it came."""
 
 
 class Transport:
@@ -78,7 +89,8 @@ class Transport:
         self._sleep = sleep
         self._clock = clock
         self._draw = draw
-        self._answers: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], tuple[str, BaseModel]] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], _Kept] = OrderedDict()
+        self._kept_bytes = 0
         headers = {"Accept": "application/json"}
         if token is not None:
             if not (token and token.isascii() and token.isprintable() and " " not in token):
@@ -109,16 +121,20 @@ class Transport:
         """Read ``path`` as ``view``. An answer with an ``ETag`` is asked for again only if it has changed."""
         key = (path, tuple(params))
         known = self._answers.get(key)
-        headers = {"If-None-Match": known[0]} if known else {}
+        headers = {"If-None-Match": known.etag} if known else {}
         response = self.send("GET", path, params=params, headers=headers)
-        if response.status_code == 304 and known is not None and isinstance(known[1], view):
-            return known[1]
-        answer = self._read(response, view)
-        if etag := response.headers.get("ETag"):
-            self._answers[key] = (etag, answer)
+        if response.status_code == 304 and known is not None and isinstance(known.answer, view):
             self._answers.move_to_end(key)
-            while len(self._answers) > REMEMBERED_ANSWERS_MAX:
-                self._answers.popitem(last=False)
+            return known.answer
+        answer = self._read(response, view)
+        if known is not None:
+            self._kept_bytes -= self._answers.pop(key).size
+        size = len(response.content)
+        if (etag := response.headers.get("ETag")) and size <= REMEMBERED_BYTES_MAX:
+            self._answers[key] = _Kept(etag, answer, size)
+            self._kept_bytes += size
+            while len(self._answers) > REMEMBERED_ANSWERS_MAX or self._kept_bytes > REMEMBERED_BYTES_MAX:
+                self._kept_bytes -= self._answers.popitem(last=False)[1].size
         return answer
 
     def post(self, path: str, view: type[V], document: object = None, headers: Mapping[str, str] | None = None) -> V:
@@ -259,7 +275,8 @@ class Transport:
             else:
                 if response.status_code not in RETRIED_STATUS:
                     break
-                why = f"it answered {response.status_code}"
+                busy = response.status_code == 429
+                why = "too many requests" if busy else f"it answered {response.status_code}"
             delay = self._delay(tries, response)
             if self._clock() - started + delay > self.patience_seconds:
                 if response is not None:
@@ -270,7 +287,8 @@ class Transport:
                 )
             if self._clock() - said_at >= SAID_AGAIN_SECONDS:
                 said_at = self._clock()
-                self._say(f"{self.url} does not answer ({why}); trying again for {self._left(started):.0f} s")
+                what = "asks to wait" if response is not None and response.status_code == 429 else "does not answer"
+                self._say(f"{self.url} {what} ({why}); trying again for {self._left(started):.0f} s")
             self._sleep(delay)
         if response.is_error:
             raise refusal(_problem(response))

@@ -34,6 +34,10 @@ class ErrorCode(StrEnum):
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     TOO_LARGE = "too_large"
+    TOO_MANY_REQUESTS = "too_many_requests"
+    """This caller asks more often than it may. Nothing was looked at; try again later."""
+    RANGE = "range"
+    """A part of a file is asked for that lies behind its end."""
     UNAVAILABLE = "unavailable"
     """The database does not answer, or too many ask at once. Nothing was written; try again."""
     STORAGE_FULL = "storage_full"
@@ -64,14 +68,23 @@ class FieldError:
 
 
 class LockstepError(Exception):
-    """A refusal meant to be read by the person who caused it."""
+    """A refusal meant to be read by the person who caused it; with ``retry_after_seconds`` where it is known when it passes."""
 
-    def __init__(self, code: ErrorCode, message: str, *, next_step: str = "", fields: tuple[FieldError, ...] = ()):
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        next_step: str = "",
+        fields: tuple[FieldError, ...] = (),
+        retry_after_seconds: int | None = None,
+    ):
         super().__init__(message)
         self.code = code
         self.message = message
         self.next_step = next_step
         self.fields = fields
+        self.retry_after_seconds = retry_after_seconds
 
 
 def at_field(location: tuple[str | int, ...], message: str, next_step: str = "", **more: object) -> PydanticCustomError:

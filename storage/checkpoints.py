@@ -98,6 +98,13 @@ def of_job(session: Session, job_id: str) -> list[CheckpointRow]:
     return list(session.scalars(_newest_first(job_id)))
 
 
+def ids(session: Session, job_id: str) -> list[str]:
+    """The ids of a job's checkpoints, which say everything of the list: rows are added and deleted, never changed."""
+    return list(
+        session.scalars(select(CheckpointRow.id).where(CheckpointRow.job_id == job_id).order_by(CheckpointRow.id))
+    )
+
+
 def newest(session: Session, job_id: str) -> CheckpointRow | None:
     """The checkpoint that a new attempt goes on from."""
     return session.scalars(_newest_first(job_id).limit(1)).one_or_none()

@@ -8,6 +8,8 @@ who may try again: every write here is guarded so that the second time changes n
 On SQLite a write transaction is ``BEGIN IMMEDIATE``: one that starts by reading and wants to write later fails at once
 with "database is locked", whatever the busy timeout says.
 
+A transaction begins at the head of its block, not with its first statement, so that what it had to wait for can be told.
+
 Not here: the schema (``storage.tables``), bringing it up to date (``storage.migrate``).
 """
 
@@ -17,11 +19,11 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make_url, text
 from sqlalchemy.orm import Session
 
 from storage.faults import translated
@@ -34,6 +36,9 @@ POOL_OVERFLOW: Final = 15
 """An api has 40 request threads; more than 20 connections of one process serve nobody faster."""
 _WRITE: Final = "lockstep_write"
 
+Waited = Callable[[str, str, float], None]
+"""Takes ``jobs`` or ``series``, ``read`` or ``write``, and how many seconds it took until the transaction had begun."""
+
 
 class Database:
     """The jobs database and the series database."""
@@ -42,29 +47,51 @@ class Database:
         self._jobs = make_engine(jobs_url, durable=True)
         # Two pools to one PostgreSQL would only double the connections.
         self._series = self._jobs if series_url == jobs_url else make_engine(series_url, durable=False)
+        self._waited: Waited = lambda _database, _transaction, _seconds: None
+
+    def tell_waits(self, waited: Waited) -> None:
+        """Tell from now on how long each transaction waited to begin: for a connection, and for other writers."""
+        self._waited = waited
+
+    def connections(self) -> list[tuple[str, int, int]]:
+        """Of each database its name, and how many connections are in use and idle here. One for both counts as ``jobs``."""
+        engines = {"jobs": self._jobs} if self._series is self._jobs else {"jobs": self._jobs, "series": self._series}
+        found = []
+        for name, engine in engines.items():
+            assert isinstance(engine.pool, QueuePool)
+            found.append((name, engine.pool.checkedout(), engine.pool.checkedin()))
+        return found
 
     @contextmanager
     def jobs(self) -> Iterator[Session]:
         """A write transaction on the jobs database."""
-        with translated("jobs"), _write_transaction(self._jobs) as session:
+        with translated("jobs"), self._begun("jobs", "write", _write_transaction(self._jobs)) as session:
             yield session
 
     @contextmanager
     def series(self) -> Iterator[Session]:
         """A write transaction on the series database."""
-        with translated("series"), _write_transaction(self._series) as session:
+        with translated("series"), self._begun("series", "write", _write_transaction(self._series)) as session:
             yield session
 
     @contextmanager
     def read_jobs(self) -> Iterator[Session]:
         """A transaction on the jobs database that changes nothing."""
-        with translated("jobs"), _read_transaction(self._jobs) as session:
+        with translated("jobs"), self._begun("jobs", "read", _read_transaction(self._jobs)) as session:
             yield session
 
     @contextmanager
     def read_series(self) -> Iterator[Session]:
         """A transaction on the series database that changes nothing."""
-        with translated("series"), _read_transaction(self._series) as session:
+        with translated("series"), self._begun("series", "read", _read_transaction(self._series)) as session:
+            yield session
+
+    @contextmanager
+    def _begun(self, database: str, kind: str, transaction: AbstractContextManager[Session]) -> Iterator[Session]:
+        asked_at = time.monotonic()
+        with transaction as session:
+            session.connection()
+            self._waited(database, kind, time.monotonic() - asked_at)
             yield session
 
     def ping(self) -> None:

@@ -7,11 +7,12 @@ Not here: the steps of their life (``storage.steps``), attempts at them (``stora
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
 
 import uuid_utils
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import Select, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from domain.errors import ErrorCode, LockstepError
@@ -165,56 +166,101 @@ def find(session: Session, reference: str) -> JobRow:
     return found[0]
 
 
-def page(
-    session: Session,
-    *,
-    states: Iterable[JobState] = (),
-    name: str | None = None,
-    project: str | None = None,
-    label: tuple[str, str] | None = None,
-    cursor: str | None = None,
-    limit: int,
-    order: Order = "newest",
-) -> tuple[list[JobRow], str | None]:
-    """One page of jobs, by age.
+class Mark(NamedTuple):
+    """What tells that a listed job is as it was, without its document."""
+
+    id: str
+    version: int
+    was_placed: bool
+    is_unseen: bool
+    """Queued, and the scheduler has not said why."""
+
+
+_MARK: Final = (
+    JobRow.id,
+    JobRow.version,
+    (JobRow.attempt_count > 0).label("was_placed"),
+    ((JobRow.state == JobState.QUEUED) & JobRow.wait_reason.is_(None)).label("is_unseen"),
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which jobs a list shows, by age. All given conditions must hold.
 
     The cursor is the last id of the page before, and ids grow with time: jobs submitted meanwhile neither push a job
     onto the next page a second time nor hide one.
-
-    Returns
-    -------
-    (list of JobRow, str or None)
-        The cursor is None on the last page.
     """
-    if cursor is not None and not re.fullmatch(r"[0-9a-f-]{36}", cursor):
-        raise LockstepError(
-            ErrorCode.INVALID, f"{cursor!r} is no cursor of this list", next_step="Take next_cursor from a page."
-        )
-    statement = select(JobRow)
-    wanted = list(states)
-    if wanted:
-        statement = statement.where(JobRow.state.in_(wanted))
-    if name is not None:
-        statement = statement.where(JobRow.name == name)
-    if project is not None:
-        statement = statement.where(JobRow.project == project)
-    if label is not None:
-        labelled = select(JobLabelRow.job_id).where(JobLabelRow.key == label[0], JobLabelRow.value == label[1])
-        statement = statement.where(JobRow.id.in_(labelled))
-    if order == "newest":
-        statement = statement.order_by(JobRow.id.desc())
-        statement = statement if cursor is None else statement.where(JobRow.id < cursor)
-    else:
+
+    states: tuple[JobState, ...] = ()
+    name: str | None = None
+    project: str | None = None
+    label: tuple[str, str] | None = None
+    cursor: str | None = None
+    order: Order = "newest"
+
+    def statement(self) -> Select[JobRow]:
+        """Every job that is chosen.
+
+        Raises
+        ------
+        LockstepError
+            ``INVALID`` for a cursor that no page has given.
+        """
+        if self.cursor is not None and not re.fullmatch(r"[0-9a-f-]{36}", self.cursor):
+            raise LockstepError(
+                ErrorCode.INVALID,
+                f"{self.cursor!r} is no cursor of this list",
+                next_step="Take next_cursor from a page.",
+            )
+        statement = select(JobRow)
+        if self.states:
+            statement = statement.where(JobRow.state.in_(self.states))
+        if self.name is not None:
+            statement = statement.where(JobRow.name == self.name)
+        if self.project is not None:
+            statement = statement.where(JobRow.project == self.project)
+        if self.label is not None:
+            key, value = self.label
+            labelled = select(JobLabelRow.job_id).where(JobLabelRow.key == key, JobLabelRow.value == value)
+            statement = statement.where(JobRow.id.in_(labelled))
+        if self.order == "newest":
+            statement = statement.order_by(JobRow.id.desc())
+            return statement if self.cursor is None else statement.where(JobRow.id < self.cursor)
         statement = statement.order_by(JobRow.id)
-        statement = statement if cursor is None else statement.where(JobRow.id > cursor)
-    rows = list(session.scalars(statement.limit(limit + 1)))
+        return statement if self.cursor is None else statement.where(JobRow.id > self.cursor)
+
+
+EVERY: Final = Choice()
+
+
+def page(session: Session, choice: Choice = EVERY, *, limit: int) -> tuple[list[JobRow], str | None]:
+    """One page of jobs, and the cursor of the next; None on the last."""
+    rows = list(session.scalars(choice.statement().limit(limit + 1)))
     return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
 
 
-def queued(session: Session) -> list[JobRow]:
-    """Every queued job, in the order in which they go: larger priority first, then older."""
-    statement = select(JobRow).where(JobRow.state == JobState.QUEUED).order_by(JobRow.priority.desc(), JobRow.id)
-    return list(session.scalars(statement))
+def page_marks(session: Session, choice: Choice = EVERY, *, limit: int) -> list[Mark]:
+    """Marks of the jobs on a page, and of the one behind it, if there is one."""
+    return _marks(session, choice.statement().limit(limit + 1))
+
+
+def _marks(session: Session, chosen: Select[JobRow]) -> list[Mark]:
+    return [Mark(*row) for row in session.execute(chosen.with_only_columns(*_MARK))]
+
+
+def queued(session: Session, *, limit: int) -> list[JobRow]:
+    """The first queued jobs, in the order in which they go: larger priority first, then older."""
+    return list(session.scalars(_queued().limit(limit)))
+
+
+def queued_marks(session: Session, *, limit: int) -> list[Mark]:
+    """Marks of the first queued jobs."""
+    return _marks(session, _queued().limit(limit))
+
+
+def _queued() -> Select[JobRow]:
+    return select(JobRow).where(JobRow.state == JobState.QUEUED).order_by(JobRow.priority.desc(), JobRow.id)
 
 
 def cancel(session: Session, job_id: str, actor: str) -> JobRow:

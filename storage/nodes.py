@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy import Row, Select, delete, func, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from domain.outcomes import RULES, Reason
@@ -22,7 +22,7 @@ from domain.quarantine import NodeFailure
 from storage import events
 from storage.clock import db_now
 from storage.dialects import changed, upsert, write
-from storage.tables import DeviceRow, NodeFailureRow, NodeRow
+from storage.tables import AssignmentRow, DeviceRow, NodeFailureRow, NodeRow
 
 ACTOR: Final = "lockstep"
 """Who quarantines, in a job's events."""
@@ -152,6 +152,33 @@ def all_nodes(session: Session) -> list[NodeRow]:
     A device that disappeared is among them, with ``present`` false.
     """
     return list(session.scalars(_with_devices().order_by(NodeRow.name)))
+
+
+class Marks(NamedTuple):
+    """Everything that :func:`all_nodes` shows, as plain rows."""
+
+    nodes: list[Row[Any]]
+    devices: list[Row[Any]]
+
+
+def marks(session: Session) -> Marks:
+    """What tells that nodes and devices are as they were."""
+    node = (
+        NodeRow.name,
+        NodeRow.seen_at,
+        NodeRow.version,
+        NodeRow.draining,
+        NodeRow.quarantine,
+        NodeRow.quarantined_at,
+    )
+    device = (DeviceRow.node_name, DeviceRow.index, DeviceRow.kind, DeviceRow.type, DeviceRow.memory_bytes)
+    held = select(*device, DeviceRow.present, AssignmentRow.job_id).outerjoin(
+        AssignmentRow, AssignmentRow.id == DeviceRow.assignment_id
+    )
+    return Marks(
+        list(session.execute(select(*node).order_by(NodeRow.name))),
+        list(session.execute(held.order_by(DeviceRow.node_name, DeviceRow.index))),
+    )
 
 
 def get(session: Session, name: str) -> NodeRow:

@@ -45,6 +45,11 @@ def give_back(session: Session, owner: str) -> bool:
 
 def gap_seconds(session: Session) -> float:
     """Seconds since the last pass ended, 0 if there never was one: a large gap means that the service was away."""
+    return silent_seconds(session) or 0.0
+
+
+def silent_seconds(session: Session) -> float | None:
+    """Seconds since the last pass ended; None if there never was one."""
     statement = select(db_now() - PassRow.finished_at).where(PassRow.id == ONLY)
     gap = session.execute(statement).scalar_one_or_none()
-    return 0.0 if gap is None else max(0.0, float(gap))
+    return None if gap is None else max(0.0, float(gap))

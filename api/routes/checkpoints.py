@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 
 from api import conditional
 from api.parts import Here, Parts, guarded
-from api.problems import documented
+from api.problems import documented, problem_response, request_id_of
 from api.routes.jobs import Reference
 from api.views import checkpoint_view
 from domain.attempt import MANIFEST
@@ -51,13 +51,20 @@ Name = Annotated[str, Path(description="As `files` names it.", max_length=200)]
     "",
     operation_id="listJobCheckpoints",
     summary="List a job's published checkpoints",
-    responses=documented(404),
+    response_model=Page[CheckpointView],
+    responses={**conditional.RESPONSES, **documented(404)},
 )
-def list_checkpoints(reference: Reference, here: Here) -> Page[CheckpointView]:
+def list_checkpoints(
+    reference: Reference, request: Request, response: Response, here: Here
+) -> Page[CheckpointView] | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
+        tag = conditional.tag_of(job.id[-12:], conditional.digest(checkpoints.ids(session, job.id)))
+        if (same := conditional.unchanged(request, tag)) is not None:
+            return same
         rows = checkpoints.of_job(session, job.id)
     best = checkpoints.best(rows)
+    conditional.mark(response, tag)
     return Page(items=[checkpoint_view(row, here.blobs, best=row is best) for row in rows])
 
 
@@ -85,7 +92,7 @@ def get_checkpoint(reference: Reference, which: Which, here: Here, attempt: Atte
         200: {"content": _BINARY, "description": "The whole file. `ETag` is its SHA-256."},
         206: {"content": _BINARY, "description": "The rest of it, from the first byte that `Range` asks for."},
         304: {"description": "The caller has it."},
-        **documented(404),
+        **documented(404, 416),
     },
 )
 def get_checkpoint_file(
@@ -107,7 +114,13 @@ def get_checkpoint_file(
     start = _first_byte(request, tag)
     headers = {"ETag": tag, "Accept-Ranges": "bytes", "Cache-Control": "no-cache"}
     if start is not None and start >= size:
-        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{size}"})
+        refused = LockstepError(
+            ErrorCode.RANGE,
+            f"{name} has {size} bytes; the part from byte {start} on is asked for",
+            next_step="ask without Range: what you have is not the beginning of this file, or all of it",
+        )
+        unsatisfied = {**headers, "Content-Range": f"bytes */{size}"}
+        return problem_response(refused, instance=request_id_of(request), headers=unsatisfied)
     headers["Content-Length"] = str(size - (start or 0))
     headers["Content-Disposition"] = f'attachment; filename="{name}"'
     if start is not None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from api import conditional
 from api.parts import Here, guarded
 from api.problems import documented
-from api.routes.jobs import ETAG, Reference
+from api.routes.jobs import Reference
 from api.views import event_view, job_tag
 from domain import limits
 from domain.views import EventView, MetricsView, Page
@@ -62,7 +62,7 @@ class EventsAsked(BaseModel):
     operation_id="getJobMetrics",
     summary="Read a job's series",
     response_model=MetricsView,
-    responses={200: {"headers": ETAG}, 304: {"description": "It has not changed."}, **documented(404)},
+    responses={**conditional.RESPONSES, **documented(404)},
 )
 def metrics(
     reference: Reference, asked: Annotated[MetricsAsked, Query()], request: Request, response: Response, here: Here
@@ -86,11 +86,23 @@ def metrics(
     return MetricsView(job_id=job.id, series=found)
 
 
-@router.get("/events", operation_id="listJobEvents", summary="List what happened to a job", responses=documented(404))
-def list_events(reference: Reference, asked: Annotated[EventsAsked, Query()], here: Here) -> Page[EventView]:
+@router.get(
+    "/events",
+    operation_id="listJobEvents",
+    summary="List what happened to a job",
+    response_model=Page[EventView],
+    responses={**conditional.RESPONSES, **documented(404)},
+)
+def list_events(
+    reference: Reference, asked: Annotated[EventsAsked, Query()], request: Request, response: Response, here: Here
+) -> Page[EventView] | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
-        rows = events.page(session, job.id, after_id=asked.cursor, limit=asked.limit + 1)
-    more = len(rows) > asked.limit
-    items = [event_view(row) for row in rows[: asked.limit]]
-    return Page(items=items, next_cursor=str(items[-1].id) if more else None)
+        ids = events.page_ids(session, job.id, after_id=asked.cursor, limit=asked.limit + 1)
+        tag = conditional.tag_of(job.id[-12:], conditional.digest(ids))
+        if (same := conditional.unchanged(request, tag)) is not None:
+            return same
+        rows = events.page(session, job.id, after_id=asked.cursor, limit=asked.limit)
+    more = len(ids) > asked.limit
+    conditional.mark(response, tag)
+    return Page(items=[event_view(row) for row in rows], next_cursor=str(rows[-1].id) if more else None)

@@ -7,17 +7,17 @@ Not here: what a job's processes produced (``api.routes.history``, ``api.routes.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from api import conditional, placing, submitting
+from api import conditional, placing, submitting, tags
 from api.body import Document
 from api.openapi import SPEC_BODY
 from api.parts import Actor, Here, guarded
 from api.problems import documented
-from api.views import Around, job_tag, job_view, job_views
+from api.views import Around, is_unseen, job_tag, job_view, job_views
 from broker.messages import RingScheduler, StopAssignment
 from domain import limits
 from domain.lifecycle import AssignmentState, JobState
@@ -43,7 +43,6 @@ IdempotencyKey = Annotated[
         description="Visible ASCII, chosen by the caller. A repeat with the same key and body returns the same job.",
     ),
 ]
-ETAG: Final = {"ETag": {"description": "Changes with the answer.", "schema": {"type": "string"}}}
 
 
 class JobFilter(BaseModel):
@@ -58,6 +57,17 @@ class JobFilter(BaseModel):
     cursor: Annotated[str | None, Field(max_length=100, description="`next_cursor` of the page before")] = None
     limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
     order: Literal["newest", "oldest"] = "newest"
+
+    def choice(self) -> jobs.Choice:
+        key, _, value = (self.label or "").partition("=")
+        return jobs.Choice(
+            states=tuple(self.state),
+            name=self.name,
+            project=self.project,
+            label=(key, value) if self.label else None,
+            cursor=self.cursor,
+            order=self.order,
+        )
 
 
 @router.post(
@@ -100,20 +110,26 @@ def plan(body: Document, here: Here) -> PlanView:
     return placing.plan(here.database, here.uploads, body.document, lease_seconds=here.lease_seconds)
 
 
-@router.get("/jobs", operation_id="listJobs", summary="List jobs, newest first", responses=documented())
-def list_jobs(here: Here, asked: Annotated[JobFilter, Query()]) -> Page[JobView]:
-    key, _, value = (asked.label or "").partition("=")
+@router.get(
+    "/jobs",
+    operation_id="listJobs",
+    summary="List jobs, newest first",
+    response_model=Page[JobView],
+    responses={**conditional.RESPONSES, **documented()},
+)
+def list_jobs(
+    asked: Annotated[JobFilter, Query()], request: Request, response: Response, here: Here
+) -> Page[JobView] | Response:
+    choice = asked.choice()
     with here.database.read_jobs() as session:
-        rows, cursor = jobs.page(
-            session,
-            states=asked.state,
-            name=asked.name,
-            project=asked.project,
-            label=(key, value) if asked.label else None,
-            cursor=asked.cursor,
-            limit=asked.limit,
-            order=asked.order,
-        )
+        marks = jobs.page_marks(session, choice, limit=asked.limit)
+        known = tags.knows_nodes(session, is_unseen=any(mark.is_unseen for mark in marks))
+    tag = tags.of_jobs(here.database, marks, limit=asked.limit, knows_nodes=known)
+    if (same := conditional.unchanged(request, tag)) is not None:
+        return same
+    with here.database.read_jobs() as session:
+        rows, cursor = jobs.page(session, choice, limit=asked.limit)
+    conditional.mark(response, tag)
     return Page(items=job_views(here.database, rows), next_cursor=cursor)
 
 
@@ -121,12 +137,22 @@ def list_jobs(here: Here, asked: Annotated[JobFilter, Query()]) -> Page[JobView]
     "/queue",
     operation_id="listQueue",
     summary="Queued jobs in the order in which they go",
-    responses=documented(),
+    description=f"The first {limits.PAGE_SIZE_MAX}.",
+    response_model=Page[JobView],
+    responses={**conditional.RESPONSES, **documented()},
 )
-def queue(here: Here) -> Page[JobView]:
+def queue(request: Request, response: Response, here: Here) -> Page[JobView] | Response:
+    limit = limits.PAGE_SIZE_MAX
     with here.database.read_jobs() as session:
-        rows = jobs.queued(session)
-    return Page(items=job_views(here.database, rows[: limits.PAGE_SIZE_MAX]))
+        marks = jobs.queued_marks(session, limit=limit)
+        known = tags.knows_nodes(session, is_unseen=any(mark.is_unseen for mark in marks))
+    tag = tags.of_jobs(here.database, marks, limit=limit, knows_nodes=known)
+    if (same := conditional.unchanged(request, tag)) is not None:
+        return same
+    with here.database.read_jobs() as session:
+        rows = jobs.queued(session, limit=limit)
+    conditional.mark(response, tag)
+    return Page(items=job_views(here.database, rows))
 
 
 @router.get(
@@ -134,15 +160,15 @@ def queue(here: Here) -> Page[JobView]:
     operation_id="getJob",
     summary="Read a job",
     response_model=JobView,
-    responses={200: {"headers": ETAG}, 304: {"description": "It has not changed."}, **documented(404)},
+    responses={**conditional.RESPONSES, **documented(404)},
 )
 def get_job(reference: Reference, request: Request, response: Response, here: Here) -> JobView | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
+        known = tags.knows_nodes(session, is_unseen=is_unseen(job))
     with here.database.read_series() as session:
         progress = series.progress(session, [job.id]).get(job.id)
-    # Read before the rest: what changes in between is then answered under an old tag and simply read again.
-    tag = conditional.tag_of(*job_tag(job, progress))
+    tag = conditional.tag_of(*job_tag(job, progress), known)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
     conditional.mark(response, tag)
@@ -155,7 +181,7 @@ def get_job(reference: Reference, request: Request, response: Response, here: He
     summary="Cancel a job",
     status_code=202,
     response_description="Cancelled if nothing of it ran; otherwise `intent` is `cancel` until its processes are gone.",
-    responses=documented(404, 409),
+    responses=documented(404, 409, 507),
 )
 def cancel(reference: Reference, here: Here, actor: Actor) -> JobView:
     with here.database.jobs() as session:

@@ -15,13 +15,15 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from api import conditional
 from api.parts import Here, guarded
 from api.problems import documented
 from api.routes.jobs import Reference
+from api.views import job_tag
 from domain import limits
 from domain.lifecycle import TERMINAL
 from domain.views import LogPage
-from storage import jobs, log_pages
+from storage import jobs, log_pages, series
 from storage.database import Database
 from storage.log_pages import Chosen
 
@@ -110,24 +112,34 @@ def _seconds(moment: float | datetime | None) -> float | None:
         200: {
             "content": {"text/plain": {"schema": {"type": "string"}}},
             "headers": {
-                name: {"description": f"With text/plain: `{field}` of the page.", "schema": {"type": "string"}}
-                for name, field in (
-                    ("X-Next-Cursor", "next_cursor"),
-                    ("X-Prev-Cursor", "prev_cursor"),
-                    ("X-Complete", "complete"),
-                )
+                **conditional.ETAG,
+                **{
+                    name: {"description": f"With text/plain: `{field}` of the page.", "schema": {"type": "string"}}
+                    for name, field in (
+                        ("X-Next-Cursor", "next_cursor"),
+                        ("X-Prev-Cursor", "prev_cursor"),
+                        ("X-Complete", "complete"),
+                    )
+                },
             },
         },
+        304: conditional.RESPONSES[304],
         **documented(404),
     },
 )
 def read_logs(
-    reference: Reference, asked: Annotated[LogsAsked, Query()], request: Request, here: Here
+    reference: Reference, asked: Annotated[LogsAsked, Query()], request: Request, response: Response, here: Here
 ) -> LogPage | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
+    as_text = _wants_text(request)
     # The state is read before the lines: a job that had ended then had written them all.
     with here.database.read_series() as session:
+        progress = series.progress(session, [job.id]).get(job.id)
+        tag = conditional.tag_of(*job_tag(job, progress), "text" if as_text else "json")
+        if (same := conditional.unchanged(request, tag)) is not None:
+            same.headers["Vary"] = "Accept"
+            return same
         page = log_pages.page(
             session,
             job.id,
@@ -138,13 +150,21 @@ def read_logs(
             from_end=asked.tail is not None,
         )
         complete = job.state in TERMINAL and log_pages.at_end(session, job.id, page.next_cursor, attempt=asked.attempt)
-    if _wants_text(request):
-        text = "".join(f"{line.text}\n" for line in page.lines)
-        headers = {"X-Next-Cursor": page.next_cursor, "X-Complete": str(complete).lower()}
-        if page.prev_cursor is not None:
-            headers["X-Prev-Cursor"] = page.prev_cursor
-        return Response(text.encode(errors="replace"), media_type="text/plain", headers=headers)
+    if as_text:
+        response = _as_text(page, complete=complete)
+    conditional.mark(response, tag)
+    response.headers["Vary"] = "Accept"
+    if as_text:
+        return response
     return LogPage(lines=page.lines, next_cursor=page.next_cursor, prev_cursor=page.prev_cursor, complete=complete)
+
+
+def _as_text(page: log_pages.Slice, *, complete: bool) -> Response:
+    text = "".join(f"{line.text}\n" for line in page.lines)
+    headers = {"X-Next-Cursor": page.next_cursor, "X-Complete": str(complete).lower()}
+    if page.prev_cursor is not None:
+        headers["X-Prev-Cursor"] = page.prev_cursor
+    return Response(text.encode(errors="replace"), media_type="text/plain", headers=headers)
 
 
 @router.get(

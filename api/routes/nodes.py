@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request, Response
 
+from api import conditional, tags
 from api.parts import Actor, Here, guarded
 from api.problems import documented
 from api.views import node_view
@@ -26,12 +27,20 @@ NodeName = Annotated[str, Path(min_length=1, max_length=255, description="A node
 
 
 @router.get(
-    "", operation_id="listNodes", summary="List nodes, their devices and who holds them", responses=documented()
+    "",
+    operation_id="listNodes",
+    summary="List nodes, their devices and who holds them",
+    response_model=Page[NodeView],
+    responses={**conditional.RESPONSES, **documented()},
 )
-def list_nodes(here: Here) -> Page[NodeView]:
+def list_nodes(request: Request, response: Response, here: Here) -> Page[NodeView] | Response:
     with here.database.read_jobs() as session:
+        tag = tags.of_nodes(session, lease_seconds=here.lease_seconds)
+        if (same := conditional.unchanged(request, tag)) is not None:
+            return same
         rows = nodes.all_nodes(session)
         at = now(session)
+    conditional.mark(response, tag)
     return Page(items=[node_view(row, now=at, lease_seconds=here.lease_seconds) for row in rows])
 
 
@@ -39,7 +48,7 @@ def list_nodes(here: Here) -> Page[NodeView]:
     "/{name}/drain",
     operation_id="drainNode",
     summary="Give a node no more work; what runs there runs on",
-    responses=documented(404),
+    responses=documented(404, 507),
 )
 def drain(name: NodeName, here: Here, actor: Actor) -> NodeView:
     with here.database.jobs() as session:
@@ -56,7 +65,7 @@ def drain(name: NodeName, here: Here, actor: Actor) -> NodeView:
     "/{name}/resume",
     operation_id="resumeNode",
     summary="Give a node work again, whether it was drained or quarantined",
-    responses=documented(404),
+    responses=documented(404, 507),
 )
 def resume(name: NodeName, here: Here, actor: Actor) -> NodeView:
     with here.database.jobs() as session:

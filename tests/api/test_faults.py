@@ -133,6 +133,7 @@ def test_ready_without_a_broker_is_degraded_and_still_ready(api: Api) -> None:
     assert ready.json()["checks"] == {
         "broker": "does not answer; jobs are accepted and start later",
         "database": "ok",
+        "scheduler": "has not made a pass yet; jobs are accepted and start once it does",
     }
 
 
@@ -172,11 +173,13 @@ def test_the_description_names_every_error_as_a_problem(api: Api) -> None:
                 continue
             assert operation["security"]
             errors = {status: found for status, found in operation["responses"].items() if status >= "400"}
-            assert {"401", "422", "500", "503"} <= set(errors)
-            for found in errors.values():
-                assert found["content"] == {
-                    "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
-                }
+            assert {"401", "422", "429", "500", "503"} <= set(errors)
+            for status, found in errors.items():
+                (media, content), *more = found["content"].items()
+                assert (media, more) == ("application/problem+json", [])
+                assert content["schema"] == {"$ref": "#/components/schemas/Problem"}
+                assert content["example"]["status"] == int(status)
+                assert ("Retry-After" in found["headers"]) == (status in {"429", "503", "507"})
 
 
 def test_every_reference_of_the_description_leads_somewhere_and_its_examples_are_accepted(api: Api) -> None:

@@ -26,8 +26,15 @@ class Pings:
             raise LockstepError(ErrorCode.UNAVAILABLE, "the jobs database does not answer")
 
 
-def readiness(pings: Pings, now: list[float]) -> Readiness:
-    return Readiness(pings, pending=list, broker_answers=lambda: True, clock=lambda: now[0])  # type: ignore[arg-type]
+def readiness(pings: Pings, now: list[float], pass_seconds: float | None = 1.0, broker: bool = True) -> Readiness:
+    return Readiness(
+        pings,  # type: ignore[arg-type]
+        pending=list,
+        broker_answers=lambda: broker,
+        pass_seconds=lambda: pass_seconds,
+        outage_seconds=30.0,
+        clock=lambda: now[0],
+    )
 
 
 def test_many_who_ask_cost_one_look() -> None:
@@ -54,3 +61,14 @@ def test_while_one_looks_the_others_get_the_last_answer() -> None:
     pings.gate.set()
     slow.join(10)
     assert pings.count == 2
+
+
+def test_a_scheduler_that_is_silent_is_a_warning_and_jobs_are_still_accepted() -> None:
+    def seen(pass_seconds: float | None, *, broker: bool = True) -> tuple[str, str]:
+        health = readiness(Pings(), [0.0], pass_seconds, broker).look()
+        return health.status, health.checks["scheduler"]
+
+    assert seen(29.0) == ("ok", "ok")
+    assert seen(29.0, broker=False) == ("degraded", "ok")
+    assert seen(45.4) == ("degraded", "made its last pass 45 s ago; jobs are accepted and start once it does")
+    assert seen(None) == ("degraded", "has not made a pass yet; jobs are accepted and start once it does")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from client import transport
 from client.api import Client
 from client.archive import Archive
 from client.errors import (
@@ -20,7 +21,7 @@ from client.errors import (
     UnreachableError,
 )
 from client.transport import Transport
-from domain.views import UploadView
+from domain.views import JobView, UploadView
 from tests.client import examples
 from tests.client.server import RESET, Answer, ReplayServer, problem, view
 
@@ -50,7 +51,7 @@ def said() -> list[str]:
 
 @pytest.fixture
 def client(server: ReplayServer, waits: Waits, said: list[str]) -> Iterator[Client]:
-    transport = Transport(
+    carrier = Transport(
         server.url,
         "secret",
         patience_seconds=60,
@@ -59,7 +60,7 @@ def client(server: ReplayServer, waits: Waits, said: list[str]) -> Iterator[Clie
         clock=waits.clock,
         draw=lambda: 1.0,
     )
-    with Client(server.url, transport=transport) as connected:
+    with Client(server.url, transport=carrier) as connected:
         yield connected
 
 
@@ -142,6 +143,36 @@ def test_a_busy_server_says_how_long_to_wait(client: Client, server: ReplayServe
     server.on("GET", "/v1/jobs/last", busy, examples.job())
     client.job("last")
     assert waits.slept == [7.0]
+
+
+def test_a_caller_that_asked_too_often_waits_as_long_as_it_is_told(
+    client: Client, server: ReplayServer, waits: Waits, said: list[str]
+) -> None:
+    server.on("POST", "/v1/jobs", Answer(429, b"", {"Retry-After": "3"}), examples.job())
+    client.submit(examples.SPEC)
+    assert waits.slept == [3.0]
+    assert "asks to wait (too many requests)" in said[0]
+
+
+def test_a_wait_beyond_the_patience_ends_with_the_servers_own_words(client: Client, server: ReplayServer) -> None:
+    client.transport.patience_seconds = 30
+    refused = problem(429, "too_many_requests", "more than 5 requests in 86400 s")
+    server.on("GET", "/v1/jobs/last", Answer(429, refused.body, {**refused.headers, "Retry-After": "86400"}))
+    with pytest.raises(UnavailableError, match="more than 5 requests"):
+        client.job("last")
+    assert len(server.asked) == 1
+
+
+def test_remembered_answers_take_a_bounded_room(
+    client: Client, server: ReplayServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "REMEMBERED_BYTES_MAX", 3 * len(view(examples.job()).body))
+    names = [f"job-{number}" for number in range(6)]
+    for name in (*names, names[-1], names[0]):
+        server.on("GET", f"/v1/jobs/{name}", examples.job())
+        client.transport.get(f"/v1/jobs/{name}", JobView)
+    held = ["if-none-match" in asked.headers for asked in server.asked]
+    assert held == [*[False] * 6, True, False], "of the last three the last is known, and the first is not"
 
 
 def test_a_server_that_stays_busy_is_reported_with_its_own_words(client: Client, server: ReplayServer) -> None:

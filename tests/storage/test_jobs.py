@@ -86,7 +86,7 @@ def test_pages_neither_skip_nor_repeat_while_jobs_are_submitted(database: Databa
     cursor = None
     while True:
         with database.read_jobs() as session:
-            rows, cursor = jobs.page(session, cursor=cursor, limit=3, order=order)
+            rows, cursor = jobs.page(session, jobs.Choice(cursor=cursor, order=order), limit=3)
         seen += [row.id for row in rows]
         if cursor is None or len(seen) > 50:
             break
@@ -106,7 +106,7 @@ def test_a_page_filters_by_state_name_project_and_label(database: Database) -> N
 
     def ids(**wanted: object) -> list[str]:
         with database.read_jobs() as session:
-            return [row.id for row in jobs.page(session, limit=10, **wanted)[0]]  # type: ignore[arg-type]
+            return [row.id for row in jobs.page(session, jobs.Choice(**wanted), limit=10)[0]]  # type: ignore[arg-type]
 
     assert ids(states=[JobState.CANCELLED]) == [plain]
     assert ids(states=[JobState.QUEUED, JobState.CANCELLED]) == [other, plain]
@@ -116,14 +116,14 @@ def test_a_page_filters_by_state_name_project_and_label(database: Database) -> N
 
 def test_a_foreign_cursor_is_refused(database: Database) -> None:
     with database.read_jobs() as session, pytest.raises(LockstepError) as refusal:
-        jobs.page(session, cursor="' or 1=1", limit=3)
+        jobs.page(session, jobs.Choice(cursor="' or 1=1"), limit=3)
     assert refusal.value.code is ErrorCode.INVALID
 
 
 def test_the_queue_goes_by_priority_then_age(database: Database) -> None:
     low, first, second = (scenes.submit(database, priority=priority) for priority in (10, 50, 50))
     with database.read_jobs() as session:
-        assert [job.id for job in jobs.queued(session)] == [first, second, low]
+        assert [job.id for job in jobs.queued(session, limit=10)] == [first, second, low]
 
 
 def test_every_step_is_taken_from_its_sources_alone(database: Database) -> None:

@@ -1,0 +1,156 @@
+"""What this process counts about itself, and the page that Prometheus reads.
+
+Requests are counted by the address's template, never by the address, so that their number is bounded. Their seconds end
+where the answer begins: a followed log lasts for hours and is not slow.
+
+Not here: what the databases say (``api.figures``), whose figures are on the same page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from api.figures import Figures
+from api.following import Following
+from api.version import VERSION
+from domain.lifecycle import JobState
+from storage.database import Database
+
+MEDIA_TYPE: Final = prometheus_client.CONTENT_TYPE_LATEST
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Others are counted together: a caller may make up any number of them."""
+REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+WAIT_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0)
+
+# When each series was begun would be a third of the page, and nobody asks.
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # declared without types
+
+
+class Telemetry:
+    """The figures of one application, in a registry of their own: a process may have several, in tests.
+
+    Parameters
+    ----------
+    database : Database
+        Tells here from now on how long transactions wait to begin.
+    figures : Figures
+    following : Following
+    """
+
+    def __init__(self, database: Database, figures: Figures, following: Following):
+        self.registry = CollectorRegistry()
+        self.in_progress = Gauge(
+            "lockstep_http_requests_in_progress", "Requests whose answer has not ended.", registry=self.registry
+        )
+        self._requests = Counter(
+            "lockstep_http_requests",
+            "Requests, by the address's template. The status is 'none' where the caller left before the answer.",
+            ("route", "method", "status"),
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "lockstep_http_request_seconds",
+            "Seconds from a request's arrival to the beginning of its answer.",
+            ("route", "method"),
+            buckets=REQUEST_SECONDS,
+            registry=self.registry,
+        )
+        self._waits = Histogram(
+            "lockstep_database_wait_seconds",
+            "Seconds until a transaction has begun: for a connection and, to write on SQLite, for the other writers.",
+            ("database", "transaction"),
+            buckets=WAIT_SECONDS,
+            registry=self.registry,
+        )
+        built = Gauge("lockstep_build_info", "1, with the version.", ("version",), registry=self.registry)
+        built.labels(VERSION).set(1)
+        ProcessCollector(registry=self.registry)
+        self.registry.register(_Service(database, figures, following))
+        database.tell_waits(self._waited)
+
+    def answered(self, route: str, method: str, status: int | None, seconds: float | None) -> None:
+        """Count a request; ``seconds`` is None where no answer began."""
+        method = method if method in METHODS else "other"
+        self._requests.labels(route, method, "none" if status is None else str(status)).inc()
+        if seconds is not None:
+            self._seconds.labels(route, method).observe(seconds)
+
+    def page(self) -> bytes:
+        """All figures, as Prometheus reads them."""
+        return prometheus_client.generate_latest(self.registry)
+
+    def _waited(self, database: str, transaction: str, seconds: float) -> None:
+        self._waits.labels(database, transaction).observe(seconds)
+
+
+class _Service(Collector):
+    """What is looked up when somebody asks."""
+
+    def __init__(self, database: Database, figures: Figures, following: Following):
+        self._database = database
+        self._figures = figures
+        self._following = following
+
+    def collect(self) -> Iterable[Metric]:
+        yield _gauge("log_streams", "Logs that are followed through this process.", len(self._following))
+        yield _by(
+            "database_connections",
+            "Open connections of this process.",
+            ("database", "state"),
+            [
+                ((name, state), count)
+                for name, in_use, idle in self._database.connections()
+                for state, count in (("in use", in_use), ("idle", idle))
+            ],
+        )
+        seen = self._figures.look()
+        yield _gauge("up", "1 if both databases answered, else 0: then the figures about them are missing.", bool(seen))
+        if seen is None:
+            return
+        jobs = [((state.value,), seen.control.jobs[state]) for state in JobState if state in seen.control.jobs]
+        yield _by("jobs", "Jobs that have not ended.", ("state",), jobs)
+        yield _gauge(
+            "queue_oldest_seconds",
+            "Seconds since the oldest queued job was submitted; 0 when none is queued.",
+            seen.control.queue_oldest_seconds,
+        )
+        yield _gauge("leases", "Leases of what nodes were given and have not ended.", seen.control.leases)
+        yield _gauge(
+            "lease_oldest_seconds",
+            "Seconds since the lease renewed longest ago was renewed.",
+            seen.lease_oldest_seconds,
+        )
+        yield _by("nodes", "Nodes ever registered.", ("state",), [((state,), n) for state, n in seen.nodes.items()])
+        yield _gauge(
+            "node_silence_seconds",
+            "Seconds since the node heard longest ago was heard, of those that are not lost.",
+            seen.node_silence_seconds,
+        )
+        devices = [(("free",), seen.control.devices_free), (("held",), seen.control.devices_held)]
+        yield _by("devices", "Devices of all nodes.", ("state",), devices)
+        if seen.control.pass_seconds is not None:
+            yield _gauge(
+                "scheduler_pass_seconds", "Seconds since the scheduler last finished a pass.", seen.control.pass_seconds
+            )
+        yield _gauge(
+            "ingest_lag_seconds",
+            "Seconds since the newest stored point of the running job for which that is longest, by its node's clock.",
+            seen.ingest_lag_seconds,
+        )
+
+
+def _gauge(name: str, what: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"lockstep_{name}", what, value=float(value))
+
+
+def _by(name: str, what: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], int]]) -> Metric:
+    family = GaugeMetricFamily(f"lockstep_{name}", what, labels=labels)
+    for label, value in values:
+        family.add_metric(label, float(value))
+    return family

@@ -1,0 +1,180 @@
+"""Polling with entity tags: an unchanged answer costs no body, and no change is ever missed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fastapi import FastAPI
+from sqlalchemy import event, update
+
+from domain.outcomes import Reason
+from storage import attempts, checkpoints, jobs, nodes
+from storage.attempts import Claim
+from storage.clock import db_now
+from storage.tables import NodeRow
+from tests.api.conftest import SCRIPT, Api
+from tests.api.test_reading import record, ship_logs, ship_metrics
+from tests.storage import scenes
+
+Held = dict[str, tuple[str, bytes]]
+"""Tag and body that a poller holds, by address."""
+
+
+def addresses(job_id: str) -> list[str]:
+    """Everything that is polled."""
+    parts = ("", "/events", "/logs?tail=1", "/metrics", "/checkpoints")
+    lists = ("/v1/jobs", "/v1/jobs?state=queued&limit=1", "/v1/queue", "/v1/nodes")
+    return [*lists, *(f"/v1/jobs/{job_id}{part}" for part in parts)]
+
+
+def poll(api: Api, held: Held, job_id: str) -> set[str]:
+    """Ask for everything as a poller does, and check each 304 against the answer to one who holds nothing."""
+    changed = set()
+    for address in addresses(job_id):
+        before = held.get(address)
+        answer = api.http.get(address, headers={} if before is None else {"If-None-Match": before[0]})
+        if before is not None and answer.status_code == 304:
+            assert (answer.content, answer.headers["etag"]) == (b"", before[0])
+            assert api.http.get(address).content == before[1], f"a wrong 304 at {address}"
+            continue
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["cache-control"] == "no-cache"
+        held[address] = answer.headers["etag"], answer.content
+        if before is not None and before[1] != answer.content:
+            changed.add(address)
+    return changed
+
+
+def story(api: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """A job's life and what happens around it, one change after the other; the first is that it is there."""
+    database = api.database
+    job_id = scenes.submit(database)
+    yield job_id, lambda: None
+    yield (
+        "/v1/jobs",
+        lambda: scenes.add_node(database),
+    )  # it waits for another reason now, without any change of its own
+    yield "/v1/queue", lambda: set_waiting(api, {job_id: (1, "two devices are busy")})
+    yield "/v1/jobs?state=queued&limit=1", lambda: api.job_id({**SCRIPT, "priority": 90})
+    yield "/v1/queue", lambda: set_waiting(api, {job_id: (2, "behind another")})
+    started: list[Claim] = []
+    yield "/v1/nodes", lambda: started.append(scenes.start(database, job_id))
+    (claim,) = started
+    job = f"/v1/jobs/{job_id}"
+    yield job, lambda: running(api, claim)
+    yield f"{job}/metrics", lambda: ship_metrics(api, claim, record(1, 3.0), record(2, 2.5))
+    yield f"{job}/metrics", lambda: ship_metrics(api, claim, record(2, 2.0))  # the same step again
+    yield f"{job}/logs?tail=1", lambda: ship_logs(api, claim, (0, "stdout", "one"), (1, "stderr", "two"))
+    yield f"{job}/logs?tail=1", lambda: ship_logs(api, claim, (0, "stdout", "three"))
+    yield f"{job}/checkpoints", lambda: publish(api, claim, 10)
+    yield f"{job}/checkpoints", lambda: publish(api, claim, 20)
+    yield f"{job}/checkpoints", lambda: prune(api, job_id)
+    yield "/v1/nodes", lambda: api.http.post("/v1/nodes/n1/drain").raise_for_status()
+    yield "/v1/nodes", lambda: quarantine(api)
+    yield "/v1/nodes", lambda: api.http.post("/v1/nodes/n1/resume").raise_for_status()
+    yield "/v1/nodes", lambda: silence(api)
+    yield "/v1/nodes", lambda: api.register("n2")
+    yield job, lambda: api.http.post(f"{job}/cancel").raise_for_status()
+    yield f"{job}/logs?tail=1", lambda: scenes.end(database, claim, Reason.CANCELLED)  # complete, with the same lines
+    yield "/v1/nodes", lambda: scenes.release(database, claim)
+
+
+def set_waiting(api: Api, waiting: dict[str, tuple[int, str]]) -> None:
+    with api.database.jobs() as session:
+        jobs.set_waiting(session, waiting)
+
+
+def running(api: Api, claim: Claim) -> None:
+    with api.database.jobs() as session:
+        assert attempts.mark_running(session, claim.assignment_id, claim.token)
+
+
+def publish(api: Api, claim: Claim, step: int) -> None:
+    with api.database.jobs() as session:
+        location, sha256 = f"jobs/x/1/step-{step:08d}", "ab" * 32
+        assert checkpoints.publish(
+            session, claim.assignment_id, claim.token, step=step, location=location, bytes=1, sha256=sha256, final=False
+        )
+
+
+def prune(api: Api, job_id: str) -> None:
+    with api.database.jobs() as session:
+        assert checkpoints.prune(session, job_id, keep_last=1)
+
+
+def quarantine(api: Api) -> None:
+    with api.database.jobs() as session:
+        assert nodes.quarantine(session, "n1", "it failed two jobs")
+
+
+def silence(api: Api) -> None:
+    with api.database.jobs() as session:
+        session.execute(update(NodeRow).values(seen_at=db_now() - 3_600.0))
+
+
+def test_after_any_change_no_poller_is_told_that_nothing_changed(api: Api) -> None:
+    told = story(api)
+    job_id, _ = next(told)
+    held: Held = {}
+    poll(api, held, job_id)
+    for must_change, change in told:
+        change()
+        changed = poll(api, held, job_id)
+        assert must_change in changed, f"the story means to change {must_change}, and changed {changed or 'nothing'}"
+    assert not poll(api, held, job_id)
+
+
+def test_where_nothing_happens_every_poll_is_answered_without_a_body(unchanged_api: Api) -> None:
+    api = unchanged_api
+    claim = scenes.run(api.database)
+    ship_metrics(api, claim, record(1))
+    for address in (*addresses(claim.job_id), "/v1/jobs/last", f"/v1/jobs/{claim.job_id}/events?limit=1"):
+        tag = api.http.get(address).headers["etag"]
+        same = api.http.get(address, headers={"If-None-Match": tag})
+        assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag), address
+
+
+def test_a_node_that_is_lost_by_time_alone_changes_the_list(unchanged_api: Api) -> None:
+    api = unchanged_api
+    api.register("quiet")
+    app = api.http.app
+    assert isinstance(app, FastAPI)
+    parts, tag = app.state.parts, api.http.get("/v1/nodes").headers["etag"]
+    app.state.parts = dataclasses.replace(parts, lease_seconds=1e-6)
+    try:
+        again = api.http.get("/v1/nodes", headers={"If-None-Match": tag})
+    finally:
+        app.state.parts = parts
+    assert again.status_code == 200
+    assert {node["state"] for node in again.json()["items"]} == {"lost"}
+
+
+def test_a_log_as_text_and_as_json_are_two_answers(unchanged_api: Api) -> None:
+    api = unchanged_api
+    address = f"/v1/jobs/{api.job_id()}/logs"
+    as_json = api.http.get(address)
+    as_text = api.http.get(address, headers={"Accept": "text/plain", "If-None-Match": as_json.headers["etag"]})
+    assert as_text.status_code == 200
+    assert as_json.headers["vary"] == as_text.headers["vary"] == "Accept"
+
+
+def test_an_unchanged_list_is_recognised_without_its_documents(unchanged_api: Api) -> None:
+    api = unchanged_api
+    for _ in range(3):
+        api.job_id()
+    tags = {address: api.http.get(address).headers["etag"] for address in ("/v1/jobs", "/v1/queue")}
+    asked: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        asked.append(statement)
+
+    event.listen(api.database._jobs, "before_cursor_execute", note)
+    try:
+        for address, tag in tags.items():
+            assert api.http.get(address, headers={"If-None-Match": tag}).status_code == 304
+    finally:
+        event.remove(api.database._jobs, "before_cursor_execute", note)
+    assert asked
+    assert not [statement for statement in asked if "document" in statement]

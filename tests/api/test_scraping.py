@@ -1,0 +1,197 @@
+"""The page that Prometheus reads: requests, queue, leases, lag and waits; and what it says while the databases are away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import update
+
+from api import figures
+from api.figures import Figures
+from domain.errors import ErrorCode, LockstepError
+from domain.outcomes import Reason
+from storage import jobs, nodes, passes
+from storage.clock import db_now
+from storage.database import Database
+from storage.tables import AttemptRow, JobRow, NodeRow
+from tests.api.conftest import SCRIPT, TOKEN, Api
+from tests.api.test_faults import serving_without_a_database
+from tests.api.test_reading import record, ship_metrics
+from tests.databases import Urls
+from tests.storage import scenes
+
+Figure = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def scraped(page: str) -> dict[Figure, float]:
+    """Each figure of the page by its name and labels, as Prometheus's own parser reads it."""
+    families = text_string_to_metric_families(page)
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+def scrape(api: Api) -> dict[Figure, float]:
+    """The page, asked for without a token."""
+    answer = api.http.get("/metrics", headers={"Authorization": ""})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return scraped(answer.text)
+
+
+def of(found: dict[Figure, float], name: str, **labels: str) -> float:
+    return found[f"lockstep_{name}", tuple(sorted(labels.items()))]
+
+
+@pytest.fixture
+def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every scrape looks anew."""
+    monkeypatch.setattr(figures, "REMEMBER_SECONDS", -1.0)
+
+
+def test_requests_are_counted_by_the_template_of_their_address(unchanged_api: Api) -> None:
+    api = unchanged_api
+    before = scrape(api)
+    for reference in ("last", "0000", "any-name"):
+        api.http.get(f"/v1/jobs/{reference}")
+    api.http.get("/nowhere")
+    api.http.request("BREW", "/livez")
+    after = scrape(api)
+    route = {"route": "/v1/jobs/{reference}", "method": "GET"}
+
+    def more(name: str, **labels: str) -> float:
+        return of(after, name, **labels) - before.get((f"lockstep_{name}", tuple(sorted(labels.items()))), 0.0)
+
+    assert more("http_requests_total", **route, status="404") == 3
+    assert more("http_request_seconds_count", **route) == 3
+    assert more("http_requests_total", route="none", method="GET", status="404") == 1
+    assert more("http_requests_total", route="/livez", method="other", status="405") == 1
+    assert of(after, "http_requests_in_progress") == 1, "this one itself"
+    assert not any("any-name" in str(figure) for figure in after)
+
+
+@pytest.mark.usefixtures("_anew")
+def test_the_figures_are_those_of_the_databases(api: Api) -> None:
+    idle = scrape(api)
+    assert of(idle, "up") == 1
+    for name in (
+        "queue_oldest_seconds",
+        "leases",
+        "lease_oldest_seconds",
+        "node_silence_seconds",
+        "ingest_lag_seconds",
+    ):
+        assert of(idle, name) == 0
+    claim = scenes.run(api.database)  # on two of the four devices of node n1
+    ended = scenes.start(api.database, scenes.submit(api.database), devices=(2, 3))
+    scenes.end(api.database, ended, Reason.SUCCEEDED)
+    scenes.release(api.database, ended)
+    waiting = api.job_id()
+    api.job_id()
+    with api.database.jobs() as session:
+        nodes.register(session, "n2", [nodes.DeviceInfo(0, "cpu", "cpu")], version="1", boot_id="b")
+        nodes.register(session, "n3", [], version="1", boot_id="b")
+        nodes.set_draining(session, "n2", draining=True)
+        for name, seconds in (("n2", 20.0), ("n3", 1_000.0)):
+            silent = update(NodeRow).where(NodeRow.name == name)
+            session.execute(silent.values(seen_at=db_now() - seconds))
+        session.execute(update(JobRow).where(JobRow.id == waiting).values(created_at=db_now() - 500.0))
+        session.execute(update(AttemptRow).values(running_at=AttemptRow.running_at - 1_000.0))
+        passes.take(session, "s", ttl_seconds=5)
+        passes.give_back(session, "s")
+    scenes.renew(api.database, claim)
+    found = scrape(api)
+    for state, count in (("queued", 2), ("starting", 0), ("running", 1)):
+        assert of(found, "jobs", state=state) == count
+    assert 500 <= of(found, "queue_oldest_seconds") < 530
+    assert of(found, "leases") == 1
+    assert 0 <= of(found, "lease_oldest_seconds") < 30
+    assert [of(found, "nodes", state=state) for state in figures.STATES] == [1, 1, 0, 1]
+    assert 20 <= of(found, "node_silence_seconds") < 50, "a node that is lost does not count"
+    assert (of(found, "devices", state="free"), of(found, "devices", state="held")) == (3, 2)
+    assert of(found, "scheduler_pass_seconds") < 30
+    assert 1_000 <= of(found, "ingest_lag_seconds") < 1_030, "it has run for so long without a point"
+    ship_metrics(api, claim, record(1)._replace(time=time.time() - 100.0))
+    assert 100 <= of(scrape(api), "ingest_lag_seconds") < 130
+    assert of(found, "database_wait_seconds_count", database="jobs", transaction="write") > 0
+    assert of(found, "database_wait_seconds_count", database="series", transaction="read") > 0
+    assert of(found, "database_connections", database="jobs", state="in use") == 0
+
+
+def test_the_open_page_names_nothing(api: Api) -> None:
+    api.register("secret-node")
+    job_id = api.job_id({**SCRIPT, "name": "secret-job", "project": "secret-project"})
+    for address in (f"/v1/jobs/{job_id}", "/v1/jobs?name=secret-job", "/v1/secret-address"):
+        api.http.get(address)
+    page = api.http.get("/metrics").text
+    for named in ("secret", job_id, TOKEN, "ada"):
+        assert named not in page
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_while_the_databases_are_away_the_page_says_so_and_keeps_the_rest(kind: str, tmp_path: Path) -> None:
+    with serving_without_a_database(kind, tmp_path) as http:
+        http.get("/v1/jobs")
+        answer = http.get("/metrics")
+    found = scraped(answer.text)
+    assert (answer.status_code, of(found, "up")) == (200, 0)
+    assert of(found, "http_requests_total", route="/v1/jobs", method="GET", status="503") == 1
+    assert not any(name == "lockstep_jobs" for name, _ in found)
+
+
+def test_a_database_that_hangs_counts_as_one_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "PATIENCE_SECONDS", 0.05)
+    hangs, looks = threading.Event(), []
+
+    class Hanging:
+        def read_jobs(self) -> None:
+            looks.append(1)
+            hangs.wait(10)
+            raise LockstepError(ErrorCode.UNAVAILABLE, "it does not answer")
+
+    asked = Figures(Hanging(), 60.0)  # type: ignore[arg-type]
+    assert [asked.look() for _ in range(5)] == [None] * 5
+    hangs.set()
+    assert len(looks) == 1, "nobody asks again before the first look has ended"
+
+
+def test_many_scrapes_cost_one_look_a_second(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = [0.0], []
+    look = figures.figures.control
+    monkeypatch.setattr(figures.figures, "control", lambda session: looks.append(1) or look(session))
+    asked = Figures(database, 60.0, clock=lambda: now[0])
+    assert len({id(asked.look()) for _ in range(20)}) == 1
+    assert len(looks) == 1
+    now[0] += figures.REMEMBER_SECONDS + 0.1
+    asked.look()
+    assert len(looks) == 2
+
+
+def test_the_wait_of_a_write_is_the_wait_for_the_writer_before_it(sqlite_urls: Urls) -> None:
+    database = Database(*sqlite_urls)
+    told: list[tuple[str, str, float]] = []
+    database.tell_waits(lambda *wait: told.append(wait))
+    asked = threading.Event()
+
+    def second() -> None:
+        asked.set()
+        with database.jobs():
+            pass
+
+    waiter = threading.Thread(target=second)
+    with database.jobs() as session:
+        jobs.queued(session, limit=10)
+        waiter.start()
+        assert asked.wait(10)
+        held_at = time.monotonic()
+        waiter.join(0.05)
+        assert waiter.is_alive()
+        held_seconds = time.monotonic() - held_at
+    waiter.join(10)
+    with database.read_series():
+        pass
+    database.close()
+    assert [wait[:2] for wait in told] == [("jobs", "write"), ("jobs", "write"), ("series", "read")]
+    assert told[0][2] < held_seconds <= told[1][2]
