@@ -18,9 +18,9 @@ from api.readiness import Readiness
 from api.routes import checkpoints, health, history, jobs, log_streams, logs, nodes, pages, uploads
 from api.settings import Settings
 from api.uploads import Uploads
-from api.version import VERSION
 from broker import probe
 from domain.timings import Timings
+from domain.version import VERSION
 from storage import migrate
 from storage.blobs import BlobStore
 from storage.database import Database

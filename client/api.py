@@ -18,10 +18,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote
 
-from client.archive import Archive, pack
 from client.errors import NotFoundError, RefusedError, TimedOutError
 from client.transport import Transport
 from domain import limits
@@ -41,6 +40,9 @@ from domain.views import (
     PlanView,
     UploadView,
 )
+
+if TYPE_CHECKING:
+    from client.archive import Archive
 
 PATIENCE_SECONDS: Final = 4.0
 """Long enough for a server that restarts in place, short enough for a person whose server is not running."""
@@ -101,6 +103,8 @@ class Client:
 
     def upload(self, folder: str | Path) -> UploadView:
         """Send a folder of code; name the answer's ``sha256`` as ``code: {upload: …}`` in a spec."""
+        from client.archive import pack
+
         with tempfile.TemporaryDirectory(prefix="lockstep-upload-") as temporary:
             return self.upload_archive(pack(Path(folder), Path(temporary) / "code.tar.gz"))
 

@@ -14,7 +14,7 @@ from typing import Final
 from cyclopts import App, CycloptsError, Group
 
 from client.errors import ClientError, ExitCode
-from client.version import version
+from domain.version import VERSION
 
 _JOBS, _SERVICE = Group("Jobs", sort_key=1), Group("Service", sort_key=2)
 
@@ -56,7 +56,7 @@ def make_app(called: str = "") -> App:
         help="Train models on shared GPUs: the effective batch is a promise.",
         help_epilogue=EPILOGUE,
         help_format="plaintext",
-        version=version(),
+        version=VERSION,
         suppress_keyboard_interrupt=False,
     )
     for number, (name, target, help_line, group) in enumerate(COMMANDS):
