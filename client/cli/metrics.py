@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import isfinite, isnan
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -113,11 +113,13 @@ def _write_csv(found: MetricsView) -> None:
 
 def _print_charts(found: MetricsView, wanted: list[str]) -> None:
     """A chart of each series that was asked for, or of the losses, or of the first ones there are."""
+    from client.cli import output as out
+
     there = list(dict.fromkeys(series.name for series in found.series if series.value))
     names = [name for name in wanted or CHARTED if name in there] or there
     for name in names[:CHARTS_MAX]:
         for line in _chart(name, [each for each in found.series if each.name == name and each.value], len(names)):
-            _print_words(line)
+            out.print_line(line)
         print()
     if len(names) > CHARTS_MAX:
         say(f"{len(names) - CHARTS_MAX} more series are not drawn; --names chooses which are")
@@ -150,27 +152,7 @@ def _chart(name: str, parts: list[SeriesView], charts: int) -> Iterator[list[Wor
         title.append(out.Word(f"  not a number first at step {min(odd)}", "bold red"))
     yield title
     columns = min(shutil.get_terminal_size().columns, CHART_COLUMNS_MAX)
-    yield from draw(curves, columns, CHART_ROWS.get(charts, CHART_ROWS_MIN), shown, braille=_writes_braille())
-
-
-def _writes_braille() -> bool:
-    try:
-        "⣿".encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _print_words(words: Iterable[Word]) -> None:
-    """Words on one line, in their styles on a terminal."""
-    from client.cli import output as out
-
-    if not out.is_terminal():
-        print("".join(words).rstrip())
-        return
-    from rich.text import Text
-
-    out.console().print(Text.assemble(*((str(word), word.style) for word in words)), soft_wrap=True)
+    yield from draw(curves, columns, CHART_ROWS.get(charts, CHART_ROWS_MIN), shown, braille=out.can_write("⣿"))
 
 
 def _print_table(found: MetricsView, *, wide: bool) -> None:

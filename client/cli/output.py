@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from domain.views import JobView
 
@@ -45,6 +46,7 @@ STYLES: Final = {
 _ESCAPES: Final = re.compile(
     r"\x1b\[[0-9;:?]*[@-ln-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[^\[\]]|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]"
 )
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 class Word(str):
@@ -115,21 +117,54 @@ def _fill(table: Table, rows: Iterable[Sequence[str]]) -> None:
         table.add_row(*(Text(cell, style=cell.style) if isinstance(cell, Word) else cell for cell in row))
 
 
-def _print_plain(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
-    """Rows in columns, two spaces apart; a cell may have several lines, and no line ends in spaces."""
+def print_line(words: Iterable[Word]) -> None:
+    """Words on one line, in their styles on a terminal."""
+    if is_terminal():
+        console().print(as_text([words]), soft_wrap=True)
+    else:
+        print("".join(words).rstrip())
+
+
+def as_text(lines: Iterable[Iterable[Word]]) -> Text:
+    """Lines of words as rich shows them."""
+    from rich.text import Text
+
+    return Text("\n").join(
+        Text.assemble(*((str(word), word.style) for word in line), no_wrap=True, overflow="crop") for line in lines
+    )
+
+
+def can_write(text: str) -> bool:
+    """Whether stdout's encoding has these letters."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[list[Word]]:
+    """Rows in columns, two spaces apart; a cell may have several lines, and the last one of a line is not filled up."""
     cells = [[cell.expandtabs().splitlines() or [""] for cell in row] for row in rows]
-    widths = [max(_columns_of(line) for cell in column for line in cell) for column in zip(*cells, strict=True)]
-    for row in cells:
-        for number in range(max(map(len, row))):
-            lines = [cell[number] if number < len(cell) else "" for cell in row]
-            padded = [
-                " " * (width - _columns_of(line)) + line if to_right else line + " " * (width - _columns_of(line))
-                for line, width, to_right in zip(lines, widths, right, strict=True)
-            ]
-            print("  ".join(padded).rstrip())
+    widths = [max(columns_of(line) for cell in column for line in cell) for column in zip(*cells, strict=True)]
+    for row, texts in zip(rows, cells, strict=True):
+        for number in range(max(map(len, texts))):
+            words = []
+            for cell, lines, width, to_right in zip(row, texts, widths, right, strict=True):
+                line = lines[number] if number < len(lines) else ""
+                gap = " " * (width - columns_of(line))
+                filled = gap + line if to_right else line + gap
+                words.append(Word(filled + "  ", cell.style if isinstance(cell, Word) else ""))
+            words[-1] = Word(words[-1].rstrip(), words[-1].style)
+            yield words
 
 
-def _columns_of(line: str) -> int:
+def _print_plain(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
+    for words in aligned(rows, right):
+        print("".join(words).rstrip())
+
+
+def columns_of(line: str) -> int:
     """How many columns of a terminal a text takes: none for a combining mark, two for a wide letter."""
     if line.isascii():
         return len(line)
@@ -221,3 +256,8 @@ def took(job: JobView, now: datetime) -> float | None:
 def harmless(text: str) -> str:
     """A job's line without what would move the cursor or change the terminal; colours stay."""
     return _ESCAPES.sub("", text)
+
+
+def colourless(text: str) -> str:
+    """A job's line as letters alone, on one line."""
+    return " ".join(_COLOURS.sub("", harmless(text)).replace("\x1b", "").splitlines())
