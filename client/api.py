@@ -101,6 +101,22 @@ class Client:
         key = idempotency_key or uuid.uuid4().hex
         return self.transport.post("/v1/jobs", JobView, dict(document), headers={"Idempotency-Key": key})
 
+    def clone(
+        self, reference: str, changes: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
+    ) -> JobView:
+        """Submit a job's spec again, with its code.
+
+        Parameters
+        ----------
+        reference : str
+        changes : mapping, optional
+            Values that differ, by JSON pointer into the spec: ``{"/train/steps": 400}``.
+        idempotency_key : str, optional
+            As for :meth:`submit`.
+        """
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        return self.transport.post(_job(reference, "/clone"), JobView, {"set": dict(changes or {})}, headers=headers)
+
     def upload(self, folder: str | Path) -> UploadView:
         """Send a folder of code; name the answer's ``sha256`` as ``code: {upload: …}`` in a spec."""
         from client.archive import pack

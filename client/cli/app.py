@@ -21,6 +21,7 @@ _JOBS, _SERVICE = Group("Jobs", sort_key=1), Group("Service", sort_key=2)
 COMMANDS: Final = (
     ("submit", "client.cli.submit:submit", "Submit a job and follow it; Ctrl-C detaches.", _JOBS),
     ("plan", "client.cli.submit:plan", "Say what a job's batch becomes, and where and when it would run.", _JOBS),
+    ("clone", "client.cli.clone:clone", "Submit a job's spec again, with changes.", _JOBS),
     ("ps", "client.cli.jobs:ps", "List jobs.", _JOBS),
     ("show", "client.cli.show:show", "Everything about one job.", _JOBS),
     ("logs", "client.cli.logs:logs", "What the ranks of a job wrote.", _JOBS),

@@ -158,7 +158,7 @@ def _bar(fraction: float, columns: int) -> Line:
 def _numbers(job: JobView, width: int, rows: int) -> Iterator[Line]:
     """The newest values, as many as fit in a few rows."""
     latest = job.progress.latest if job.progress is not None else {}
-    names = [name for name in FIRST_METRICS if name in latest]
+    names: list[str] = [name for name in FIRST_METRICS if name in latest]
     names += sorted(name for name in latest if name not in FIRST_METRICS)
     line: Line = []
     taken = 0

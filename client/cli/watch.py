@@ -145,14 +145,15 @@ class _Watcher:
         )
 
     def _read_lines(self, job_id: str) -> None:
-        place = {"tail": LOG_LINES_KEPT} if self._cursor is None else {"limit": limits.LOG_PAGE_LINES_MAX}
         while True:
-            page = self._client.log_page(job_id, cursor=self._cursor, **place)
+            if self._cursor is None:
+                page = self._client.log_page(job_id, tail=LOG_LINES_KEPT)
+            else:
+                page = self._client.log_page(job_id, cursor=self._cursor, limit=limits.LOG_PAGE_LINES_MAX)
             self._lines.extend(page.lines)
             moved, self._cursor = page.next_cursor != self._cursor, page.next_cursor
             if not page.lines or not moved or page.complete:
                 return
-            place = {"limit": limits.LOG_PAGE_LINES_MAX}
 
 
 def _service(client: Client, width: int, height: int) -> list[Line]:
