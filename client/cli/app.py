@@ -38,6 +38,10 @@ COMMANDS: Final = (
     ("up", "client.cli.service:up", "Start the whole service on this machine.", _SERVICE),
     ("down", "client.cli.service:down", "Stop the service on this machine.", _SERVICE),
     ("migrate", "client.cli.service:migrate", "Bring the databases of the service here up to date.", _SERVICE),
+    ("doctor", "client.cli.doctor:doctor", "Check server, token, nodes and this machine.", _SERVICE),
+    ("open", "client.cli.shell:open_", "Open the pages in a browser.", _SERVICE),
+    ("config", "client.cli.config:app", "Say which server and token are used, and keep them in a file.", _SERVICE),
+    ("completion", "client.cli.shell:completion", "Complete this command's words in a shell.", _SERVICE),
     ("drill", "client.cli.drill:drill", "End one process on purpose, and say whether anything was lost.", _SERVICE),
     ("version", "client.cli.service:version", "Say which version this is.", _SERVICE),
 )

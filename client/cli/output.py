@@ -91,17 +91,20 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
     console().print(table)
 
 
-def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Names and values, one pair a line."""
+def print_facts(facts: Iterable[Sequence[str]]) -> None:
+    """Names and values, one pair a line; more columns than two stand between them."""
+    rows = list(facts)
+    columns = max(map(len, rows), default=2)
     if not is_terminal():
-        _print_plain(list(facts), [False, False])
+        _print_plain(rows, [False] * columns)
         return
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
+    for _ in range(columns - 1):
+        table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    _fill(table, facts)
+    _fill(table, rows)
     console().print(table)
 
 
