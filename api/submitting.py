@@ -20,15 +20,31 @@ from domain.plan import plan_of
 from domain.reading import invalid, read_spec
 from domain.sources import job_checkpoint
 from domain.spec import GitCode, JobSpec, Train, UploadedCode
-from storage import checkpoints, jobs, nodes, repositories
+from storage import checkpoints, events, jobs, nodes, repositories
 from storage.database import Database
 from storage.tables import JobRow
 
 
 def submit(
-    database: Database, uploads: Uploads, body: JsonBody, *, actor: str, idempotency_key: str | None
+    database: Database,
+    uploads: Uploads,
+    body: JsonBody,
+    *,
+    actor: str,
+    idempotency_key: str | None,
+    origin: str | None = None,
 ) -> tuple[JobRow, bool, str]:
     """Write a job.
+
+    Parameters
+    ----------
+    database : Database
+    uploads : Uploads
+    body : JsonBody
+    actor : str
+    idempotency_key : str or None
+    origin : str, optional
+        Of a clone: where its spec comes from, for its history.
 
     Returns
     -------
@@ -56,6 +72,8 @@ def submit(
             errors = (*check_capacity(spec, largest), *missing)
             if errors:
                 raise invalid(errors)
+            if origin is not None:
+                events.add(session, job_id=job.id, attempt=None, kind="cloned", message=origin, actor=actor)
     return job, created, waits_because(largest)
 
 

@@ -57,3 +57,11 @@ def test_a_repeat_answers_with_its_job_though_the_repository_is_away(api: Api, r
     repository.folder.rename(repository.folder.with_name("elsewhere"))
     again = api.submit(from_git(repository.url), **{"Idempotency-Key": "k"})
     assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+
+
+def test_a_clone_runs_the_commit_that_the_first_job_ran(api: Api, repository: Repository) -> None:
+    first = repository.commit(train="1")
+    job_id = api.job_id(from_git(repository.url, ref="main"))
+    repository.commit(train="2")
+    made = api.http.post(f"/v1/jobs/{job_id}/clone", json={}).json()
+    assert scenes.job_of(api.database, made["id"]).spec["code"]["ref"] == first
