@@ -1,10 +1,8 @@
 """The bytes of a chunk: its points, raw or compressed, and a summary of them.
 
-*Raw* is little-endian int64 steps, float64 times, float64 values, one array after the other: 24 bytes a point. A chunk that
-is not full stays raw, because it is written anew when the next points come.
+*Raw* is little-endian int64 steps, float64 times, float64 values, one array after the other: 24 bytes a point.
 
-*Compressed* is what a full chunk becomes, once: a byte that names this form, a zlib stream, and zeros. The stream holds the
-raw form's 64-bit numbers, each less the one before it (modulo 2**64, so that every bit pattern comes back), in eight
+*Compressed* is a byte that names this form, a zlib stream, and zeros. The stream holds the raw form's 64-bit numbers, each less the one before it (modulo 2**64, so that every bit pattern comes back), in eight
 planes: first the lowest byte of every number, last the highest. Steps count on and times go on evenly, which leaves a few
 bytes a point; of values at least the bytes that hardly change go. Measured on chunks of 512: 2.7 bytes a point for a
 constant, 6 for losses of float32 or a learning rate, 10 for random float64, where times jitter by milliseconds.
@@ -15,7 +13,7 @@ than that. A program of the version before, which takes every chunk for raw, cut
 
 The *summary* of a full chunk is its points in buckets of 32, bucket by bucket: a chart of many points is drawn from these.
 
-Not here: which chunk is full, and where the bytes are kept (``storage.series``).
+Not here: which chunks are compressed, and where the bytes are kept (``storage.series``).
 """
 
 from __future__ import annotations

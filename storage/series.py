@@ -2,8 +2,8 @@
 
 A batch becomes one small chunk per series. Small chunks are merged as they come, each with the ones before it that are
 not larger, up to 512 points: so a point is rewritten at most nine times, a series has at most a handful of small chunks,
-and no background work is needed before a long series reads quickly. A full chunk is never written again: it is
-compressed, and a summary of it laid beside it.
+and no background work is needed before a long series reads quickly. Chunks are compressed from 128 points on. A full one
+is never written again, and has a summary beside it.
 
 Not here: reading them back (``storage.curves``), the fence and the offsets (``storage.streams``), a chunk's bytes
 (``storage.packing``).
@@ -27,6 +27,8 @@ from storage.points import Points
 from storage.series_tables import ProgressRow, SeriesChunkRow, SeriesLatestRow, StreamRow, of_kind
 
 CHUNK: Final = limits.METRIC_POINTS_PER_CHUNK
+COMPRESSED_FROM: Final = 128
+"""Points of a chunk. Smaller ones are written again soon, so that the time would be lost on them, and hold little."""
 ROWS_PER_STATEMENT: Final = 500
 """SQLite and PostgreSQL limit the parameters of one statement."""
 
@@ -189,7 +191,7 @@ def _chunk_row(stream: streams.Advanced, name: str, seq: int, points: Points) ->
         "end_step": bucket.step,
         "end_time": bucket.time,
         "end_value": _nullable(points.values[-1]),
-        "points": pack(points, compress=full),
+        "points": pack(points, compress=bucket.count >= COMPRESSED_FROM),
         "summary": pack_summary(points) if full else None,
     }
 

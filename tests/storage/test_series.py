@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, undefer
 
 from domain import limits
 from domain.metrics import Record, decode, encode
@@ -295,3 +295,15 @@ def test_a_stream_says_where_to_go_on(shipper: Shipper) -> None:
         assert streams.state(session, "unknown") is None
     assert (state.metrics_offset, state.events_offset, state.last_step, state.sealed) == (10, 33, 2, False)
     assert (state.job_id, state.attempt, state.next_line) == (claimed.job_id, 1, 0)
+
+
+def test_a_chunk_is_compressed_once_it_holds_much(shipper: Shipper) -> None:
+    shipper.ship(_loss(*[1.0] * 127))
+    shipper.ship(_loss(*[1.0] * 100, first=128))
+    shipper.ship(_loss(*[1.0] * 600, first=228))
+    with shipper.database.read_series() as session:
+        chunks = select(SeriesChunkRow).options(undefer(SeriesChunkRow.points)).order_by(SeriesChunkRow.seq)
+        sizes = [(chunk.point_count, len(chunk.points)) for chunk in session.scalars(chunks)]
+    assert [count for count, _ in sizes] == [512, 315]
+    assert all(bytes_ < 6 * count for count, bytes_ in sizes)
+    assert _read(shipper)[0].step == list(range(1, 828))

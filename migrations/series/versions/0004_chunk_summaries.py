@@ -1,7 +1,7 @@
 """The summary of a full chunk of points, from which charts are drawn.
 
 It may be empty: programs of the version before go on writing rows while this one starts, and a chunk without one is opened.
-Full chunks are compressed from now on; those that are there stay as they are, and are read as before.
+Chunks are compressed from now on; those that are there stay as they are, and are read as before.
 """
 
 from __future__ import annotations
