@@ -15,7 +15,7 @@ from api.envelope import Envelope
 from api.following import Following
 from api.parts import Bell, Parts
 from api.readiness import Readiness
-from api.routes import checkpoints, health, history, jobs, log_streams, logs, nodes, pages, uploads
+from api.routes import checkpoints, health, history, jobs, log_streams, logs, nodes, pages, series, uploads
 from api.settings import Settings
 from api.uploads import Uploads
 from api.version import VERSION
@@ -59,7 +59,7 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         following=Following(database),
     )
     problems.install(app)
-    for module in (jobs, history, checkpoints, logs, log_streams, uploads, nodes, health, pages):
+    for module in (jobs, history, series, checkpoints, logs, log_streams, uploads, nodes, health, pages):
         app.include_router(module.router)
     app.add_middleware(Envelope)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # as FastAPI's documentation does it
