@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import Column, func, select
+from sqlalchemy import Row, Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from domain import limits
@@ -62,8 +62,29 @@ class _Chunk(NamedTuple):
     end_value: float | None
 
 
+# Statements are put together once: for each request that takes as long as to run them.
 _TABLE: Final = SeriesChunkRow.__table__.c
-_HEADER: Final = [_TABLE[column] for column in _Chunk._fields]
+_STREAMS: Final = StreamRow.__table__.c
+_HEADERS: Final = (
+    select(*(_TABLE[column] for column in _Chunk._fields))
+    .where(_TABLE.job_id.in_(bindparam("job_ids", expanding=True)))
+    .order_by(_TABLE.job_id, _TABLE.name, _TABLE.attempt, _TABLE.seq)
+)
+_NAMED: Final = _TABLE.name.in_(bindparam("names", expanding=True))
+_FROM: Final = _TABLE.last_step >= bindparam("from_step")
+_TO: Final = _TABLE.first_step <= bindparam("to_step")
+_CONSECUTIVE: Final = (
+    *(_TABLE[column] == bindparam(column) for column in ("job_id", "name", "attempt")),
+    _TABLE.seq.between(bindparam("first"), bindparam("last")),
+)
+_SUMMARIES: Final = select(_TABLE.seq, _TABLE.summary).where(*_CONSECUTIVE)
+_POINTS: Final = select(_TABLE.seq, _TABLE.points).where(*_CONSECUTIVE)
+_FIRST_STEPS: Final = (
+    select(_STREAMS.job_id, _STREAMS.attempt, func.min(_STREAMS.first_step))
+    .where(_STREAMS.job_id.in_(bindparam("job_ids", expanding=True)), _STREAMS.first_step.is_not(None))
+    .group_by(_STREAMS.job_id, _STREAMS.attempt)
+    .order_by(_STREAMS.job_id, _STREAMS.attempt.desc())
+)
 
 
 class _Bounds(NamedTuple):
@@ -155,14 +176,8 @@ def read_jobs(
 
 def visible_until(session: Session, job_ids: Collection[str]) -> dict[tuple[str, int], float]:
     """By job and attempt, the last step before the first one that any later attempt reported."""
-    statement = (
-        select(StreamRow.job_id, StreamRow.attempt, func.min(StreamRow.first_step))
-        .where(StreamRow.job_id.in_(job_ids), StreamRow.first_step.is_not(None))
-        .group_by(StreamRow.job_id, StreamRow.attempt)
-        .order_by(StreamRow.job_id, StreamRow.attempt.desc())
-    )
     until: dict[tuple[str, int], float] = {}
-    for job_id, rows in groupby(session.execute(statement), key=lambda row: str(row[0])):
+    for job_id, rows in groupby(_rows(session, _FIRST_STEPS, job_ids=list(job_ids)), key=lambda row: str(row[0])):
         limit = math.inf
         for _, attempt, first_step in rows:
             assert first_step is not None  # the statement leaves those out
@@ -178,17 +193,20 @@ def _headers(
     from_step: int | None,
     to_step: int | None,
 ) -> Iterable[_Chunk]:
-    statement = select(*_HEADER).where(_TABLE.job_id.in_(job_ids))
+    statement: Select[*tuple[Any, ...]] = _HEADERS
+    values: dict[str, Any] = {"job_ids": list(job_ids)}
     if wanted is not None:
-        statement = statement.where(_TABLE.name.in_(wanted))
+        statement, values["names"] = statement.where(_NAMED), list(wanted)
     if from_step is not None:
-        statement = statement.where(_TABLE.last_step >= from_step)
+        statement, values["from_step"] = statement.where(_FROM), from_step
     if to_step is not None:
-        statement = statement.where(_TABLE.first_step <= to_step)
-    order = _TABLE.job_id, _TABLE.name, _TABLE.attempt, _TABLE.seq
-    # Straight on the connection: what the session would do for each row takes as long as to fetch it.
-    rows = session.connection().execute(statement.order_by(*order))
-    return map(_Chunk._make, rows.all())
+        statement, values["to_step"] = statement.where(_TO), to_step
+    return map(_Chunk._make, _rows(session, statement, **values))
+
+
+def _rows(session: Session, statement: Select[*tuple[Any, ...]], **values: Any) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Straight on the connection: what the session would do for each row takes as long as to fetch it."""
+    return session.connection().execute(statement, values).all()
 
 
 def _buckets(session: Session, pieces: Sequence[_Piece], max_points: int) -> Buckets:
@@ -211,7 +229,7 @@ def _buckets(session: Session, pieces: Sequence[_Piece], max_points: int) -> Buc
 
 def _from_headers(_session: Session, run: _Run) -> Buckets:
     return Buckets(
-        count=[chunk.point_count for chunk, _ in run],
+        size=[chunk.point_count for chunk, _ in run],
         step=[chunk.end_step for chunk, _ in run],
         time=[chunk.end_time for chunk, _ in run],
         value=[_number(None if chunk.nan_count else chunk.end_value) for chunk, _ in run],
@@ -222,7 +240,7 @@ def _from_headers(_session: Session, run: _Run) -> Buckets:
 
 def _from_summaries(session: Session, run: _Run) -> Buckets:
     """From summaries; where a program of the version before has written none, from the points."""
-    packed = _bytes_of(session, _TABLE.summary, run)
+    packed = _bytes_of(session, _SUMMARIES, run)
     found = Buckets()
     for is_there, some in groupby(run, key=lambda piece: packed[piece[0].seq] is not None):
         if is_there:
@@ -233,7 +251,7 @@ def _from_summaries(session: Session, run: _Run) -> Buckets:
 
 
 def _opened(session: Session, run: _Run) -> Buckets:
-    packed = _bytes_of(session, _TABLE.points, run)
+    packed = _bytes_of(session, _POINTS, run)
     found = Buckets()
     for chunk, wanted in run:
         points = unpack(packed[chunk.seq] or b"")
@@ -241,16 +259,11 @@ def _opened(session: Session, run: _Run) -> Buckets:
     return found
 
 
-def _bytes_of(session: Session, column: Column[Any], run: _Run) -> dict[int, bytes | None]:
+def _bytes_of(session: Session, statement: Select[*tuple[Any, ...]], run: _Run) -> dict[int, bytes | None]:
     """A column of consecutive chunks, by ``seq``."""
     first, last = run[0][0], run[-1][0]
-    statement = select(_TABLE.seq, column).where(
-        _TABLE.job_id == first.job_id,
-        _TABLE.name == first.name,
-        _TABLE.attempt == first.attempt,
-        _TABLE.seq.between(first.seq, last.seq),
-    )
-    return {row[0]: row[1] for row in session.connection().execute(statement)}
+    whose = {"job_id": first.job_id, "name": first.name, "attempt": first.attempt}
+    return {row[0]: row[1] for row in _rows(session, statement, **whose, first=first.seq, last=last.seq)}
 
 
 def _curve(name: str, attempt: int, buckets: Buckets, max_points: int) -> Curve:
@@ -259,7 +272,7 @@ def _curve(name: str, attempt: int, buckets: Buckets, max_points: int) -> Curve:
         name=name,
         unit=unit_of(name),
         attempt=attempt,
-        count=sum(few.count),
+        count=sum(few.size),
         step=few.step,
         time=few.time,
         value=few.value,

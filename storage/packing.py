@@ -28,7 +28,7 @@ from typing import Final, TypeVar
 
 from storage.points import Buckets, Points
 
-Column = TypeVar("Column", "array[int]", "array[float]")
+Column = TypeVar("Column", bound="array[int] | array[float]")
 
 SUMMARY_POINTS: Final = 32
 """In each bucket of a summary. Smaller ones would draw shorter series without opening chunks, and cost 40 bytes each."""
@@ -43,7 +43,7 @@ _WORD: Final = 2**64 - 1
 
 def pack(points: Points, *, compress: bool) -> bytes:
     """Points as bytes; compressed only where that makes them fewer."""
-    raw = b"".join(map(_to_bytes, (points.steps, points.times, points.values)))
+    raw = b"".join(_to_bytes(column) for column in _columns(points))
     if not compress:
         return raw
     words = _filled(array("Q"), raw)
@@ -66,9 +66,13 @@ def unpack(packed: bytes) -> Points:
     raw = packed if len(packed) % _POINT_BYTES == 0 else _decompressed(packed)
     size = len(raw) // 3
     points = Points()
-    for number, column in enumerate((points.steps, points.times, points.values)):
+    for number, column in enumerate(_columns(points)):
         _filled(column, raw[number * size : (number + 1) * size])
     return points
+
+
+def _columns(points: Points) -> tuple[array[int] | array[float], ...]:
+    return points.steps, points.times, points.values
 
 
 def _decompressed(packed: bytes) -> bytes:

@@ -57,7 +57,7 @@ class Points:
         # min() and max() run in C, but a NaN among the values would decide their answer by its position.
         nan_count = sum(map(math.isnan, self.values))
         return Bucket(
-            count=len(self),
+            size=len(self),
             step=self.steps[-1],
             time=self.times[-1],
             value=math.nan if nan_count else self.values[-1],
@@ -73,7 +73,8 @@ class Points:
 class Bucket(NamedTuple):
     """What is kept of some consecutive points."""
 
-    count: int
+    size: int
+    """Points in it."""
     step: int
     """Of the last point, as is the time."""
     time: float
@@ -88,7 +89,7 @@ class Bucket(NamedTuple):
 class Buckets:
     """Buckets of consecutive points, one after the other: a list for each field of ``Bucket``."""
 
-    count: list[int] = field(default_factory=list)
+    size: list[int] = field(default_factory=list)
     step: list[int] = field(default_factory=list)
     time: list[float] = field(default_factory=list)
     value: list[float] = field(default_factory=list)
@@ -100,7 +101,7 @@ class Buckets:
         return cls(*(list(column) for column in zip(*buckets, strict=True)))
 
     def __len__(self) -> int:
-        return len(self.count)
+        return len(self.size)
 
     def extend(self, other: Buckets) -> None:
         for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True):
@@ -109,7 +110,7 @@ class Buckets:
     def add_points(self, points: Points) -> None:
         """Add points, each as a bucket of its own."""
         values = points.values.tolist()
-        self.count += [1] * len(values)
+        self.size += [1] * len(values)
         self.step += points.steps
         self.time += points.times
         self.value += values
@@ -124,7 +125,7 @@ class Buckets:
         """
         if len(self) <= buckets_max:
             return self
-        before = [count * buckets_max for count in accumulate(self.count, initial=0)]
+        before = [size * buckets_max for size in accumulate(self.size, initial=0)]
         shares = range(0, before[-1], before[-1] // buckets_max)
         ends = sorted({*map(bisect_left, repeat(before), shares), len(self)})
         marks = [before[end] // buckets_max for end in ends]
@@ -133,7 +134,7 @@ class Buckets:
         with_nan = any(map(math.isnan, self.value))
         least, most = (_smallest, _largest) if with_nan else (min, max)
         return Buckets(
-            count=list(map(sub, marks[1:], marks)),
+            size=list(map(sub, marks[1:], marks)),
             step=[self.step[last] for last in lasts],
             time=[self.time[last] for last in lasts],
             value=[_last(self.value[part]) for part in parts] if with_nan else [self.value[last] for last in lasts],

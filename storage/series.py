@@ -175,7 +175,7 @@ def _write_chunks(
 
 def _chunk_row(stream: streams.Advanced, name: str, seq: int, points: Points) -> dict[str, Any]:
     bucket = points.bucket()
-    full = bucket.count == CHUNK
+    full = bucket.size == CHUNK
     return {
         "job_id": stream.job_id,
         "name": name,
@@ -183,7 +183,7 @@ def _chunk_row(stream: streams.Advanced, name: str, seq: int, points: Points) ->
         "seq": seq,
         "first_step": min(points.steps),
         "last_step": max(points.steps),
-        "point_count": bucket.count,
+        "point_count": bucket.size,
         "min": _nullable(bucket.min),
         "max": _nullable(bucket.max),
         "nan_count": sum(map(math.isnan, points.values)),
@@ -191,7 +191,7 @@ def _chunk_row(stream: streams.Advanced, name: str, seq: int, points: Points) ->
         "end_step": bucket.step,
         "end_time": bucket.time,
         "end_value": _nullable(points.values[-1]),
-        "points": pack(points, compress=bucket.count >= COMPRESSED_FROM),
+        "points": pack(points, compress=bucket.size >= COMPRESSED_FROM),
         "summary": pack_summary(points) if full else None,
     }
 

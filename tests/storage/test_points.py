@@ -35,10 +35,10 @@ def test_fewer_buckets_say_what_the_points_in_them_say(parts: list[Rows], bucket
     few = buckets.reduced(buckets_max)
     rows = [row for part in parts for row in part]
     assert len(few) <= max(1, buckets_max)
-    assert sum(few.count) == len(rows)
+    assert sum(few.size) == len(rows)
     for bucket in _each(few):
-        _check(bucket, rows[: bucket.count])
-        rows = rows[bucket.count :]
+        _check(bucket, rows[: bucket.size])
+        rows = rows[bucket.size :]
 
 
 @given(st.lists(POINT, min_size=1, max_size=60), st.integers(1, 70))
@@ -47,7 +47,7 @@ def test_single_points_go_into_equal_buckets_as_many_as_may_be(rows: Rows, bucke
     buckets.add_points(points_of(rows))
     few = buckets.reduced(buckets_max)
     assert len(few) == min(len(rows), buckets_max)
-    assert max(few.count) - min(few.count) <= 1
+    assert max(few.size) - min(few.size) <= 1
 
 
 def test_buckets_and_points_follow_each_other() -> None:
@@ -67,7 +67,7 @@ def _each(buckets: Buckets) -> list[Bucket]:
 
 def _check(bucket: Bucket, rows: Rows) -> None:
     numbers = sorted(value for _step, _time, value in rows if value == value)
-    assert bucket.count == len(rows)
+    assert bucket.size == len(rows)
     assert (bucket.step, bucket.time) == rows[-1][:2]
     assert repr(bucket.value) == repr(rows[-1][2] if len(numbers) == len(rows) else math.nan)
     if numbers:
