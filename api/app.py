@@ -17,7 +17,7 @@ from api.following import Following
 from api.parts import Bell, Parts
 from api.quotas import Quotas
 from api.readiness import Readiness
-from api.routes import checkpoints, clones, health, history, jobs, log_streams, logs, nodes, pages, uploads
+from api.routes import checkpoints, clones, health, history, jobs, log_streams, logs, nodes, pages, series, uploads
 from api.settings import Settings
 from api.telemetry import Telemetry
 from api.uploads import Uploads
@@ -74,7 +74,7 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
     )
     problems.install(app)
-    for module in (jobs, clones, history, checkpoints, logs, log_streams, uploads, nodes, health, pages):
+    for module in (jobs, clones, history, series, checkpoints, logs, log_streams, uploads, nodes, health, pages):
         app.include_router(module.router)
     app.add_middleware(Envelope, telemetry=telemetry)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # as FastAPI's documentation does it

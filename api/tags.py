@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy.orm import Session
-
 from api import conditional
 from api.views import node_is_lost
 from storage import follows, jobs, nodes
 from storage.clock import now
-from storage.database import Database
+from storage.database import Database, Session
 
 
 def of_jobs(database: Database, marks: Sequence[jobs.Mark], *, limit: int, knows_nodes: bool | None) -> str:

@@ -139,6 +139,10 @@ class MetricsView(_View):
     series: list[SeriesView]
 
 
+class SeveralMetricsView(_View):
+    jobs: list[MetricsView]
+
+
 class LogLine(_View):
     line: int
     """Counted from 0 over all ranks of one attempt."""

@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from storage import series
+from storage import curves
 from storage.tables import AssignmentRow
 from tests.brokers import until
 from tests.databases import Urls
@@ -265,7 +265,7 @@ def _assignments(plane: Plane, job: str) -> list[AssignmentRow]:
 def _points(plane: Plane, job: str) -> dict[int, list[int]]:
     """The steps of each attempt that are stored, in their order."""
     with plane.database.read_series() as session:
-        found = series.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
+        found = curves.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
         return {view.attempt: view.step for view in found}
 
 
