@@ -28,6 +28,10 @@ ENV PYTHONUNBUFFERED=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     LOCKSTEP_LOG_FORMAT=json \
     LOCKSTEP_STORE=/var/lib/lockstep/store
+# For code from git, which the api looks up and the nodes fetch.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends git openssh-client \
+    && rm -rf /var/lib/apt/lists/*
 # A fixed id, so that the files of a volume belong to the same user in every image. The folders exist in the image because
 # a new named volume takes their owner.
 RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin lockstep \

@@ -17,13 +17,13 @@ from api.following import Following
 from api.parts import Bell, Parts
 from api.quotas import Quotas
 from api.readiness import Readiness
-from api.routes import checkpoints, health, history, jobs, log_streams, logs, nodes, pages, uploads
+from api.routes import checkpoints, clones, health, history, jobs, log_streams, logs, nodes, pages, series, uploads
 from api.settings import Settings
 from api.telemetry import Telemetry
 from api.uploads import Uploads
-from api.version import VERSION
 from broker import probe
 from domain.timings import Timings
+from domain.version import VERSION
 from storage import migrate, passes
 from storage.blobs import BlobStore
 from storage.database import Database
@@ -73,9 +73,8 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
     )
-    routers = [
-        module.router for module in (jobs, history, checkpoints, logs, log_streams, uploads, nodes, health, pages)
-    ]
+    modules = (jobs, clones, history, series, checkpoints, logs, log_streams, uploads, nodes, health, pages)
+    routers = [module.router for module in modules]
     for router in routers:
         app.include_router(router)
     problems.install(app, [route for router in routers for route in router.routes])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from api.submitting import check_capacity, check_code, settle_source
+from api.submitting import check_capacity, settle
 from api.uploads import Uploads
 from domain.placement import Placed, Request, Waiting, nodes_asked, place
 from domain.plan import plan_of
@@ -34,14 +34,13 @@ def plan(database: Database, uploads: Uploads, document: object, *, lease_second
         When a submit would be refused.
     """
     spec = read_spec(document)
-    code_errors = tuple(check_code(spec, uploads))
-    spec, source_errors = settle_source(database, spec)
+    spec, missing = settle(database, uploads, spec)
     with database.read_jobs() as session:
         largest = nodes.largest_ever(session)
         queue = scheduling.queue(session)
         cluster = scheduling.cluster(session, lease_seconds=lease_seconds)
         at = now(session)
-    errors = (*check_capacity(spec, largest), *code_errors, *source_errors)
+    errors = (*check_capacity(spec, largest), *missing)
     if errors:
         raise invalid(errors)
     requests = [job.request() for job in queue] + [_request_of(spec, created_at=at)]

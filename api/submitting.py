@@ -2,7 +2,7 @@
 
 The order matters: an idempotency key is looked at before anything that may have changed since the first time (the code
 archive, the nodes), so a repeat answers with the job even then. Those checks run inside the transaction, which a refusal
-rolls back; the blob store is asked before it, because nothing slow may happen inside.
+rolls back; the blob store and a git repository are asked before it, because nothing slow may happen inside.
 
 Not here: HTTP (``api.routes.jobs``), and what a job without room waits for (``scheduler``).
 """
@@ -19,16 +19,32 @@ from domain.errors import FieldError, LockstepError
 from domain.plan import plan_of
 from domain.reading import invalid, read_spec
 from domain.sources import job_checkpoint
-from domain.spec import JobSpec, Train, UploadedCode
-from storage import checkpoints, jobs, nodes
+from domain.spec import GitCode, JobSpec, Train, UploadedCode
+from storage import checkpoints, events, jobs, nodes, repositories
 from storage.database import Database
 from storage.tables import JobRow
 
 
 def submit(
-    database: Database, uploads: Uploads, body: JsonBody, *, actor: str, idempotency_key: str | None
+    database: Database,
+    uploads: Uploads,
+    body: JsonBody,
+    *,
+    actor: str,
+    idempotency_key: str | None,
+    origin: str | None = None,
 ) -> tuple[JobRow, bool, str]:
     """Write a job.
+
+    Parameters
+    ----------
+    database : Database
+    uploads : Uploads
+    body : JsonBody
+    actor : str
+    idempotency_key : str or None
+    origin : str, optional
+        Of a clone: where its spec comes from, for its history.
 
     Returns
     -------
@@ -41,8 +57,7 @@ def submit(
         When the document is refused; nothing is written then.
     """
     spec = read_spec(body.document)
-    code_errors = tuple(check_code(spec, uploads))
-    spec, source_errors = settle_source(database, spec)
+    spec, missing = settle(database, uploads, spec)
     with database.jobs() as session:
         job, created = jobs.create(
             session,
@@ -54,13 +69,37 @@ def submit(
         )
         largest = nodes.largest_ever(session)
         if created:
-            errors = (*check_capacity(spec, largest), *code_errors, *source_errors)
+            errors = (*check_capacity(spec, largest), *missing)
             if errors:
                 raise invalid(errors)
+            if origin is not None:
+                events.add(session, job_id=job.id, attempt=None, kind="cloned", message=origin, actor=actor)
     return job, created, waits_because(largest)
 
 
-def settle_source(database: Database, spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
+def settle(database: Database, uploads: Uploads, spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
+    """What the spec names and is kept elsewhere, looked up: the spec with what each name means now, and what is missing."""
+    code_errors = tuple(_check_code(spec, uploads))
+    spec, ref_errors = _settle_ref(spec)
+    spec, source_errors = _settle_source(database, spec)
+    return spec, (*code_errors, *ref_errors, *source_errors)
+
+
+def _settle_ref(spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
+    """The spec with the commit that its git ref is now, and what is wrong with that."""
+    if not isinstance(spec.code, GitCode):
+        return spec, ()
+    try:
+        commit = repositories.commit_of(spec.code.git, spec.code.ref)
+    except repositories.RepositoryError as error:
+        return spec, (FieldError("/code/ref", str(error), spec.code.ref, "name a branch, a tag or a whole commit id"),)
+    except repositories.UnreachableError as error:
+        step = "check the address, and that the service's machine may read it; or write the whole commit id as ref"
+        return spec, (FieldError("/code/git", f"the repository does not answer: {error}", spec.code.git, step),)
+    return spec.model_copy(update={"code": GitCode(git=spec.code.git, ref=commit)}), ()
+
+
+def _settle_source(database: Database, spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
     """The spec with the full id of the job whose checkpoint it starts from, and what is wrong with that.
 
     A name, or ``last``, would mean another job by the time the checkpoint is fetched. Which checkpoint is left as it was
@@ -112,7 +151,7 @@ def check_capacity(spec: JobSpec, largest: int) -> Iterator[FieldError]:
         )
 
 
-def check_code(spec: JobSpec, uploads: Uploads) -> Iterator[FieldError]:
+def _check_code(spec: JobSpec, uploads: Uploads) -> Iterator[FieldError]:
     """Whether the archive that the job names is there and fits its kind."""
     if not isinstance(spec.code, UploadedCode):
         return

@@ -18,8 +18,8 @@ from prometheus_client.registry import Collector
 
 from api.figures import Figures
 from api.following import Following
-from api.version import VERSION
 from domain.lifecycle import JobState
+from domain.version import VERSION
 from storage.database import Database
 
 MEDIA_TYPE: Final = prometheus_client.CONTENT_TYPE_PLAIN_0_0_4

@@ -18,10 +18,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote
 
-from client.archive import Archive, pack
 from client.errors import NotFoundError, RefusedError, TimedOutError
 from client.transport import Transport
 from domain import limits
@@ -41,6 +40,9 @@ from domain.views import (
     PlanView,
     UploadView,
 )
+
+if TYPE_CHECKING:
+    from client.archive import Archive
 
 PATIENCE_SECONDS: Final = 4.0
 """Long enough for a server that restarts in place, short enough for a person whose server is not running."""
@@ -99,8 +101,26 @@ class Client:
         key = idempotency_key or uuid.uuid4().hex
         return self.transport.post("/v1/jobs", JobView, dict(document), headers={"Idempotency-Key": key})
 
+    def clone(
+        self, reference: str, changes: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
+    ) -> JobView:
+        """Submit a job's spec again, with its code.
+
+        Parameters
+        ----------
+        reference : str
+        changes : mapping, optional
+            Values that differ, by JSON pointer into the spec: ``{"/train/steps": 400}``.
+        idempotency_key : str, optional
+            As for :meth:`submit`.
+        """
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        return self.transport.post(_job(reference, "/clone"), JobView, {"set": dict(changes or {})}, headers=headers)
+
     def upload(self, folder: str | Path) -> UploadView:
         """Send a folder of code; name the answer's ``sha256`` as ``code: {upload: …}`` in a spec."""
+        from client.archive import pack
+
         with tempfile.TemporaryDirectory(prefix="lockstep-upload-") as temporary:
             return self.upload_archive(pack(Path(folder), Path(temporary) / "code.tar.gz"))
 

@@ -5,14 +5,15 @@
 So a ``lockstep.toml`` in somebody else's repository does not get the token of the service on this machine, or of the
 user's config, for its own address; nor may it name a token file outside its folder.
 
-Not here: what the programs of the service are told (``client.local.settings``).
+Not here: changing the user's config (``client.cli.config``), and what the programs of the service are told
+(``client.local.settings``).
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,8 @@ class Server:
     token: str | None
     origin: str
     """Where the address was found, for messages."""
+    token_origin: str | None = field(default=None, compare=False)
+    """Where the token was found."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def find_server(
     ]
     if project := _search_upward(folder):
         places.append(_from_file(project, tokens_inside=project.parent))
-    own = user_config or _user_config()
+    own = user_config or user_config_file()
     if own.is_file():
         places.append(_from_file(own))
     local = home or Home.of(environment)
@@ -86,22 +89,24 @@ def find_server(
         places.append(_Place(str(local.run_file), running.url, _token_in(Path(running.token_file))))
     for number, place in enumerate(places):
         if place.url is not None:
-            return Server(place.url, _token_for(place, places, number), place.origin)
+            giver = _token_giver(place, places, number)
+            token, token_origin = (giver.token, giver.origin) if giver is not None else (None, None)
+            return Server(place.url, token, place.origin, token_origin)
     raise UnreachableError(
         "no server is known, and none runs on this machine",
         next_step="start one on this machine with `lockstep up`, or name one with --url or LOCKSTEP_URL",
     )
 
 
-def _token_for(chosen: _Place, places: list[_Place], number: int) -> str | None:
-    """The most explicit token that was given for this address, or for none in particular before it."""
+def _token_giver(chosen: _Place, places: list[_Place], number: int) -> _Place | None:
+    """Who gave the most explicit token for this address, or for none in particular before it."""
     for place in places[: number + 1]:
         if place.token is not None:
-            return place.token
+            return place
     # A later place may hold the token of the very same server.
     for place in places[number + 1 :]:
         if place.token is not None and place.url is not None and _same(place.url, chosen.url):
-            return place.token
+            return place
     return None
 
 
@@ -116,13 +121,21 @@ def _search_upward(folder: Path) -> Path | None:
     return None
 
 
-def _user_config() -> Path:
+def user_config_file() -> Path:
+    """The user's own configuration, whether or not it is there."""
     import platformdirs
 
     return Path(platformdirs.user_config_dir("lockstep", appauthor=False)) / "config.toml"
 
 
-def _from_file(file: Path, tokens_inside: Path | None = None) -> _Place:
+def read_file(file: Path) -> dict[str, str]:
+    """The settings in a file.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read, or holds something else.
+    """
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -132,6 +145,11 @@ def _from_file(file: Path, tokens_inside: Path | None = None) -> _Place:
             raise UsageError(f"{file}: there is no setting {name!r}; known: {', '.join(KNOWN)}")
         if not isinstance(value, str):
             raise UsageError(f"{file}: {name} is a text, got {value!r}")
+    return content
+
+
+def _from_file(file: Path, tokens_inside: Path | None = None) -> _Place:
+    content = read_file(file)
     token = content.get("token")
     if token is None and "token_file" in content:
         named = file.parent / Path(content["token_file"]).expanduser()

@@ -8,11 +8,13 @@ Not here: how an error is printed (``client.cli.app``), and which requests are t
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from domain.errors import ErrorCode
 from domain.lifecycle import JobState
-from domain.views import FieldProblem, Problem
+
+if TYPE_CHECKING:
+    from domain.views import FieldProblem, Problem
 
 
 class ExitCode(IntEnum):

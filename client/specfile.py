@@ -16,6 +16,7 @@ from typing import Any, Final, TextIO
 
 from client.errors import SpecRefusedError, UsageError
 from domain import limits
+from domain.changes import NoPlaceError, put
 from domain.errors import LockstepError
 from domain.reading import read_spec
 from domain.spec import JobSpec
@@ -43,27 +44,11 @@ class SpecFile:
 
     def put(self, path: Sequence[str], value: Any, written_as: str) -> None:
         """Set one value, making the objects on the way. ``written_as`` names the place for messages."""
-        here: Any = self.document
-        for number, name in enumerate(path):
-            last = number == len(path) - 1
-            if isinstance(here, dict):
-                if last:
-                    here[name] = value
-                else:
-                    if not isinstance(here.get(name), dict | list):
-                        here[name] = {}
-                    here = here[name]
-            else:
-                if not (name.isdigit() and int(name) < len(here)):
-                    raise UsageError(
-                        f"{written_as}: {'.'.join(path[:number])} is a list of {len(here)}; a number below that was "
-                        f"expected, got {name!r}"
-                    )
-                if last:
-                    here[int(name)] = value
-                else:
-                    here = here[int(name)]
-        self._set_by[_pointer(path)] = written_as
+        try:
+            put(self.document, path, value)
+        except NoPlaceError as error:
+            raise UsageError(f"{written_as}: {error}") from None
+        self._set_by[pointer_to(path)] = written_as
 
     def where(self, pointer: str) -> str:
         """The place of a value as a person finds it: ``FILE:LINE``, ``--set …``, or the file alone."""
@@ -116,13 +101,26 @@ def read(file: str, settings: Sequence[str], stdin: TextIO) -> SpecFile:
     """
     spec = parse(_text(file, stdin), "stdin" if file == "-" else file)
     for setting in settings:
-        name, equals, text = setting.partition("=")
-        path = name.strip().split(".")
-        if not equals or not all(path):
-            raise UsageError(f"--set {setting}: expected name.of.field=value, such as --set train.steps=100")
-        value = _load(text, f"--set {setting}")[0] if text.strip() else ""
-        spec.put(path, _plain(value, f"--set {setting}", "", {}, [0]), f"--set {setting}")
+        spec.put(*read_setting(setting), f"--set {setting}")
     return spec
+
+
+def read_setting(setting: str) -> tuple[list[str], Any]:
+    """The path and the value of ``--set name.of.field=value``; the value is YAML.
+
+    Raises
+    ------
+    UsageError
+        If it is not of that form.
+    SpecRefusedError
+        If the value is no YAML, or something that JSON has no word for.
+    """
+    name, equals, text = setting.partition("=")
+    path = name.strip().split(".")
+    if not equals or not all(path):
+        raise UsageError(f"--set {setting}: expected name.of.field=value, such as --set train.steps=100")
+    value = _load(text, f"--set {setting}")[0] if text.strip() else ""
+    return path, _plain(value, f"--set {setting}", "", {}, [0])
 
 
 def parse(text: str, source: str) -> SpecFile:
@@ -225,7 +223,8 @@ def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def _pointer(path: Sequence[str]) -> str:
+def pointer_to(path: Sequence[str]) -> str:
+    """The JSON pointer (RFC 6901) of a path."""
     return "".join(f"/{_escape(part)}" for part in path)
 
 

@@ -102,7 +102,16 @@ class Transport:
         try:
             # trust_env=False: a proxy meant for the internet must not see the traffic to a server on loopback, and a
             # .netrc must not replace the token.
-            self._http = httpx2.Client(base_url=self.url, headers=headers, timeout=TIMEOUT, trust_env=False)
+            # Certificates are read only where there is one to check: they take longer than a request on loopback. No
+            # redirect is followed, so http:// never becomes https:// on the way.
+            self._http = httpx2.Client(
+                base_url=self.url,
+                headers=headers,
+                timeout=TIMEOUT,
+                trust_env=False,
+                verify=not self.url.lower().startswith("http://"),
+                follow_redirects=False,
+            )
         except (httpx2.InvalidURL, ValueError) as error:
             raise _no_address(url, error) from None
 

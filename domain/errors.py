@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic_core import PydanticCustomError
+if TYPE_CHECKING:
+    from pydantic_core import PydanticCustomError
 
 
 class ErrorCode(StrEnum):
@@ -93,6 +94,8 @@ def at_field(location: tuple[str | int, ...], message: str, next_step: str = "",
     ``domain.reading`` adds ``location`` to where the validator stands, and the value found there to ``message``, which
     is written without the field's name (``show=False`` leaves the value out, where it would say nothing).
     """
+    from pydantic_core import PydanticCustomError
+
     context = {"message": message, "location": location, "next_step": next_step, **more}
     return PydanticCustomError("at_field", "{message}", context)
 

@@ -5,6 +5,7 @@ Not here: the fields themselves (``domain.spec``), and how a refusal is put into
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Final
 
@@ -16,6 +17,8 @@ NAME = r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 SHA256 = r"^[0-9a-f]{64}$"
 FOLDER = r"^/"
+COMMIT = r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$"
+GIT_TRANSPORTS: Final = ("https", "http", "ssh", "git", "file")
 PATTERNS: Final = {
     NAME: "1 to 63 lower-case letters, digits, '.', '_' and '-', with a letter or digit first and last",
     ENV_NAME: "at most 128 letters, digits and '_', not beginning with a digit",
@@ -41,6 +44,30 @@ def no_nul(text: str) -> str:
     if "\0" in text:
         raise at_field((), "expected a text without NUL characters, which no program can be given", "remove it")
     return text
+
+
+def git_url(url: str) -> str:
+    """Refuse what git would take for an option or a command, and passwords, which everybody could read in the spec."""
+    transport, separator, rest = url.partition("://")
+    scp_like = re.fullmatch(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^-].*", url)
+    if not scp_like and not (separator and transport in GIT_TRANSPORTS and rest and not rest.startswith("-")):
+        accepted = ", ".join(f"{name}://" for name in GIT_TRANSPORTS)
+        raise at_field((), f"expected an address that begins with {accepted}, or user@host:path", "write it in full")
+    user, at, _ = rest.partition("/")[0].rpartition("@")
+    if separator and at and ":" in user:
+        raise at_field(
+            (),
+            "has a password in it, which everybody who reads the job would see",
+            "leave it out, and give the service's machines a key or a credential helper",
+            show=False,
+        )
+    return no_nul(url)
+
+
+def git_ref(ref: str) -> str:
+    if ref.startswith("-") or not re.fullmatch(r"[^\s\0~^:?*\[\\]+", ref):
+        raise at_field((), "expected a branch, a tag or a whole commit id", "such as main, v1.2 or 40 digits")
+    return ref
 
 
 def _not_reserved(name: str) -> str:

@@ -48,6 +48,10 @@ METRIC_SPOOL_BYTES_MAX: Final = 256 * 1024 * 1024
 writes it in ten hours; a flood, within half a minute."""
 SERIES_POINTS_MAX: Final = 10_000
 """``max_points`` of one series in one response."""
+SERIES_JOBS_MAX: Final = 50
+"""Jobs whose series are read at once: more curves than anybody tells apart."""
+SERIES_POINTS_OF_JOBS_MAX: Final = 200_000
+"""Jobs × names × ``max_points`` of such a response: 16 MB of JSON."""
 IDEMPOTENCY_KEY_CHARS_MAX: Final = 200
 BATCH_SIZE_MAX: Final = 2**31
 WORLD_SIZE_MAX: Final = 4_096

@@ -9,20 +9,22 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
+from domain.described import Described
+
 Bytes = Annotated[int, Field(ge=0)]
 _SHOWN_SHARE_MIN: Final = 0.005
 """Parts below half a percent of the peak are not worth a word."""
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-class MemoryForecast(BaseModel):
+class MemoryForecast(Described, BaseModel):
     """Bytes that one rank's tensors hold at the fullest moment of a step. The parts add up to the peak.
 
     A part can be zero because it is not there *at that moment*: where a step is fullest in the middle of its first
     backward, hardly a gradient exists yet, and where it is fullest in the optimizer, no activation exists any more.
     """
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
     weights: Bytes
     """The model's parameters."""

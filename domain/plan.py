@@ -15,14 +15,16 @@ Not here: which samples the positions hold (``engine.order``), and how slots are
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from domain import limits
 from domain.errors import FieldError
 from domain.memory import MemoryForecast
-from domain.spec import JobSpec
+
+if TYPE_CHECKING:
+    from domain.spec import JobSpec
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -31,6 +31,8 @@ from domain.fields import (
     Section,
     Sha256,
     choice,
+    git_ref,
+    git_url,
     kind_of_code,
     kind_of_gpus,
     kind_of_micro_size,
@@ -273,12 +275,13 @@ class UploadedCode(Section):
 
 
 class GitCode(Section):
-    """A commit of a git repository that the nodes can reach."""
+    """A commit of a git repository that the service and its nodes can reach."""
 
-    git: Annotated[str, Field(min_length=1, max_length=2_000)]
-    """The repository's URL."""
-    ref: Annotated[str, Field(min_length=1, max_length=500)] = "HEAD"
-    """Branch, tag or commit."""
+    git: Annotated[str, Field(min_length=1, max_length=2_000), AfterValidator(git_url)]
+    """The repository's address, without a password: the machines' own keys and credential helpers are used."""
+    ref: Annotated[str, Field(min_length=1, max_length=500), AfterValidator(git_ref)] = "HEAD"
+    """Branch, tag or whole commit id. What it is when the job is submitted, every attempt runs. Submodules are not
+    fetched."""
 
 
 class PathCode(Section):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from domain.errors import FieldError
-from domain.spec import GitCode, GpuRange, JobSpec
+from domain.spec import GpuRange, JobSpec
 
 
 class _Later(NamedTuple):
@@ -29,12 +29,6 @@ LATER: Final = (
         lambda spec: spec.resources.gpus.model_dump() if isinstance(spec.resources.gpus, GpuRange) else None,
         "elastic jobs",
         "write one number, such as gpus: 2",
-    ),
-    _Later(
-        "/code",
-        lambda spec: spec.code.git if isinstance(spec.code, GitCode) else None,
-        "code from git",
-        "send a folder: lockstep submit --code DIR",
     ),
     _Later("/secrets", lambda spec: list(spec.secrets) or None, "secrets", "use env for what is not secret"),
 )

@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from domain.described import Described
 from domain.lifecycle import AttemptState, Intent, JobState
 from domain.outcomes import Outcome
 from domain.plan import BatchPlan
@@ -20,8 +21,8 @@ from domain.plan import BatchPlan
 T = TypeVar("T")
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+class _View(Described, BaseModel):
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class Page(_View, Generic[T]):
@@ -136,6 +137,10 @@ class SeriesView(_View):
 class MetricsView(_View):
     job_id: str
     series: list[SeriesView]
+
+
+class SeveralMetricsView(_View):
+    jobs: list[MetricsView]
 
 
 class LogLine(_View):

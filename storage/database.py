@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make_url, text
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session as Session  # noqa: PLC0414 - who is handed one, names its type from here
 
 from storage.faults import translated
 
@@ -155,7 +155,9 @@ def make_engine(url: str, *, durable: bool) -> Engine:
             "keepalives_interval": 2,
             "keepalives_count": 3,
             "tcp_user_timeout": 10_000,
-            "options": "-c lock_timeout=15s -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s",
+            # A transaction here never waits for anything but the server. One that is silent belongs to a program that was
+            # frozen or cut off, and holds rows that others need to place its job elsewhere.
+            "options": "-c lock_timeout=15s -c statement_timeout=60s -c idle_in_transaction_session_timeout=10s",
         },
     )
 

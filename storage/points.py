@@ -1,22 +1,22 @@
-"""Points of one series, packed into bytes, and their reduction to buckets.
+"""Points of one series, and their reduction to buckets.
 
 A bucket keeps what a chart must not lose: the smallest and the largest value, the last point, and whether anything in
-it is not a number. Plain ``array`` instead of numpy: the api installs without it, and slices of arrays are fast enough
-(0.3 s for a million points; whole chunks are reduced from their headers without being opened).
+it is not a number. Plain ``array`` and lists instead of numpy: the api installs without it, and what works on a column
+at once runs in C here too.
 
-Not here: which chunks are read (``storage.series``).
+Not here: the bytes of a chunk (``storage.packing``), and which chunks are read (``storage.curves``).
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
-
-from domain.metrics import jsonable
+from itertools import accumulate, repeat
+from operator import sub
+from typing import NamedTuple, Self
 
 
 @dataclass
@@ -52,93 +52,104 @@ class Points:
                 kept.add(step, time, value)
         return kept
 
-    def pack(self) -> bytes:
-        """Little-endian int64 steps, float64 times, float64 values, one array after the other."""
-        return b"".join(_little_endian(column).tobytes() for column in (self.steps, self.times, self.values))
-
-    @classmethod
-    def unpack(cls, packed: bytes) -> Self:
-        """The inverse of :meth:`pack`."""
-        points = cls()
-        size = len(packed) // 3
-        columns: tuple[array[int] | array[float], ...] = (points.steps, points.times, points.values)
-        for index, column in enumerate(columns):
-            column.frombytes(packed[index * size : (index + 1) * size])
-            if sys.byteorder == "big":
-                column.byteswap()
-        return points
-
     def bucket(self) -> Bucket:
         """All of them (at least one) in one bucket."""
-        values: Sequence[float] = self.values
         # min() and max() run in C, but a NaN among the values would decide their answer by its position.
-        nan_count = sum(map(math.isnan, values))
-        if nan_count:
-            values = [value for value in values if not math.isnan(value)]
+        nan_count = sum(map(math.isnan, self.values))
         return Bucket(
-            count=len(self),
-            min=min(values, default=math.nan),
-            max=max(values, default=math.nan),
-            nan_count=nan_count,
-            end_step=self.steps[-1],
-            end_time=self.times[-1],
-            end_value=self.values[-1],
+            size=len(self),
+            step=self.steps[-1],
+            time=self.times[-1],
+            value=math.nan if nan_count else self.values[-1],
+            min=_smallest(self.values) if nan_count else min(self.values),
+            max=_largest(self.values) if nan_count else max(self.values),
         )
 
+    def buckets(self, size: int) -> Buckets:
+        """All of them in buckets of ``size``; the last may be smaller."""
+        return Buckets.of(self.part(start, start + size).bucket() for start in range(0, len(self), size))
 
-@dataclass(frozen=True)
-class Bucket:
+
+class Bucket(NamedTuple):
     """What is kept of some consecutive points."""
 
-    count: int
+    size: int
+    """Points in it."""
+    step: int
+    """Of the last point, as is the time."""
+    time: float
+    value: float
+    """Of the last point; NaN if any value in the bucket is: a chart must show it."""
     min: float
     """Of the values that are numbers, infinities included; NaN when there is none."""
     max: float
-    nan_count: int
-    end_step: int
-    end_time: float
-    end_value: float
 
-    def followed_by(self, other: Bucket) -> Bucket:
-        """This bucket and the next in one."""
-        return Bucket(
-            self.count + other.count,
-            _smaller(self.min, other.min),
-            -_smaller(-self.max, -other.max),
-            self.nan_count + other.nan_count,
-            other.end_step,
-            other.end_time,
-            other.end_value,
+
+@dataclass
+class Buckets:
+    """Buckets of consecutive points, one after the other: a list for each field of ``Bucket``."""
+
+    size: list[int] = field(default_factory=list)
+    step: list[int] = field(default_factory=list)
+    time: list[float] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+    min: list[float] = field(default_factory=list)
+    max: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, buckets: Iterable[Bucket]) -> Self:
+        return cls(*(list(column) for column in zip(*buckets, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def extend(self, other: Buckets) -> None:
+        for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True):
+            mine.extend(theirs)
+
+    def add_points(self, points: Points) -> None:
+        """Add points, each as a bucket of its own."""
+        values = points.values.tolist()
+        self.size += [1] * len(values)
+        self.step += points.steps
+        self.time += points.times
+        self.value += values
+        self.min += values
+        self.max += values
+
+    def reduced(self, buckets_max: int) -> Buckets:
+        """At most so many buckets, which hold as equal numbers of points as is possible without dividing one of these.
+
+        Each begins with the first bucket here that has at least its share of the points before it. Both sides are taken
+        ``buckets_max`` times, which leaves whole numbers.
+        """
+        if len(self) <= buckets_max:
+            return self
+        before = [size * buckets_max for size in accumulate(self.size, initial=0)]
+        shares = range(0, before[-1], before[-1] // buckets_max)
+        ends = sorted({*map(bisect_left, repeat(before), shares), len(self)})
+        marks = [before[end] // buckets_max for end in ends]
+        lasts = [end - 1 for end in ends[1:]]
+        parts = list(map(slice, ends, ends[1:]))
+        with_nan = any(map(math.isnan, self.value))
+        least, most = (_smallest, _largest) if with_nan else (min, max)
+        return Buckets(
+            size=list(map(sub, marks[1:], marks)),
+            step=[self.step[last] for last in lasts],
+            time=[self.time[last] for last in lasts],
+            value=[_last(self.value[part]) for part in parts] if with_nan else [self.value[last] for last in lasts],
+            min=list(map(least, map(self.min.__getitem__, parts))),
+            max=list(map(most, map(self.max.__getitem__, parts))),
         )
 
-    def value(self) -> float | str:
-        """The last value, or ``"NaN"`` if any value in the bucket is NaN: a chart must show it."""
-        return jsonable(math.nan if self.nan_count else self.end_value)
+
+def _last(values: Sequence[float]) -> float:
+    return math.nan if any(map(math.isnan, values)) else values[-1]
 
 
-def buckets_of(points: Points, size: int) -> list[Bucket]:
-    """The points in buckets of ``size``; the last may be smaller."""
-    return [points.part(start, start + size).bucket() for start in range(0, len(points), size)]
+def _smallest(values: Sequence[float]) -> float:
+    return min((value for value in values if not math.isnan(value)), default=math.nan)
 
 
-def merged(buckets: Iterable[Bucket], size: int) -> list[Bucket]:
-    """Consecutive buckets joined until each has at least ``size`` points; the last may have fewer."""
-    result: list[Bucket] = []
-    for bucket in buckets:
-        if result and result[-1].count < size:
-            result[-1] = result[-1].followed_by(bucket)
-        else:
-            result.append(bucket)
-    return result
-
-
-def _smaller(a: float, b: float) -> float:
-    return b if math.isnan(a) else a if math.isnan(b) else min(a, b)
-
-
-def _little_endian(column: array[int] | array[float]) -> array[int] | array[float]:
-    if sys.byteorder == "little":
-        return column
-    swapped = column[:]
-    swapped.byteswap()
-    return swapped
+def _largest(values: Sequence[float]) -> float:
+    return max((value for value in values if not math.isnan(value)), default=math.nan)

@@ -5,7 +5,7 @@ PostgreSQL it may be the same database. No transaction spans the two, so no tabl
 
 NaN is stored as NULL in plain columns: SQLite has no NaN.
 
-Not here: how chunks are packed and merged (``storage.series``, ``storage.logs``).
+Not here: how chunks are merged and packed (``storage.series``, ``storage.packing``, ``storage.logs``).
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ class SeriesChunkRow(SeriesBase):
     end_time: Mapped[float]
     end_value: Mapped[float | None]
     points: Mapped[bytes] = mapped_column(deferred=True)
-    """Little-endian int64 steps, float64 times, float64 values, one array after the other."""
+    """See ``storage.packing``."""
+    summary: Mapped[bytes | None] = mapped_column(deferred=True)
+    """Its points in buckets of 32; NULL in a chunk that is not full, and in those of programs of the version before."""
 
 
 class SeriesLatestRow(SeriesBase):

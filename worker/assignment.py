@@ -23,11 +23,11 @@ Not here: which attempts there are, and heartbeats (``worker.supervisor``).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Literal
 
 import structlog
 from pydantic import ValidationError
@@ -44,6 +44,7 @@ from worker.code import CodeUnavailableError
 from worker.device_memory import Return, used_bytes
 from worker.folders import DamagedFileError, Folder
 from worker.identity import Census
+from worker.outcomes import StopReason, of_a_dead_launcher, stopped
 from worker.outflow import Outflow
 from worker.peers import Peers, interface_to_peers, unreachable
 from worker.preparing import InitUnavailableError, prepare
@@ -52,8 +53,6 @@ from worker.sweeping import Tree
 from worker.tools import Tools
 
 log = structlog.get_logger(__name__)
-
-StopReason = Literal["cancelled", "timed_out", "shutdown", "preempted"]
 
 PREPARE_TRIES = 4
 """A store or a disk that fails this often in a row will not prepare this attempt: another node may."""
@@ -212,7 +211,7 @@ class Attempt:
         """Everything up to a running launcher. Repeated from its beginning after a failure."""
         assert self._claim is not None, "only a fresh claim is prepared"
         if self._stop_wanted is not None:
-            return self._conclude(_stopped(self._stop_wanted, "before its ranks were started"))
+            return self._conclude(stopped(self._stop_wanted, "before its ranks were started"))
         self._peers.node_count = self._claim.node_count
         refused = unreachable(self._claim)
         if refused is not None:
@@ -257,6 +256,7 @@ class Attempt:
                 return self._conclude(Outcome.of(Reason.LAUNCH_FAILED, message))
             self._peers.node_count = assignment.node_count
             self._outflow = self._start_outflow(assignment)
+            self._listen()
         alive = self._launcher_is_alive()
         # In this order: a launcher writes its result and then ends, and neither is missed.
         if self.folder.file(contract.RESULT).exists():
@@ -268,6 +268,12 @@ class Attempt:
         self._obey_stop()
         self._peers.pass_stop_on(self.folder)
         return Phase.WATCH
+
+    def _listen(self) -> None:
+        """Look as soon as the launcher has ended. Without it the end is seen at the next look."""
+        if self._tree.launcher is not None:
+            with contextlib.suppress(OSError):
+                identity.at_end_of(self._tree.launcher, self.look)
 
     def _obey_stop(self) -> None:
         if self._stop_wanted is None:
@@ -289,20 +295,12 @@ class Attempt:
 
     def _outcome_of_a_dead_launcher(self) -> Outcome:
         if self._stop_wanted is not None:
-            return _stopped(self._stop_wanted, "and its processes were killed")
+            return stopped(self._stop_wanted, "and its processes were killed")
         if self._rebooted:
             return Outcome.of(Reason.LOST, "the node was restarted while the attempt ran")
         launcher = self._tree.launcher
         status = None if launcher is None else self._tools.children.exit_status(launcher.pid)
-        how = "died" if status is None else f"was ended by signal {-status}" if status < 0 else f"exited with {status}"
-        # It had started its ranks, so the node can launch: somebody killed it, maybe the job's own code.
-        killed = (status is None or status < 0) and self.folder.file(contract.RANKS).exists()
-        message = f"the launcher {how} without a result, and its ranks were killed"
-        details = {
-            "traceback": self.folder.launcher_log_tail() or None,
-            "log_excerpt": self.folder.last_log_lines() or None,
-        }
-        return Outcome.of(Reason.KILLED if killed else Reason.LAUNCH_FAILED, message, **details)
+        return of_a_dead_launcher(self.folder, status)
 
     def _conclude(self, outcome: Outcome) -> Phase:
         """An outcome that no launcher will write."""
@@ -314,7 +312,8 @@ class Attempt:
         if self._outcome is not None and not self._tree.kill():
             return Phase.DRAIN
         self._peers.tell(self._final_outcome())
-        return Phase.END if self._outflow is None or self._outflow.finish() else Phase.DRAIN
+        sent = self._outflow is None or self._outflow.finish(self._tools.timings.watch_seconds)
+        return Phase.END if sent else Phase.DRAIN
 
     def _end(self) -> Phase:
         outcome = self._final_outcome()
@@ -389,12 +388,8 @@ class Attempt:
             started = Census.take().marked(self.folder.path)
             self._tree.launcher = started[0].key if started else None
             if not started and not self.folder.was_launched() and self.leased:
-                self.phase = self._conclude(_stopped("shutdown", "while the node prepared it"))
+                self.phase = self._conclude(stopped("shutdown", "while the node prepared it"))
         stop = self.folder.stop()
         if stop is not None:
             self._stop_wanted = stop.reason
             self._kill_at = time.monotonic() + stop.grace_seconds + KILL_MARGIN_SECONDS
-
-
-def _stopped(reason: StopReason, how: str) -> Outcome:
-    return Outcome.of(Reason(reason), f"Stopped on request ({reason}) {how}.")

@@ -8,7 +8,9 @@ they are checked again because the store is not the api's alone.
 folders are on a shared mount and often hold the data set as well; and a person who names a folder of the node expects
 the files that their script writes beside itself to be there afterwards.
 
-Not here: fetching from git (refused by ``domain.support``).
+``git``: the commit that was found at the submit is fetched from its repository.
+
+Not here: git itself (``storage.repositories``).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 
 from domain import limits
 from domain.spec import GitCode, PathCode, UploadedCode
+from storage import repositories
 from storage.blobs import BlobStore
 
 _READ_BYTES = 1024 * 1024
@@ -35,9 +38,9 @@ def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: B
     Raises
     ------
     CodeUnavailableError
-        If the archive is missing, damaged, too large or unsafe, or the folder is not there.
+        If the archive is missing, damaged, too large or unsafe, or the folder or the commit is not there.
     OSError
-        If the store does not answer; that may pass.
+        If the store or the repository does not answer; that may pass.
     """
     if target.exists():
         return
@@ -53,7 +56,10 @@ def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: B
         target.unlink(missing_ok=True)  # a link to a folder that was not there before
         target.symlink_to(code.path, target_is_directory=True)
     else:
-        raise CodeUnavailableError("this version does not fetch code from git")
+        try:
+            repositories.bring(code.git, code.ref, target)
+        except repositories.RepositoryError as error:
+            raise CodeUnavailableError(str(error)) from None
 
 
 def _bring_upload(code: UploadedCode, target: Path, blobs: BlobStore) -> None:

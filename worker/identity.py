@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,6 +89,33 @@ def send(key: ProcessKey, number: signal.Signals) -> None:
                 signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)
+
+
+def at_end_of(key: ProcessKey, act: Callable[[], None]) -> None:
+    """Call ``act`` from a thread of its own as soon as exactly this process has ended.
+
+    Raises
+    ------
+    OSError
+        If the kernel or this process has no descriptor to give.
+    """
+    try:
+        handle = os.pidfd_open(key.pid)
+    except ProcessLookupError:
+        act()
+        return
+
+    def wait() -> None:
+        try:
+            if is_alive(key):
+                end = select.poll()
+                end.register(handle, select.POLLIN)
+                end.poll()
+        finally:
+            os.close(handle)
+        act()
+
+    threading.Thread(target=wait, name=f"end of {key.pid}", daemon=True).start()
 
 
 def launcher_key(file: LauncherFile | None) -> ProcessKey | None:

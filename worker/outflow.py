@@ -6,7 +6,7 @@ Not here: what is sent and how exactly once comes about (``worker.shipping``, ``
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from domain.attempt import AssignmentFile
 from storage import attempts, streams
@@ -102,14 +102,18 @@ class Outflow:
         for pump in self._pumps:
             pump.start()
 
-    def finish(self) -> bool:
-        """The writers are gone: send what is left. Call again until it returns True, when all is sent."""
+    def finish(self, patience_seconds: float) -> bool:
+        """The writers are gone: send what is left, and wait this long for it.
+
+        Call again until it returns True, when all is sent.
+        """
+        deadline = time.monotonic() + patience_seconds
         for pump in (*self._senders, self._system):
             pump.finish()
-        if not all(pump.ended() for pump in self._senders):
+        if not _all_end(self._senders, deadline):
             return False
         self._reporting.finish()
-        return self._reporting.ended() and self._system_ended()
+        return _all_end((self._reporting, self._system), deadline) or (self._reporting.ended() and self._system_ended())
 
     @property
     def _pumps(self) -> tuple[Pump, ...]:
@@ -133,3 +137,8 @@ class Outflow:
         deadline = time.monotonic() + timeout_seconds
         for pump in self._pumps:
             pump.join(max(0.0, deadline - time.monotonic()))
+
+
+def _all_end(pumps: Iterable[Pump], deadline: float) -> bool:
+    """Whether each has ended by then."""
+    return all(pump.join(max(0.0, deadline - time.monotonic())) for pump in pumps)

@@ -38,9 +38,10 @@ from storage.database import Database
 from storage.nodes import DeviceInfo
 from worker import identity, launching
 from worker.addresses import Reservation, address_of
-from worker.assignment import KILL_MARGIN_SECONDS, Attempt, StopReason
+from worker.assignment import KILL_MARGIN_SECONDS, Attempt
 from worker.folders import Folder, folders_in, retire
 from worker.identity import Census
+from worker.outcomes import StopReason
 from worker.settings import Settings
 from worker.sweeping import Children, Tree, become_subreaper
 from worker.tools import Tools

@@ -1,6 +1,6 @@
 """What a job left behind: metrics and events.
 
-Not here: its log lines (``api.routes.logs``), its checkpoints (``api.routes.checkpoints``), and how points become buckets (``storage.series``).
+Not here: its log lines (``api.routes.logs``), its checkpoints (``api.routes.checkpoints``), and how points become buckets (``storage.curves``).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 
 from api import conditional
 from api.parts import Here, guarded
@@ -17,7 +18,7 @@ from api.routes.jobs import Reference
 from api.views import event_view, job_tag
 from domain import limits
 from domain.views import EventView, MetricsView, Page
-from storage import events, jobs, series
+from storage import curves, events, jobs, series
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 
@@ -44,8 +45,18 @@ class MetricsAsked(BaseModel):
     ] = "current"
 
     def wanted(self) -> list[str] | None:
-        split = [name.strip() for names in self.names for name in names.split(",")]
-        return [name for name in split if name] or None
+        return split(self.names) or None
+
+
+def split(given: list[str]) -> list[str]:
+    """What is named in a parameter that may be repeated, or hold several with commas; each once."""
+    named = (one.strip() for some in given for one in some.split(","))
+    return list(dict.fromkeys(one for one in named if one))
+
+
+def drawn(answer: dict[str, object]) -> Response:
+    """An answer with curves in it. They are as their type says: to check thousands of numbers again takes longer than to read them."""
+    return Response(to_json(answer, inf_nan_mode="strings"), media_type="application/json")
 
 
 class EventsAsked(BaseModel):
@@ -64,16 +75,14 @@ class EventsAsked(BaseModel):
     response_model=MetricsView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
-def metrics(
-    reference: Reference, asked: Annotated[MetricsAsked, Query()], request: Request, response: Response, here: Here
-) -> MetricsView | Response:
+def metrics(reference: Reference, asked: Annotated[MetricsAsked, Query()], request: Request, here: Here) -> Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
     with here.database.read_series() as session:
         tag = conditional.tag_of(*job_tag(job, series.progress(session, [job.id]).get(job.id)))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
-        found = series.read(
+        found = curves.read(
             session,
             job.id,
             names=asked.wanted(),
@@ -82,8 +91,9 @@ def metrics(
             max_points=asked.max_points,
             attempts=asked.attempts,
         )
+    response = drawn({"job_id": job.id, "series": found})
     conditional.mark(response, tag)
-    return MetricsView(job_id=job.id, series=found)
+    return response
 
 
 @router.get(

@@ -23,6 +23,7 @@ from domain import limits
 from domain.lifecycle import AssignmentState, JobState
 from domain.views import JobView, Page, PlanView
 from storage import attempts, jobs, nodes, series
+from storage.tables import JobRow
 
 router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
 
@@ -92,9 +93,16 @@ class JobFilter(BaseModel):
 def submit(
     body: Document, here: Here, actor: Actor, response: Response, idempotency_key: IdempotencyKey = None
 ) -> JobView:
-    job, created, because = submitting.submit(
-        here.database, here.uploads, body, actor=actor, idempotency_key=idempotency_key
+    return answer_submit(
+        submitting.submit(here.database, here.uploads, body, actor=actor, idempotency_key=idempotency_key),
+        here,
+        response,
     )
+
+
+def answer_submit(submitted: tuple[JobRow, bool, str], here: Here, response: Response) -> JobView:
+    """Ring for a new job and show it, or show the one of the first time."""
+    job, created, because = submitted
     if created:
         here.bell.publish(RingScheduler())
         view = job_view(job, Around(waits_because=because))

@@ -9,7 +9,7 @@ from typing import Final
 
 from fastapi import APIRouter, Response
 
-from api.version import VERSION
+from domain.version import VERSION
 
 router = APIRouter(include_in_schema=False)
 

@@ -20,6 +20,9 @@ class Sizes:
     """Of the series that both draw; filled once."""
     chart_points_large: int = 1_000_000
     """Of the series that is drawn by us alone; filled once."""
+    chart_jobs: int = 20
+    """That are drawn together, by us alone; filled once."""
+    chart_points_each: int = 50_000
     chart_requests: int = 15
     load_seconds: float = 5.0
     """Of each load: as fast as it goes, and at each rate."""
@@ -40,6 +43,8 @@ QUICK = Sizes(
     mlflow_batches=2,
     chart_points=2_000,
     chart_points_large=5_000,
+    chart_jobs=3,
+    chart_points_each=1_500,
     chart_requests=2,
     load_seconds=0.5,
     reads=5,

@@ -14,13 +14,14 @@ from typing import Final
 from cyclopts import App, CycloptsError, Group
 
 from client.errors import ClientError, ExitCode
-from client.version import version
+from domain.version import VERSION
 
 _JOBS, _SERVICE = Group("Jobs", sort_key=1), Group("Service", sort_key=2)
 
 COMMANDS: Final = (
     ("submit", "client.cli.submit:submit", "Submit a job and follow it; Ctrl-C detaches.", _JOBS),
     ("plan", "client.cli.submit:plan", "Say what a job's batch becomes, and where and when it would run.", _JOBS),
+    ("clone", "client.cli.clone:clone", "Submit a job's spec again, with changes.", _JOBS),
     ("ps", "client.cli.jobs:ps", "List jobs.", _JOBS),
     ("show", "client.cli.show:show", "Everything about one job.", _JOBS),
     ("logs", "client.cli.logs:logs", "What the ranks of a job wrote.", _JOBS),
@@ -29,12 +30,18 @@ COMMANDS: Final = (
     ("ckpt", "client.cli.ckpt:app", "A job's checkpoints: list, fetch and check them.", _JOBS),
     ("events", "client.cli.show:events", "What happened to a job, in order.", _JOBS),
     ("wait", "client.cli.jobs:wait", "Wait for a job's end; the exit code says how it ended.", _JOBS),
+    ("watch", "client.cli.watch:watch", "Follow a job live: progress, speed, newest numbers, last lines.", _JOBS),
     ("cancel", "client.cli.jobs:cancel", "End jobs.", _JOBS),
     ("scaling", "client.cli.scaling:scaling", "Say how well a job scales over devices, and what holds it back.", _JOBS),
     ("nodes", "client.cli.nodes:app", "List nodes and who holds their devices; drain and resume them.", _SERVICE),
+    ("top", "client.cli.watch:top", "Jobs and devices, live.", _SERVICE),
     ("up", "client.cli.service:up", "Start the whole service on this machine.", _SERVICE),
     ("down", "client.cli.service:down", "Stop the service on this machine.", _SERVICE),
     ("migrate", "client.cli.service:migrate", "Bring the databases of the service here up to date.", _SERVICE),
+    ("doctor", "client.cli.doctor:doctor", "Check server, token, nodes and this machine.", _SERVICE),
+    ("open", "client.cli.shell:open_", "Open the pages in a browser.", _SERVICE),
+    ("config", "client.cli.config:app", "Say which server and token are used, and keep them in a file.", _SERVICE),
+    ("completion", "client.cli.shell:completion", "Complete this command's words in a shell.", _SERVICE),
     ("drill", "client.cli.drill:drill", "End one process on purpose, and say whether anything was lost.", _SERVICE),
     ("version", "client.cli.service:version", "Say which version this is.", _SERVICE),
 )
@@ -56,7 +63,7 @@ def make_app(called: str = "") -> App:
         help="Train models on shared GPUs: the effective batch is a promise.",
         help_epilogue=EPILOGUE,
         help_format="plaintext",
-        version=version(),
+        version=VERSION,
         suppress_keyboard_interrupt=False,
     )
     for number, (name, target, help_line, group) in enumerate(COMMANDS):

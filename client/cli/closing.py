@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from client.api import Client
 from client.cli import output as out
@@ -16,9 +16,6 @@ from domain.lifecycle import JobState
 from domain.metrics import METRICS, from_json
 from domain.outcomes import Outcome, Reason
 from domain.views import JobView, MetricsView, SeriesView
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 STEP: Final = "time/step_seconds"
 PARTS: Final = tuple(metric.name for metric in METRICS if metric.name.startswith("time/") and metric.name != STEP)
@@ -30,7 +27,7 @@ SHOWN_SHARE_MIN: Final = 0.005
 def print_closing(client: Client, job: JobView, url: str) -> None:
     """The table that closes ``submit``."""
     metrics = client.metrics(job.id, names=(*LOSSES, STEP, *PARTS), max_points=limits.SERIES_POINTS_MAX)
-    facts: list[tuple[str, str | Text]] = [*_run(job), *_losses(metrics)]
+    facts: list[tuple[str, str]] = [*_run(job), *_losses(metrics)]
     if shares := time_shares(metrics.series):
         facts.append(("time went to", words_of(shares)))
     if checkpoints := client.checkpoints(job.id):
@@ -47,7 +44,7 @@ def print_closing(client: Client, job: JobView, url: str) -> None:
     out.print_facts(facts)
 
 
-def _run(job: JobView) -> Iterator[tuple[str, str | Text]]:
+def _run(job: JobView) -> Iterator[tuple[str, str]]:
     yield "job", f"{job.name} ({job.id})"
     yield "state", out.styled(job.state.value)
     if job.plan_sentence:

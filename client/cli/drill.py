@@ -17,8 +17,6 @@ from client.drills.report import PROGRAMS, Fault
 from client.errors import ClientError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from client.drills.report import Report
     from domain.views import JobView
 
@@ -113,13 +111,11 @@ def _print(report: Report, form: str) -> None:
         out.print_facts(_facts(report, wide=form == "wide"))
 
 
-def _facts(report: Report, *, wide: bool) -> Iterator[tuple[str, str | Text]]:
-    from rich.text import Text
-
+def _facts(report: Report, *, wide: bool) -> Iterator[tuple[str, str]]:
     from client.cli import output as out
 
     held = "held: nothing was lost, nothing was doubled, and the weights are the same"
-    yield "drill", Text(held, style="green") if report.held else Text("did not hold", style="red")
+    yield "drill", out.Word(held, "green") if report.held else out.Word("did not hold", "red")
     for problem in report.problems:
         yield "", problem
     yield "killed", f"{report.killed} with SIGKILL, after step {report.at_step}"

@@ -15,8 +15,6 @@ from client.errors import OF_STATE, ExitCode, UsageError
 from domain.lifecycle import TERMINAL, JobState
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from domain.views import JobView
 
 LIVE = tuple(state for state in JobState if state not in TERMINAL)
@@ -88,7 +86,7 @@ def ps(
     return ExitCode.OK
 
 
-def _row(job: JobView, now: datetime, *, wide: bool) -> list[str | Text]:
+def _row(job: JobView, now: datetime, *, wide: bool) -> list[str]:
     from client.cli import output as out
 
     progress, attempt = job.progress, job.attempt
@@ -97,7 +95,7 @@ def _row(job: JobView, now: datetime, *, wide: bool) -> list[str | Text]:
         done = f"{progress.step}/{progress.steps}" if progress.steps else str(progress.step)
     loss = progress.latest.get("train/loss") if progress is not None else None
     holds = attempt is not None and (job.finished_at is not None or job.state is not JobState.QUEUED)
-    row: list[str | Text] = [
+    row: list[str] = [
         job.id if wide else out.short_id(job.id),
         job.name,
         out.styled(out.state_of(job)),

@@ -1,14 +1,16 @@
-"""``metrics``: the numbers of a job, as a table, JSON or CSV.
+"""``metrics``: the numbers of a job, as charts, a table, JSON or CSV.
 
-Not here: what the numbers mean (``domain.metrics``).
+Not here: what the numbers mean (``domain.metrics``), and how a chart is drawn (``client.cli.chart``).
 """
 
 from __future__ import annotations
 
 import csv
+import shutil
 import sys
-from math import isnan
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator
+from math import isfinite, isnan
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import Parameter
 
@@ -16,7 +18,18 @@ from client.cli.common import OUTPUT_GROUP, Connection, Many, say
 from client.errors import ExitCode
 
 if TYPE_CHECKING:
-    from domain.views import MetricsView
+    from client.cli.output import Word
+    from domain.views import MetricsView, SeriesView
+
+CHARTED: Final = ("train/loss", "loss", "eval/loss")
+"""Drawn on a terminal where no series is asked for by name."""
+CHARTS_MAX: Final = 8
+"""Drawn at most: more would scroll the first ones away."""
+CHART_ROWS: Final = {1: 12, 2: 8}
+"""Of each chart by how many there are; else as few as still show a shape."""
+CHART_ROWS_MIN: Final = 5
+CHART_COLUMNS_MAX: Final = 160
+"""A wider chart shows no more of a curve, and its labels drift away from it."""
 
 
 def metrics(
@@ -29,13 +42,16 @@ def metrics(
     max_points: int | None = None,
     attempts: Literal["current", "all"] | None = None,
     output: Annotated[
-        Literal["table", "wide", "json", "csv", "name"], Parameter(name=["--output", "-o"], group=OUTPUT_GROUP)
-    ] = "table",
+        Literal["chart", "table", "wide", "json", "csv", "name"] | None,
+        Parameter(name=["--output", "-o"], group=OUTPUT_GROUP, show_default=False),
+    ] = None,
     json: Annotated[bool, Parameter(negative="", show_default=False, group=OUTPUT_GROUP)] = False,
     csv_: Annotated[bool, Parameter(name="--csv", negative="", show_default=False, group=OUTPUT_GROUP)] = False,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """The numbers of a job: one line per series, or every point with -o csv or -o json.
+    """The numbers of a job: charts and one line per series; every point with -o csv or -o json.
+
+    On a terminal the losses are drawn, or the series that --names asks for; in a pipe there is the table alone.
 
     Parameters
     ----------
@@ -52,7 +68,8 @@ def metrics(
     attempts
         current hides what a later attempt did again; all shows it.
     output
-        table, wide: one line per series; csv, json: every point; name: the names of the series.
+        chart: draw the series; table, wide: one line per series; csv, json: every point; name: the names of the series.
+        Without it: charts and the table on a terminal, else the table.
     json
         Short for -o json.
     csv_
@@ -60,7 +77,7 @@ def metrics(
     """
     from client.cli import output as out
 
-    form = "json" if json else "csv" if csv_ else output
+    form = "json" if json else "csv" if csv_ else output or ("charts and table" if sys.stdout.isatty() else "table")
     wanted = [name.strip() for words in names or () for name in words.split(",") if name.strip()]
     with (connection or Connection()).client() as client:
         found = client.metrics(
@@ -74,7 +91,10 @@ def metrics(
         for name in sorted({series.name for series in found.series}):
             print(name)
     elif found.series:
-        _print_table(found, wide=form == "wide")
+        if form in ("chart", "charts and table"):
+            _print_charts(found, wanted)
+        if form != "chart":
+            _print_table(found, wide=form == "wide")
     missing = [name for name in wanted if name not in {series.name for series in found.series}]
     if missing:
         say(f"no points of {', '.join(missing)}; lockstep metrics {job} -o name lists what there is")
@@ -89,6 +109,50 @@ def _write_csv(found: MetricsView) -> None:
     for series in found.series:
         for step, time, value in zip(series.step, series.time, series.value, strict=True):
             writer.writerow([series.name, series.attempt, step, time, value])
+
+
+def _print_charts(found: MetricsView, wanted: list[str]) -> None:
+    """A chart of each series that was asked for, or of the losses, or of the first ones there are."""
+    from client.cli import output as out
+
+    there = list(dict.fromkeys(series.name for series in found.series if series.value))
+    names = [name for name in wanted or CHARTED if name in there] or there
+    for name in names[:CHARTS_MAX]:
+        for line in _chart(name, [each for each in found.series if each.name == name and each.value], len(names)):
+            out.print_line(line)
+        print()
+    if len(names) > CHARTS_MAX:
+        say(f"{len(names) - CHARTS_MAX} more series are not drawn; --names chooses which are")
+
+
+def _chart(name: str, parts: list[SeriesView], charts: int) -> Iterator[list[Word]]:
+    """One series with a title, each attempt a curve of its own."""
+    from client.cli import output as out
+    from client.cli.chart import COLOURS, Curve, draw
+    from domain.metrics import from_json
+
+    curves = [
+        Curve(
+            each.step,
+            *([from_json(number) for number in numbers] for numbers in (each.value, each.min, each.max)),
+        )
+        for each in parts
+    ]
+    unit = parts[-1].unit
+    shown = _bytes if unit == "bytes" else out.number
+    title = [out.Word(name, "bold"), out.Word(f"  {shown(parts[-1].value[-1])} at step {parts[-1].step[-1]}", "")]
+    title += [out.Word(f", {unit}", "")] if unit not in ("", "bytes") else []
+    if len(parts) > 1:
+        title += [
+            out.Word(f"  attempt {each.attempt}", COLOURS[number % len(COLOURS)]) for number, each in enumerate(parts)
+        ]
+    if odd := [
+        step for curve in curves for step, value in zip(curve.step, curve.value, strict=True) if not isfinite(value)
+    ]:
+        title.append(out.Word(f"  not a number first at step {min(odd)}", "bold red"))
+    yield title
+    columns = min(shutil.get_terminal_size().columns, CHART_COLUMNS_MAX)
+    yield from draw(curves, columns, CHART_ROWS.get(charts, CHART_ROWS_MIN), shown, braille=out.can_write("⣿"))
 
 
 def _print_table(found: MetricsView, *, wide: bool) -> None:

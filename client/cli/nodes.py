@@ -16,8 +16,6 @@ from client.cli.common import Connection, Output, say
 from client.errors import ExitCode
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from domain.views import NodeView
 
 
@@ -89,7 +87,7 @@ def resume(node: str, /, *, connection: Connection | None = None) -> ExitCode:
     return ExitCode.OK
 
 
-def _row(node: NodeView, now: datetime) -> list[str | Text]:
+def _row(node: NodeView, now: datetime) -> list[str]:
     from client.cli import output as out
 
     types = Counter(device.type for device in node.devices)
@@ -105,7 +103,7 @@ def _row(node: NodeView, now: datetime) -> list[str | Text]:
     ]
 
 
-def _device_rows(node: NodeView) -> Iterator[list[str | Text]]:
+def _device_rows(node: NodeView) -> Iterator[list[str]]:
     from client.cli import output as out
 
     for device in node.devices:

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from client.cli.common import Flag, say
 from client.errors import ExitCode
+from domain.version import VERSION
 
 HomeFlag = Annotated[Path | None, Parameter(show_default=False)]
 
@@ -105,7 +106,5 @@ def migrate(*, home: HomeFlag = None, database_url: str | None = None) -> int:
 
 def version() -> ExitCode:
     """Say which version this is."""
-    from client.version import version as installed
-
-    print(f"lockstep {installed()}")
+    print(f"lockstep {VERSION}")
     return ExitCode.OK

@@ -16,8 +16,6 @@ from domain.lifecycle import TERMINAL
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rich.text import Text
-
     from domain.views import CheckpointView, EventView, JobView, Progress
 
 LATEST: Final = ("train/loss", "loss", "eval/loss", "throughput/samples_per_second")
@@ -93,7 +91,7 @@ def _print_events(found: Iterable[EventView]) -> None:
     out.print_table(["WHEN", "ATTEMPT", "EVENT", "WHO", "WHAT"], rows, right=("ATTEMPT",))
 
 
-def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[str, str | Text]]:
+def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[str, str]]:
     from client.cli import output as out
     from client.cli.closing import outcome_facts
 

@@ -80,23 +80,28 @@ def submit(
         if asks and not _confirmed():
             say("nothing was submitted")
             return ExitCode.OK
-        job = _submit(client, spec)
-        if form != "json" and (detach or quiet or form == "name"):
-            print(job.id, flush=True)
-        if detach:
-            if form == "json":
-                _print_json(job)
-            talk(f"accepted {job.name}; " + _ways_back(job))
-            return ExitCode.OK
-        talk(f"submitted {job.name} ({job.id}); Ctrl-C detaches")
-        ended = _follow(client, job, logs=logs, quiet=quiet)
-        if form == "json":
-            _print_json(ended)
-        elif form != "name" and not quiet:
-            from client.cli.closing import print_closing
+        return accepted(client, _submit(client, spec), form, detach=detach, logs=logs, quiet=quiet)
 
-            print_closing(client, ended, client.transport.url)
-        return OF_STATE[ended.state]
+
+def accepted(client: Client, job: JobView, form: str, *, detach: bool, logs: bool, quiet: bool) -> ExitCode:
+    """What follows an accepted job: its id, or its whole life to its end."""
+    talk = _silent if quiet else say
+    if form != "json" and (detach or quiet or form == "name"):
+        print(job.id, flush=True)
+    if detach:
+        if form == "json":
+            _print_json(job)
+        talk(f"accepted {job.name}; " + _ways_back(job))
+        return ExitCode.OK
+    talk(f"submitted {job.name} ({job.id}); Ctrl-C detaches")
+    ended = _follow(client, job, logs=logs, quiet=quiet)
+    if form == "json":
+        _print_json(ended)
+    elif form != "name" and not quiet:
+        from client.cli.closing import print_closing
+
+        print_closing(client, ended, client.transport.url)
+    return OF_STATE[ended.state]
 
 
 def plan(

@@ -12,13 +12,13 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from engine.launcher.bounds import Bounds
 from engine.launcher.forking import ForkedRank
 from engine.launcher.gang import Gang, RankProcess
 from engine.launcher.ports import quiet_port
+from engine.launcher.processes import wait_for_an_end
 
 
 class OneNodeLauncher:
@@ -60,11 +60,11 @@ class OneNodeLauncher:
         Not during a stop: there the others save, and the watch knows for how long.
         """
         told = False
-        while any(process.poll() is None for process in ranks.values()):
+        while running := [process.pid for process in ranks.values() if process.poll() is None]:
             if not told and not gang.stopping() and any(process.poll() for process in ranks.values()):
                 told = True
                 _terminate(ranks)
-            time.sleep(self._bounds.monitor_seconds)
+            wait_for_an_end(running, self._bounds.monitor_seconds)
 
 
 def _terminate(ranks: Mapping[int, RankProcess]) -> None:

@@ -13,9 +13,10 @@ import contextlib
 import ctypes
 import logging
 import os
+import select
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from domain.attempt import LauncherFile
@@ -51,6 +52,23 @@ def enter_group(folder: str | None) -> None:
         (Path(folder) / "cgroup.procs").write_text("0")
     except OSError as error:
         _log.warning("the control group %s cannot be entered: %s", folder, error)
+
+
+def wait_for_an_end(pids: Iterable[int], seconds: float) -> None:
+    """Until one of these children has ended, or was already reaped; at most this long."""
+    ends = select.poll()
+    with contextlib.ExitStack() as handles:
+        try:
+            for pid in pids:
+                handle = os.pidfd_open(pid)
+                handles.callback(os.close, handle)
+                ends.register(handle, select.POLLIN)
+        except ProcessLookupError:
+            return
+        except OSError:  # The kernel has no such thing, or this process too many.
+            time.sleep(seconds)
+            return
+        ends.poll(seconds * 1000)
 
 
 def identity() -> LauncherFile:

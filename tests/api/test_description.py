@@ -11,8 +11,8 @@ from api import examples
 from tests.api.conftest import Api
 
 OPERATIONS = {
-    *("submitJob", "planJob", "listJobs", "listQueue", "getJob", "cancelJob"),
-    *("getJobMetrics", "listJobEvents", "listJobCheckpoints", "getJobCheckpoint", "getJobCheckpointFile"),
+    *("submitJob", "planJob", "listJobs", "listQueue", "getJob", "cancelJob", "cloneJob"),
+    *("getJobMetrics", "getSeries", "listJobEvents", "listJobCheckpoints", "getJobCheckpoint", "getJobCheckpointFile"),
     *("getJobLogs", "downloadJobLogs", "followJobLogs", "putUpload", "getUpload"),
     *("listNodes", "drainNode", "resumeNode", "livez", "readyz", "scrapeMetrics"),
 }

@@ -23,7 +23,7 @@ from tests.api.conftest import TOKEN, Api
 from tests.api.test_reading import record, ship_logs, ship_metrics
 from tests.storage import scenes
 
-BEYOND_A_SCHEMA = ("submitJob", "planJob", "putUpload", "getJobLogs", "followJobLogs")
+BEYOND_A_SCHEMA = ("submitJob", "planJob", "cloneJob", "putUpload", "getJobLogs", "followJobLogs", "getSeries")
 """Have rules between values, or about what a file holds, which no description can state: there, what the description
 allows may be refused with 422."""
 ACCEPTED = ["2xx", "3xx", "404", "409", "422"]

@@ -277,20 +277,6 @@ def test_a_commands_own_help_says_more_than_its_line_in_the_list(lockstep: Comma
     assert "124: not in time" not in lockstep("--help").out
 
 
-def test_version_is_said_without_importing_what_it_does_not_need(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.argv = ['lockstep', '--version']\n"
-        "from client.__main__ import main\n"
-        "try: main()\n"
-        "except SystemExit as end: assert end.code == 0\n"
-        "heavy = {'cyclopts', 'pydantic', 'httpx2', 'rich', 'ruamel.yaml', 'domain'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("lockstep ")
-
-
 def test_a_reader_that_has_seen_enough_is_no_error(server: ReplayServer) -> None:
     lines = [f"line {number} {'x' * 100}" for number in range(4000)]
     server.on("GET", "/v1/jobs/tiny", examples.succeeded())

@@ -15,7 +15,12 @@ from tests.domain.documents import REMOVE, changed, script_document, train_docum
 
 BIG = 10**30
 
+
 # (pointer, values just inside, values just outside). Written by hand from the interface, not from the model.
+def _at(ref: str) -> dict[str, str]:
+    return {"git": "https://example.org/x", "ref": ref}
+
+
 BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     ("/name", ["a", "a" * 63, "a.b_c-d", "0"], ["", "A", "a" * 64, "-a", "a-", "a b", "a\n", "ä", 5, None]),
     ("/project", ["default", "x1"], ["", "No", None]),
@@ -82,8 +87,19 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     ("/train/activation_checkpointing", [True, False], [None]),
     ("/train/memory_headroom", [0, 0.89], [-0.01, 0.9, 1, True]),
     ("/train/task", ["causal_lm", "image_classification"], ["", "causal", "x" * 501, None]),
-    ("/code", [None, {"upload": "0" * 64}, {"git": "u"}, {"path": "/data"}], [{}, {"upload": "0" * 63}, "x", []]),
-    ("/code", [{"git": "u", "ref": "main"}], [{"upload": "0" * 64, "git": "u"}, {"path": "data"}, {"git": ""}]),
+    ("/code", [None, {"upload": "0" * 64}, {"path": "/data"}], [{}, {"upload": "0" * 63}, "x", [], {"path": "data"}]),
+    ("/code", [], [{"upload": "0" * 64, "git": "https://example.org/x"}]),
+    (
+        "/code/git",
+        ["https://example.org/x.git", "ssh://git@example.org:22/x", "git@example.org:a/x.git", "file:///srv/x"],
+        ["", "x", "/srv/x", "--upload-pack=x", "ext::sh -c x", "ssh://-oProxyCommand=x/y", "https://", "git@h:-x"],
+    ),
+    ("/code/git", ["https://ada@example.org/x"], ["https://ada:password@example.org/x", "https://e.org/a\0b"]),
+    (
+        "/code",
+        [_at(ref) for ref in ("HEAD", "main", "feature/a-b", "v1.2", "0" * 40)],
+        [_at(ref) for ref in ("", "-x", "a b", "HEAD~1", "a:b", "x" * 501)],
+    ),
     (
         "/env",
         [{}, {"A": ""}, {"_a1": "x" * 32_768}],
@@ -304,7 +320,7 @@ def test_the_interfaces_example_says_the_defaults() -> None:
 def test_a_spec_survives_json_and_back() -> None:
     for document in (
         YAML(typ="safe").load(INTERFACE_EXAMPLE),
-        {**script_document(), "code": {"git": "u", "ref": "v1"}},
+        {**script_document(), "code": {"git": "https://example.org/x.git", "ref": "v1"}},
     ):
         spec = JobSpec.model_validate(document)
         assert JobSpec.model_validate_json(spec.model_dump_json()) == spec

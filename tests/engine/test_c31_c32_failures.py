@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,15 +54,6 @@ def fault_of(moment: str, cause: str) -> Fault:
     return Fault(fault.moment, cause, fault.rank, fault.at)
 
 
-@pytest.fixture
-def attempt(tmp_path: Path) -> Iterator[Attempt]:
-    folder = tmp_path / "attempt"
-    folder.mkdir()
-    made = Attempt(folder)
-    yield made
-    made.end()
-
-
 @pytest.mark.parametrize(("moment", "cause"), MATRIX)
 def test_c31_a_rank_that_ends_takes_its_gang_down_and_is_named(attempt: Attempt, moment: str, cause: str) -> None:
     fault = fault_of(moment, cause)
@@ -89,30 +80,25 @@ RESTARTS = 20
 """In the long form, for each moment, the causes taking turns."""
 
 
-def restart(folder: Path, moment: str, cause: str) -> None:
+def restart(failed: Attempt, again: Attempt, moment: str, cause: str) -> None:
     """Let a run fail, and go on from what it left behind in a folder of its own, as the next attempt does."""
-    failed, again = Attempt(folder / "failed"), Attempt(folder / "again")
-    for one in (failed, again):
-        one.folder.mkdir(parents=True)
-    try:
-        assert prepare(failed, fault_of(moment, cause)).start().outcome(90).reason is not Reason.SUCCEEDED
-        found = checkpoints(failed)
-        prepare(again, Fault(), resume=found[0] if found else None).start()
-        outcome = again.outcome(90)
-        assert (outcome.reason, outcome.last_step) == (Reason.SUCCEEDED, STEPS), (outcome, why(again))
-    finally:
-        failed.end()
-        again.end()
+    assert prepare(failed, fault_of(moment, cause)).start().outcome(90).reason is not Reason.SUCCEEDED
+    found = checkpoints(failed)
+    prepare(again, Fault(), resume=found[0] if found else None).start()
+    outcome = again.outcome(90)
+    assert (outcome.reason, outcome.last_step) == (Reason.SUCCEEDED, STEPS), (outcome, why(again))
 
 
-def test_c32_a_restart_after_a_failure_succeeds(tmp_path: Path) -> None:
-    restart(tmp_path, "all-reduce", "kill")
+def test_c32_a_restart_after_a_failure_succeeds(attempts: Callable[[Path], Attempt], tmp_path: Path) -> None:
+    restart(attempts(tmp_path / "failed"), attempts(tmp_path / "again"), "all-reduce", "kill")
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("moment", list(MOMENTS))
-def test_c32_restarts_succeed_20_of_20_at_every_moment(tmp_path: Path, moment: str) -> None:
+def test_c32_restarts_succeed_20_of_20_at_every_moment(
+    attempts: Callable[[Path], Attempt], tmp_path: Path, moment: str
+) -> None:
     causes = itertools.cycle(cause for cause in CAUSES if (moment, cause) != ("shutdown", "exit 0"))
     for turn, cause in zip(range(RESTARTS), causes, strict=False):
-        restart(tmp_path / f"{turn}", moment, cause)
+        restart(attempts(tmp_path / f"{turn}" / "failed"), attempts(tmp_path / f"{turn}" / "again"), moment, cause)

@@ -47,15 +47,6 @@ def compute():
 
 
 @pytest.fixture
-def attempt(tmp_path: Path) -> Iterator[Attempt]:
-    folder = tmp_path / "attempt"
-    folder.mkdir()
-    made = Attempt(folder)
-    yield made
-    made.end()
-
-
-@pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[int, str], int]]:
     """Starts a process that is a rank to those who watch it; it ends with the test."""
     running = []

@@ -7,8 +7,6 @@ Not here: replicas that differ at the start (C22), and ranks that hang because t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,15 +21,6 @@ MISMATCH = (
     "float (default))), but Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=203, OpType=BARRIER)."
     "Collectives differ in the following aspects:   Op type: BROADCASTvs BARRIER"
 )
-
-
-@pytest.fixture
-def attempt(tmp_path: Path) -> Iterator[Attempt]:
-    folder = tmp_path / "attempt"
-    folder.mkdir()
-    made = Attempt(folder)
-    yield made
-    made.end()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,15 +25,6 @@ from tests.engine.spool import records
 
 GRACE_SECONDS = 8.0
 NO_CHECKPOINTS = {"checkpoint": {"every_steps": 100}}
-
-
-@pytest.fixture
-def attempt(tmp_path: Path) -> Iterator[Attempt]:
-    folder = tmp_path / "attempt"
-    folder.mkdir()
-    made = Attempt(folder)
-    yield made
-    made.end()
 
 
 HANGS = {
@@ -97,15 +88,16 @@ def test_c35_a_stop_during_a_checkpoint_waits_for_it(attempt: Attempt) -> None:
 
 
 @pytest.mark.drill
-def test_c35_a_run_that_was_abandoned_goes_on_to_the_same_end(attempt: Attempt, tmp_path: Path) -> None:
+def test_c35_a_run_that_was_abandoned_goes_on_to_the_same_end(
+    attempt: Attempt, attempts: Callable[[Path], Attempt], tmp_path: Path
+) -> None:
     prepare(attempt, Fault("forward", "hang", rank=1, at=8), **NO_CHECKPOINTS).start()
     struck(attempt)
     attempt.stop("preempted", GRACE_SECONDS)
     assert attempt.outcome().reason is Reason.PREEMPTED
     ends = []
     for resume in (checkpoints(attempt)[0], None):
-        other = Attempt(tmp_path / f"from{resume is not None}")
-        other.folder.mkdir()
+        other = attempts(tmp_path / f"from{resume is not None}")
         assert prepare(other, Fault(), resume=resume).start().outcome(60).reason is Reason.SUCCEEDED
         ends.append(checkpoint.load(checkpoints(other)[0])["model"])
     assert all(torch.equal(value, ends[1][name]) for name, value in ends[0].items())

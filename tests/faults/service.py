@@ -28,7 +28,7 @@ from storage import nodes, tokens
 from storage.blobs import BlobStore
 from storage.database import Database
 from storage.nodes import DeviceInfo
-from storage.points import Points
+from storage.packing import unpack
 from storage.series_tables import SeriesBase, SeriesChunkRow, StreamRow
 from storage.tables import (
     AssignmentRow,
@@ -171,7 +171,7 @@ class Service:
             # What its node measures comes when it comes.
             chunks = chunks.where(SeriesChunkRow.name.not_like(f"{SYSTEM}%"))
             for chunk in session.scalars(chunks):
-                unpacked = Points.unpack(chunk.points)
+                unpacked = unpack(chunk.points)
                 source = scalars if chunk.name.startswith("tb/") else points
                 source[chunk.job_id, chunk.attempt] += zip(unpacked.steps, unpacked.values, strict=True)
         return Look(

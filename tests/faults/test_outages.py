@@ -228,8 +228,11 @@ def die_before_the_first_heartbeat(
             if way != "claim":
                 agent.resume()
                 until(lambda victim=victim: victim.said("the lease was lost"), PATIENCE_SECONDS, "it hears of its loss")
-            drill.doubled += plane.attempts()[job] - 2 + starts_noted(starts)[job] - 1
+            started = starts_noted(starts)[job]
+            assert (plane.attempts()[job], started) == (2, 1), plane.node.events(job)
             assert plane.node.assignment(job).node_name == NAME
+            # One that was resumed was heard of a moment ago, and would be given the next job.
+            assert http.post(f"/v1/nodes/{victim.name}/drain").is_success
             victim.close()
 
 

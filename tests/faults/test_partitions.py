@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from storage import series
+from storage import curves
 from storage.tables import AssignmentRow
 from tests.brokers import until
 from tests.databases import Urls
@@ -48,7 +48,7 @@ step = 0
 while not os.path.exists(enough):
     step += 1
     with open(os.environ["LOCKSTEP_METRICS"], "a") as file:
-        file.write(json.dumps({"step": step, "beat": step}) + "\\n")
+        file.write(json.dumps({"step": step, "loss": step}) + "\\n")
     with open(beats, "a") as file:
         file.write(f"{os.environ['LOCKSTEP_ATTEMPT']} {time.clock_gettime(time.CLOCK_BOOTTIME)}\\n")
     time.sleep(0.05)
@@ -57,7 +57,7 @@ COUNT_UNTIL_ENOUGH = """
 import pathlib
 ranks(); event("running")
 def each(turn):
-    metric({{"step": turn + 1, "turn": turn}})
+    metric({{"step": turn + 1, "loss": turn}})
     if pathlib.Path({enough!r}).exists(): finish()
 until_told(each)
 """
@@ -265,7 +265,7 @@ def _assignments(plane: Plane, job: str) -> list[AssignmentRow]:
 def _points(plane: Plane, job: str) -> dict[int, list[int]]:
     """The steps of each attempt that are stored, in their order."""
     with plane.database.read_series() as session:
-        found = series.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
+        found = curves.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
         return {view.attempt: view.step for view in found}
 
 

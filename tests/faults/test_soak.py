@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import func, select
 
 from domain.attempt import MARK_VARIABLE
-from storage import series
+from storage import curves
 from storage.series_tables import StreamRow
 from storage.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, PassRow
 from tests.brokers import until
@@ -111,7 +111,7 @@ def check_points(soak: Soak) -> None:
     states = soak.plane.states()
     with soak.plane.database.read_series() as session:
         for job, number, outcome in attempts:
-            views = series.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
+            views = curves.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
             steps = next((view.step for view in views if view.attempt == number), [])
             values = next((view.value for view in views if view.attempt == number), [])
             file = soak.written / f"{job} {number}"

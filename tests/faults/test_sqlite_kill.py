@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from sqlalchemy import make_url, select
 
-from storage import series
+from storage import curves
 from storage.database import Database
 from storage.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
 from tests.databases import Urls
@@ -94,7 +94,7 @@ def check_accepted(urls: Urls, files: dict[str, Path]) -> int:
         assert parts == [sorted(rows)] * len(parts)
         points = max((int(words[1]) for words in lines if words[0] == "points"), default=0)
         with database.read_series() as session:
-            stored = sum(view.count for view in series.read(session, name))
+            stored = sum(view.count for view in curves.read(session, name))
         assert stored in (points, points + BATCH)
         told += len(jobs)
     database.close()

@@ -9,7 +9,7 @@ import pytest
 from domain.metrics import Record
 from domain.outcomes import Reason
 from domain.timings import Timings
-from storage import attempts, jobs, series, streams
+from storage import attempts, curves, jobs, series, streams
 from storage.attempts import Claim
 from storage.database import Database
 from storage.streams import Writer
@@ -91,7 +91,7 @@ def test_a_sealed_stream_that_was_never_opened_hides_nothing_of_the_attempt_befo
     second = _claim(database, claimed.job_id)
     scenes.seal(database, second)
     with database.read_series() as session:
-        assert [view.value for view in series.read(session, claimed.job_id)] == [[1.0]]
+        assert [view.value for view in curves.read(session, claimed.job_id)] == [[1.0]]
 
 
 def test_a_decision_made_before_another_attempt_places_nothing(database: Database, claimed: Claim) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from domain.reading import read_spec
 from domain.timings import Timings
 from domain.views import LogLine, SeriesView
-from storage import attempts, checkpoints, events, jobs, log_pages, nodes, series
+from storage import attempts, checkpoints, curves, events, jobs, log_pages, nodes
 from storage.database import Database
 from storage.tables import AssignmentRow, AttemptRow, JobRow
 from worker import identity
@@ -236,7 +236,7 @@ class Node:
 
     def series(self, job_id: str) -> dict[str, SeriesView]:
         with self.database.read_series() as session:
-            return {view.name: view for view in series.read(session, job_id)}
+            return {view.name: view for view in curves.read(session, job_id)}
 
     def events(self, job_id: str) -> list[tuple[str, str]]:
         with self.database.read_jobs() as session:

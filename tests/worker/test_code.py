@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from domain import limits
-from domain.spec import PathCode, UploadedCode
+from domain.spec import GitCode, PathCode, UploadedCode
 from storage.blobs import BlobStore
+from tests.repositories import Repository
 from worker import code
 
 
@@ -141,3 +142,22 @@ def test_a_job_without_code_works_in_an_empty_folder_and_not_among_the_attempts_
     for _ in range(2):
         code.bring(None, tmp_path / "code", blobs)
     assert list((tmp_path / "code").iterdir()) == []
+
+
+def test_code_from_git_is_the_commit_of_the_spec_wherever_the_branch_is_now(tmp_path: Path, blobs: BlobStore) -> None:
+    repository = Repository(tmp_path / "repository")
+    first = repository.commit(train="1")
+    repository.commit(train="2")
+    code.bring(GitCode(git=repository.url, ref=first), tmp_path / "code", blobs)
+    assert (tmp_path / "code/train.py").read_text() == "1"
+
+
+def test_a_commit_that_is_gone_ends_the_attempt_and_a_repository_that_is_away_may_pass(
+    tmp_path: Path, blobs: BlobStore
+) -> None:
+    repository = Repository(tmp_path / "repository")
+    repository.commit(train="1")
+    with pytest.raises(code.CodeUnavailableError, match="has no commit"):
+        code.bring(GitCode(git=repository.url, ref="0" * 40), tmp_path / "code", blobs)
+    with pytest.raises(OSError, match="does not appear to be a git repository"):
+        code.bring(GitCode(git=f"{repository.url}-away", ref="0" * 40), tmp_path / "code", blobs)

@@ -15,7 +15,7 @@ import pytest
 from domain import limits
 from domain.attempt import METRICS
 from domain.errors import ErrorCode, LockstepError
-from storage import series, streams
+from storage import curves, series, streams
 from storage.database import Database
 from tests.faults.table import Drill
 from tests.full_disk import full
@@ -80,7 +80,7 @@ class Job:
     def stored(self, name: str = "loss") -> list[int]:
         with self.database.read_series() as session:
             return [
-                step for view in series.read(session, "job-1", names=[name], max_points=10**7) for step in view.step
+                step for view in curves.read(session, "job-1", names=[name], max_points=10**7) for step in view.step
             ]
 
 

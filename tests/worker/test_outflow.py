@@ -62,7 +62,7 @@ def test_a_driver_that_does_not_answer_keeps_no_job_from_its_end(
     made.start()
     assert asked.wait(30)
     began = time.monotonic()
-    until(made.finish, what="the end")
+    until(lambda: made.finish(0.01), what="the end")
     assert time.monotonic() - began >= 0.2
     hangs.set()
     made.join(30)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from domain import limits
 from domain.attempt import LogRecord, segment_name
-from storage import log_pages, series, streams
+from storage import curves, log_pages, streams
 from storage.database import Database
 from worker.folders import Folder
 from worker.shipping import POISON_TRIES, LogShipper, MetricsShipper, Stream
@@ -69,7 +69,7 @@ def _write_logs(folder: Folder, segment: int, texts: list[str]) -> None:
 
 def _steps(database: Database) -> list[int]:
     with database.read_series() as session:
-        return [step for view in series.read(session, "job-1") for step in view.step]
+        return [step for view in curves.read(session, "job-1") for step in view.step]
 
 
 def _texts(database: Database) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from tests.worker.subreaper import as_agent, until
@@ -117,6 +118,23 @@ def test_a_pid_given_to_another_process_is_not_signalled() -> None:
         identity.send(ProcessKey(other.pid, found.key.start_ticks - 1), signal.SIGKILL)
         identity.send(found.key, signal.SIGSTOP)  # a later signal that does arrive: the first had its time
         until(lambda: (identity.process(other.pid) or found).state == "T")
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_the_end_of_a_process_is_told_when_it_comes_and_at_once_for_one_whose_pid_is_anothers() -> None:
+    other = subprocess.Popen(["sleep", "600"])
+    ended, gone = threading.Event(), threading.Event()
+    try:
+        found = identity.process(other.pid)
+        assert found is not None
+        identity.at_end_of(ProcessKey(other.pid, found.key.start_ticks - 1), gone.set)
+        assert gone.wait(10)
+        identity.at_end_of(found.key, ended.set)
+        assert not ended.wait(0.2)
+        other.kill()
+        assert ended.wait(10)
     finally:
         other.kill()
         other.wait()

@@ -11,7 +11,7 @@ import pytest
 from domain import limits
 from domain.attempt import MANIFEST
 from domain.errors import ErrorCode, LockstepError
-from storage import series, streams
+from storage import curves, series, streams
 from storage.database import Database
 from tests.worker.test_shipping import STREAM, Faulty
 from worker.folders import Folder
@@ -56,7 +56,7 @@ class World:
 
     def points(self, name: str = NODE) -> list[tuple[int, float]]:
         with self.database.read_series() as session:
-            (view,) = series.read(session, STREAM.job_id, names=[name]) or [None]
+            (view,) = curves.read(session, STREAM.job_id, names=[name]) or [None]
         return [] if view is None else list(zip(view.step, view.value, strict=True))
 
 
@@ -180,7 +180,7 @@ def test_a_line_that_is_no_sample_is_left_out(world: World, text: bytes) -> None
         pass
     assert world.points() == []
     with world.database.read_series() as session:
-        assert series.read(session, STREAM.job_id) == []
+        assert curves.read(session, STREAM.job_id) == []
 
 
 def test_what_is_measured_while_the_database_is_away_is_stored_when_it_is_back(

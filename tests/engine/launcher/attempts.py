@@ -5,8 +5,10 @@ Not here: the tests.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -20,6 +22,7 @@ from domain import attempt
 from domain.attempt import AssignmentFile, FenceFile, LogRecord, ResultFile, StopFile
 from domain.outcomes import Outcome
 from domain.spec import JobSpec
+from worker.warm import Warm
 
 T = TypeVar("T")
 
@@ -94,12 +97,37 @@ def assignment_of(
     return AssignmentFile.model_validate({**document, **fields})
 
 
-class Attempt:
-    """One attempt's folder and, once started, its launcher."""
+class Forked:
+    """A launcher that is nobody's child here, with what we need of ``Popen``."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, pid: int):
+        self.pid = pid
+        self._descriptor = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        """0 once it has ended: how, only its parent is told."""
+        return 0 if select.select([self._descriptor], [], [], 0)[0] else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not select.select([self._descriptor], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(f"launcher {self.pid}", timeout or 0.0)
+        return 0
+
+    def send_signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._descriptor, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Attempt:
+    """One attempt's folder and, once started, its launcher: forked by a warm process if there is one, or by exec."""
+
+    def __init__(self, folder: Path, warm: Warm | None = None):
         self.folder = folder
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
+        self._warm = warm
 
     def script(self, source: str, *args: str, name: str = "train.py", **assignment: Any) -> Attempt:
         """A script job whose code is one Python file."""
@@ -122,11 +150,17 @@ class Attempt:
     def start(self, *, environ: dict[str, str] | None = None, hanging: bool = False, **bounds: float) -> Attempt:
         """Start the launcher in a session of its own, as the agent does.
 
-        With ``hanging`` the way of starting ranks never returns; ``bounds`` replace the launcher's own.
+        With ``hanging`` the way of starting ranks never returns; ``bounds`` replace the launcher's own. A launcher that is
+        not as it always is, or has another environment, is not forked.
         """
         command = ["-c", _RUN.format(bounds=bounds)] if bounds else ["-m", "engine.launcher"]
         command = ["-c", _RUN_HANGING] if hanging else command
         with (self.folder / attempt.LAUNCHER_LOG).open("ab") as log:
+            if self._warm is not None and not (environ or hanging or bounds):
+                pid = self._warm.fork(self.folder, os.environ, log.fileno())
+                assert pid is not None
+                self.process = Forked(pid)
+                return self
             self.process = subprocess.Popen(
                 [sys.executable, *command, str(self.folder)],
                 stdin=subprocess.DEVNULL,

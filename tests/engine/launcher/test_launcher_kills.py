@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -228,3 +229,23 @@ def test_a_process_is_there_as_long_as_any_of_its_threads() -> None:
         finally:
             started.kill()
     assert started.pid not in processes.living_descendants(os.getpid())
+
+
+def test_the_end_of_one_of_several_children_ends_the_wait_and_a_reaped_one_does_too() -> None:
+    living = subprocess.Popen(["sleep", "600"])
+    ending = subprocess.Popen(["sleep", "600"])
+    try:
+        began = time.monotonic()
+        processes.wait_for_an_end([living.pid, ending.pid], 0.1)
+        assert time.monotonic() - began >= 0.1
+        threading.Timer(0.05, ending.kill).start()
+        began = time.monotonic()
+        processes.wait_for_an_end([living.pid, ending.pid], 60.0)
+        assert time.monotonic() - began < 30.0
+        ending.wait()
+        processes.wait_for_an_end([living.pid, ending.pid], 60.0)
+        assert time.monotonic() - began < 30.0
+    finally:
+        for process in (living, ending):
+            process.kill()
+            process.wait()

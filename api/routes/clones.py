@@ -1,0 +1,93 @@
+"""Cloning: the spec of a job submitted anew, with some values changed.
+
+Not here: what a clone's document is (``api.cloning``); every other submit (``api.routes.jobs``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from api import cloning, submitting
+from api.body import check_media_type, decode, read_bounded
+from api.parts import Actor, Here, guarded
+from api.problems import documented
+from api.routes.jobs import IdempotencyKey, Reference, answer_submit
+from domain import limits
+from domain.views import JobView
+from storage import jobs
+
+router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
+
+BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": False,
+        "description": "Values that change. Nothing, or `{}`, submits the same spec again.",
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        "set": {
+                            "type": "object",
+                            "description": "A value for each JSON pointer (RFC 6901) into the job's spec. Each is taken "
+                            "whole, null included; objects that are missing on the way are made.",
+                            "additionalProperties": True,
+                        }
+                    },
+                },
+                "examples": {
+                    "changed": {
+                        "summary": "Longer, and with another learning rate",
+                        "value": {"set": {"/train/steps": 400, "/train/optimizer/lr": 1e-4}},
+                    },
+                    "same": {"summary": "The same again", "value": {}},
+                },
+            }
+        },
+    }
+}
+
+
+async def read_changes(request: Request) -> dict[str, Any]:
+    """The values that change (a dependency)."""
+    check_media_type(request, frozenset({"application/json"}))
+    raw = b"".join([chunk async for chunk in read_bounded(request, limits.SPEC_BYTES_MAX, "a job spec")])
+    return cloning.changes_of(decode(raw) if raw.strip() else {})
+
+
+@router.post(
+    "/jobs/{reference}/clone",
+    operation_id="cloneJob",
+    summary="Submit a job's spec again, with changes",
+    description="The new job is checked as every submit is; `errors` point into its spec. It uses the same code archive.",
+    status_code=201,
+    response_description="The new job, queued.",
+    responses={
+        200: {"model": JobView, "description": "A repeat: the job of the first time. `Idempotent-Replay: true`."},
+        **documented(400, 404, 409, 413, 415, 507),
+    },
+    openapi_extra=BODY,
+)
+def clone(
+    *,
+    reference: Reference,
+    changes: Annotated[dict[str, Any], Depends(read_changes)],
+    here: Here,
+    actor: Actor,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> JobView:
+    with here.database.read_jobs() as session:
+        source = jobs.find(session, reference)
+    submitted = submitting.submit(
+        here.database,
+        here.uploads,
+        cloning.cloned(source, changes),
+        actor=actor,
+        idempotency_key=idempotency_key,
+        origin=cloning.sentence(source, changes),
+    )
+    return answer_submit(submitted, here, response)

@@ -1,0 +1,84 @@
+"""Series of several jobs at once: what a page that compares runs is drawn from.
+
+Not here: one job's series (``api.routes.history``), and how points become buckets (``storage.curves``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field, StringConstraints, model_validator
+
+from api import conditional
+from api.parts import Here, guarded
+from api.problems import documented
+from api.routes.history import MetricsAsked, drawn, split
+from api.views import job_tag
+from domain import limits
+from domain.views import SeveralMetricsView
+from storage import curves, jobs, series
+
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=guarded)
+
+
+class SeveralAsked(MetricsAsked):
+    """Which points of which jobs, and how many at most."""
+
+    jobs: Annotated[
+        list[Annotated[str, StringConstraints(min_length=1, max_length=200 * limits.SERIES_JOBS_MAX)]],
+        Field(
+            min_length=1,
+            max_length=limits.SERIES_JOBS_MAX,
+            description="As one job is named in a path; repeated or with commas.",
+        ),
+    ]
+    names: Annotated[
+        list[str],
+        Field(min_length=1, max_length=limits.METRIC_NAMES_PER_JOB_MAX, description="Series, repeated or with commas."),
+    ]
+
+    @model_validator(mode="after")
+    def _bounded(self) -> SeveralAsked:
+        job_count, name_count = len(split(self.jobs)), len(split(self.names))
+        if not job_count or not name_count:
+            raise ValueError("expected at least one job and one name of a series")
+        if job_count > limits.SERIES_JOBS_MAX:
+            raise ValueError(f"expected at most {limits.SERIES_JOBS_MAX} jobs, got {job_count}: ask for the rest apart")
+        if (points := job_count * name_count * self.max_points) > limits.SERIES_POINTS_OF_JOBS_MAX:
+            raise ValueError(
+                f"{job_count} jobs × {name_count} names × {self.max_points} max_points are {points}, and one answer has at "
+                f"most {limits.SERIES_POINTS_OF_JOBS_MAX}: ask for fewer max_points, or for some of the jobs"
+            )
+        return self
+
+
+@router.get(
+    "/series",
+    operation_id="getSeries",
+    summary="Read series of several jobs",
+    description="In the order of `jobs`. A job that has none of the series is there without any.",
+    response_model=SeveralMetricsView,
+    responses={**conditional.RESPONSES, **documented(404)},
+)
+def several(asked: Annotated[SeveralAsked, Query()], request: Request, here: Here) -> Response:
+    with here.database.read_jobs() as session:
+        found = jobs.find_several(session, split(asked.jobs))
+    ids = [job.id for job in found]
+    with here.database.read_series() as session:
+        progress = series.progress(session, ids)
+        tag = conditional.tag_of(conditional.digest(job_tag(job, progress.get(job.id)) for job in found))
+        if (same := conditional.unchanged(request, tag)) is not None:
+            return same
+        read = curves.read_jobs(
+            session,
+            ids,
+            names=split(asked.names),
+            from_step=asked.from_step,
+            to_step=asked.to_step,
+            max_points=asked.max_points,
+            attempts=asked.attempts,
+        )
+    response = drawn({"jobs": [{"job_id": job_id, "series": read[job_id]} for job_id in ids]})
+    conditional.mark(response, tag)
+    return response

@@ -1,0 +1,145 @@
+"""Charts over HTTP: of one job and of several, against counting the raw points; and what is refused."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from sqlalchemy import event
+
+from domain import limits
+from domain.metrics import Record, from_json
+from domain.outcomes import Reason
+from domain.views import MetricsView, SeriesView, SeveralMetricsView
+from storage.curves import Curve
+from tests.api.conftest import Api, problem
+from tests.api.test_reading import record, ship_metrics
+from tests.storage import scenes
+from tests.storage.raw_points import NAMES, Stored, check, plant, wanted
+
+
+def _curve(view: SeriesView) -> Curve:
+    """With numbers instead of their names."""
+    fields = view.model_dump()
+    return Curve(**{**fields, **{name: [*map(from_json, fields[name])] for name in ("value", "min", "max")}})
+
+
+def _check(view: MetricsView, stored: Stored, query: dict[str, object]) -> None:
+    attempts = str(query.get("attempts", "current"))
+    low, high = query.get("from_step"), query.get("to_step")
+    for name in NAMES:
+        drawn = [_curve(found) for found in view.series if found.name == name]
+        expected = wanted(
+            stored, name, low if isinstance(low, int) else None, high if isinstance(high, int) else None, attempts
+        )
+        for curve, inside in zip(drawn, expected, strict=True):
+            check(curve, inside, int(str(query["max_points"])))
+
+
+QUERIES: list[dict[str, object]] = [
+    {"max_points": 10_000},
+    {"max_points": 1},
+    {"max_points": 30},
+    {"max_points": 400, "attempts": "all"},
+    {"max_points": 50, "from_step": 100, "to_step": 900},
+]
+
+
+def test_every_bucket_of_one_job_and_of_several_says_what_the_points_in_it_say(api: Api) -> None:
+    stored = {
+        api.job_id(): plant(api.database, "", random.Random(0), []),
+        **{
+            job_id: plant(api.database, job_id, random.Random(number), [[700, 900], [20, 800]][: number + 1])
+            for number, job_id in enumerate([api.job_id(), api.job_id()])
+        },
+    }
+    for query in QUERIES:
+        for job_id, points in stored.items():
+            answer = api.http.get(f"/v1/jobs/{job_id}/metrics", params=query)
+            _check(MetricsView.model_validate_json(answer.content), points, query)
+        answer = api.http.get("/v1/series", params={**query, "jobs": ",".join(stored), "names": ",".join(NAMES)})
+        several = SeveralMetricsView.model_validate_json(answer.content)
+        assert [view.job_id for view in several.jobs] == list(stored)
+        for view in several.jobs:
+            _check(view, stored[view.job_id], query)
+
+
+def test_jobs_are_named_as_anywhere_and_are_there_once_in_the_order_asked(api: Api) -> None:
+    first, second = api.job_id(), api.job_id()
+    answer = api.http.get("/v1/series", params={"jobs": [f"{second},{first}", "last", first[-8:]], "names": "a"})
+    assert answer.json() == {"jobs": [{"job_id": second, "series": []}, {"job_id": first, "series": []}]}
+
+
+def test_an_answer_about_several_jobs_changes_its_tag_with_any_of_them(api: Api) -> None:
+    claim = scenes.run(api.database)
+    other = api.job_id()
+    query = {"jobs": f"{claim.job_id},{other}", "names": "train/loss"}
+
+    def tag() -> str:
+        return str(api.http.get("/v1/series", params=query).headers["etag"])
+
+    before = tag()
+    same = api.http.get("/v1/series", params=query, headers={"If-None-Match": before})
+    assert (same.status_code, same.content) == (304, b"")
+    seen = {before}
+    ship_metrics(api, claim, record(1))
+    seen.add(tag())
+    assert api.http.post(f"/v1/jobs/{other}/cancel").status_code == 202
+    seen.add(tag())
+    scenes.end(api.database, claim, Reason.SUCCEEDED)
+    seen.add(tag())
+    assert len(seen) == 4
+
+
+def test_several_jobs_cost_as_many_statements_for_their_headers_as_one(api: Api) -> None:
+    jobs = [api.job_id() for _ in range(6)]
+    for number, job_id in enumerate(jobs):
+        plant(api.database, job_id, random.Random(number), [[3]])
+    counted: list[str] = []
+
+    @event.listens_for(api.database._series, "before_cursor_execute")
+    def _count(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        counted.extend([statement] if "end_value" in statement else [])
+
+    assert api.http.get("/v1/series", params={"jobs": ",".join(jobs), "names": NAMES[0]}).status_code == 200
+    assert len(counted) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("names=a", "jobs"),
+        ("jobs=last", "names"),
+        ("jobs=,&names=a", "expected at least one job and one name"),
+        (f"jobs={','.join(map(str, range(51)))}&names=a", "expected at most 50 jobs, got 51"),
+        ("jobs=a,b,c&names=a,b,c,d,e,f,g&max_points=10000", "are 210000, and one answer has at most 200000"),
+    ],
+)
+def test_too_much_and_too_little_is_refused(unchanged_api: Api, query: str, says: str) -> None:
+    found = problem(unchanged_api.http.get(f"/v1/series?{query}"), 422, "invalid")
+    assert says in found["errors"][0]["message"] + found["errors"][0]["pointer"]
+
+
+def test_an_unknown_job_among_several_is_named(api: Api) -> None:
+    query = {"jobs": f"{api.job_id()},nothing-like-it", "names": "a"}
+    found = problem(api.http.get("/v1/series", params=query), 404, "not_found")
+    assert "there is no job 'nothing-like-it'" in found["detail"]
+
+
+def test_series_of_several_jobs_need_a_token_too(unchanged_api: Api) -> None:
+    refused = unchanged_api.http.get("/v1/series?jobs=last&names=a", headers={"Authorization": ""})
+    problem(refused, 401, "unauthenticated")
+
+
+def test_the_limits_of_one_answer_leave_room_for_a_page_of_twenty_runs() -> None:
+    assert limits.SERIES_JOBS_MAX >= 20
+    assert limits.SERIES_POINTS_OF_JOBS_MAX >= 20 * 5 * 1_000
+
+
+def test_numbers_that_json_has_no_word_for_have_names(api: Api) -> None:
+    claim = scenes.run(api.database)
+    ship_metrics(api, claim, *(Record(step, 1.0, {"a": value}) for step, value in enumerate((1e300, -0.0, 1e-320))))
+    ship_metrics(api, claim, *(Record(3, 1.0, {"a": float(value)}) for value in ("nan", "inf", "-inf")))
+    (found,) = api.http.get(f"/v1/jobs/{claim.job_id}/metrics").json()["series"]
+    assert found["value"] == found["min"] == found["max"] == [1e300, -0.0, 1e-320, "NaN", "Infinity", "-Infinity"]
+    assert set(found) == set(SeriesView.model_fields)

@@ -1,0 +1,115 @@
+"""Cloning a job: the same spec again with changes, checked and repeated as every submit is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from api.cloning import cloned
+from broker.messages import RingScheduler
+from storage.tables import JobRow
+from tests.api.archives import code, digest
+from tests.api.conftest import SCRIPT, TRAIN, Api, problem
+
+
+def _clone(api: Api, reference: str, changes: dict[str, Any] | None = None, **headers: str) -> httpx2.Response:
+    body = {} if changes is None else {"set": changes}
+    return api.http.post(f"/v1/jobs/{reference}/clone", json=body, headers=headers)
+
+
+def test_a_clone_is_a_new_job_with_the_same_document_and_says_where_it_comes_from(api: Api) -> None:
+    first = api.job_id({**TRAIN, "labels": {"team": "a"}})
+    api.bells.rung.clear()
+    response = _clone(api, first)
+    made = response.json()
+    assert response.status_code == 201
+    assert response.headers["location"] == f"/v1/jobs/{made['id']}"
+    assert made["id"] != first
+    assert made["spec"] == api.http.get(f"/v1/jobs/{first}").json()["spec"]
+    assert made["labels"] == {"team": "a"}
+    assert api.bells.rung == [RingScheduler()]
+    events = api.http.get(f"/v1/jobs/{made['id']}/events").json()["items"]
+    assert [event["kind"] for event in events] == ["submitted", "cloned"]
+    assert events[1]["message"] == f"cloned from gpt ({first}), nothing changed"
+
+
+def test_changed_values_are_taken_whole_and_the_first_job_stays_as_it_is(api: Api) -> None:
+    first = api.job_id(TRAIN)
+    changes = {
+        "/train/steps": None,
+        "/train/epochs": 3,
+        "/train/optimizer": {"name": "sgd", "lr": 0.1},
+        "/labels/team": "b",
+    }
+    made = _clone(api, "last", changes).json()
+    assert made["spec"]["train"] == {
+        **TRAIN["train"],
+        "steps": None,
+        "epochs": 3,
+        "optimizer": {"name": "sgd", "lr": 0.1},
+    }
+    assert made["labels"] == {"team": "b"}
+    assert api.http.get(f"/v1/jobs/{first}").json()["spec"] == TRAIN
+    events = api.http.get(f"/v1/jobs/{made['id']}/events").json()["items"]
+    assert events[1]["message"].endswith("; changed: train.steps, train.epochs, train.optimizer, labels.team")
+
+
+def test_no_body_at_all_clones_too(api: Api) -> None:
+    job = api.job_id()
+    assert api.http.post(f"/v1/jobs/{job}/clone").status_code == 201
+
+
+def test_a_repeat_with_the_same_key_is_the_same_clone_also_of_last(api: Api) -> None:
+    api.job_id()
+    first = _clone(api, "last", {"/priority": 60}, **{"Idempotency-Key": "k"})
+    again = _clone(api, "last", {"/priority": 60}, **{"Idempotency-Key": "k"})
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["id"] == first.json()["id"]
+    assert again.headers["idempotent-replay"] == "true"
+    problem(_clone(api, "last", {"/priority": 61}, **{"Idempotency-Key": "k"}), 409, "conflict")
+    assert api.rows()["jobs"] == 2
+
+
+def test_the_code_archive_is_used_again(api: Api) -> None:
+    archive = code()
+    api.http.put(f"/v1/uploads/{digest(archive)}", content=archive)
+    api.job_id({**SCRIPT, "code": {"upload": digest(archive)}})
+    before = api.uploads()
+    assert _clone(api, "last").json()["spec"]["code"] == {"upload": digest(archive)}
+    assert api.uploads() == before
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"set": {"/train/optimiser": 1}}, "/train/optimiser"),
+        ({"set": {"/train/batch/size": -1}}, "/train/batch/size"),
+        ({"set": {"train.steps": 5}}, "/set/train.steps"),
+        ({"set": {"/script/command/7": "x"}}, "/script/command/7"),
+        ({"set": []}, "/set"),
+        ({"sets": {}}, "/sets"),
+        ([], ""),
+    ],
+)
+def test_a_wrong_change_is_named_and_nothing_is_written(api: Api, body: object, pointer: str) -> None:
+    spec = SCRIPT if "script" in pointer else TRAIN
+    job = api.job_id(spec)
+    before = api.rows()
+    found = problem(api.http.post(f"/v1/jobs/{job}/clone", json=body), 422, "invalid")
+    assert found["errors"][0]["pointer"] == pointer
+    assert api.rows() == before
+
+
+def test_a_clone_of_nothing_is_not_found(api: Api) -> None:
+    problem(_clone(api, "gone"), 404, "not_found")
+
+
+def test_the_job_whose_weights_were_taken_is_the_one_of_then_unless_it_is_changed() -> None:
+    asked = {**TRAIN, "train": {**TRAIN["train"], "init_from": "job:last"}}
+    settled = {"train": {**TRAIN["train"], "init_from": "job:0199@50"}}
+    source = JobRow(id="x", name="gpt", document=asked, spec=settled)
+    assert cloned(source, {}).document["train"]["init_from"] == "job:0199@50"
+    assert cloned(source, {"/train/init_from": None}).document["train"]["init_from"] is None
+    assert asked["train"]["init_from"] == "job:last"

@@ -1,0 +1,87 @@
+"""What a short command loads. How long it takes differs between machines; what it imports does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from domain.lifecycle import JobState
+from domain.memory import MemoryForecast
+from domain.version import VERSION
+from domain.views import CheckpointDetail, JobView, Page
+from tests.client import examples
+from tests.client.server import ReplayServer
+
+RUN = """
+import sys
+sys.argv = ["lockstep", *sys.argv[1:]]
+from client.__main__ import main
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 0, end.code
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+def _loaded(*words: str, folder: Path) -> tuple[str, set[str]]:
+    """What one command line said, and which modules were loaded when it ended."""
+    argv = [sys.executable, "-c", RUN, *words]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=folder, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, set(done.stderr.splitlines()[-1].split())
+
+
+def test_the_version_is_said_without_loading_anything(tmp_path: Path) -> None:
+    said, loaded = _loaded("--version", folder=tmp_path)
+    assert said == f"lockstep {VERSION}\n"
+    heavy = {
+        "cyclopts",
+        "pydantic",
+        "pydantic_core",
+        "httpx2",
+        "rich",
+        "ruamel.yaml",
+        "importlib.metadata",
+        "client.cli",
+    }
+    assert loaded & heavy == set()
+    assert {name for name in loaded if name.startswith("domain.")} == {"domain.version"}
+
+
+def test_a_list_of_jobs_loads_neither_the_spec_nor_what_draws_on_a_terminal(
+    server: ReplayServer, tmp_path: Path
+) -> None:
+    running = examples.job(JobState.RUNNING, progress=examples.progress(50))
+    server.on("GET", "/v1/jobs", Page[JobView](items=[running]))
+    said, loaded = _loaded("ps", "--url", server.url, folder=tmp_path)
+    assert len(said.splitlines()) == 2
+    heavy = {"rich", "ruamel.yaml", "tarfile", "domain.spec", "domain.reading", "domain.tasks", "client.archive"}
+    assert loaded & heavy == set()
+    others = {name for name in loaded if name.startswith("client.cli.")}
+    assert others == {"client.cli.app", "client.cli.common", "client.cli.jobs", "client.cli.output"}
+
+
+def test_no_certificates_are_read_for_an_address_without_encryption(monkeypatch: pytest.MonkeyPatch) -> None:
+    from client.transport import Transport
+
+    made: list[object] = []
+    monkeypatch.setattr("httpx2.Client", lambda **given: made.append(given["verify"]))
+    for url in ("http://127.0.0.1:1", "HTTP://127.0.0.1:1", "https://127.0.0.1:1"):
+        Transport(url, None, patience_seconds=0, say=lambda _: None)
+    assert made == [False, False, True]
+
+
+def test_the_fields_of_an_answer_are_described_by_the_texts_below_them() -> None:
+    of_job = JobView.model_json_schema()["properties"]
+    assert of_job["spec"]["description"] == "The submitted document, as it was sent."
+    assert "description" not in of_job["name"]
+    inherited = CheckpointDetail.model_json_schema()["properties"]
+    assert inherited["sha256"]["description"] == "Of its manifest."
+    assert "items" in Page[JobView].model_json_schema()["properties"]
+    assert MemoryForecast.model_json_schema(mode="serialization")["properties"]["weights"]["description"] == (
+        "The model's parameters."
+    )
