@@ -96,5 +96,6 @@ def _start(here: Parts, reference: str, asked: StreamAsked, last_event_id: str |
             page = log_pages.page(session, job.id, asked.chosen(), limit=asked.tail, from_end=True)
             first = page.lines[0] if page.lines else None
             cursor = page.next_cursor if first is None else log_pages.Position(first.attempt, first.line).encode()
-        is_over = job.state in TERMINAL and log_pages.at_end(session, job.id, cursor, attempt=asked.attempt)
-    return job, cursor, is_over
+        # Looked at for every job: a place that is none is refused, not found out once the stream has begun.
+        at_end = log_pages.at_end(session, job.id, cursor, attempt=asked.attempt)
+    return job, cursor, job.state in TERMINAL and at_end

@@ -118,3 +118,9 @@ def test_the_largest_attempt_that_may_be_asked_for_has_a_log_without_lines(uncha
     for path in (address, f"{address}/download"):
         assert unchanged_api.http.get(path, params=largest).status_code == 200
         problem(unchanged_api.http.get(path, params=beyond), 422, "invalid")
+
+
+def test_a_stream_of_a_living_job_from_a_place_that_is_none_is_refused(unchanged_api: Api) -> None:
+    address = f"/v1/jobs/{unchanged_api.job_id()}/logs/stream"
+    problem(unchanged_api.http.get(address, params={"cursor": "AAA"}), 422, "invalid")
+    problem(unchanged_api.http.get(address, headers={"Last-Event-ID": "null"}), 422, "invalid")
