@@ -73,9 +73,11 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
     )
-    problems.install(app)
-    for module in (jobs, clones, history, series, checkpoints, logs, log_streams, uploads, nodes, health, pages):
-        app.include_router(module.router)
+    modules = (jobs, clones, history, series, checkpoints, logs, log_streams, uploads, nodes, health, pages)
+    routers = [module.router for module in modules]
+    for router in routers:
+        app.include_router(router)
+    problems.install(app, [route for router in routers for route in router.routes])
     app.add_middleware(Envelope, telemetry=telemetry)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # as FastAPI's documentation does it
     return app

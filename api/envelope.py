@@ -133,6 +133,7 @@ class _Exchange:
             "method": self.scope["method"],
             "path": self.scope["path"],
             "status": self.status,
+            "actor": self.scope["state"].get("actor"),
             "seconds": round(seconds, 4),
         }
         if error is not None:

@@ -69,6 +69,7 @@ async def _actor(request: Request) -> str:
         _charge(request, request.client.host.encode() if request.client else b"")
     if actor is None:
         actor = await run_in_threadpool(guard.look_up, authorization)
+    request.scope["state"]["actor"] = actor
     if actor != ANYBODY:
         _charge(request, token_key(authorization))
     return actor

@@ -8,13 +8,14 @@ Not here: catching what no handler caught (``api.envelope``), and driver excepti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match
 
 from domain.errors import ErrorCode, FieldError, LockstepError, pointer_of
 from domain.metrics import jsonable
@@ -87,8 +88,9 @@ def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Problem, "description": _DESCRIPTIONS[status]} for status in sorted({*statuses})}
 
 
-def install(app: FastAPI) -> None:
-    """Let ``app`` answer errors as problems."""
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Let ``app`` answer errors as problems. ``routes`` are all of its own, whose methods a refusal names."""
+    app.state.routes = routes
     app.add_exception_handler(LockstepError, _lockstep_error)
     app.add_exception_handler(RequestValidationError, _parameters)
     app.add_exception_handler(HTTPException, _routing)
@@ -197,14 +199,25 @@ async def _routing(request: Request, error: Exception) -> Response:
             ErrorCode.NOT_FOUND, f"nothing answers {where}", next_step="/docs lists every address; /v1 is their prefix"
         )
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (error.headers or {}).get("Allow", "another method")
+        allowed = ", ".join(sorted(_methods(request)))
         refused = LockstepError(
             ErrorCode.METHOD, f"{where} is not known; expected {allowed}", next_step=f"use {allowed}"
         )
+        return problem_response(refused, instance=request_id_of(request), headers={"Allow": allowed})
     else:
         # Nothing of ours raises HTTPException; a status that appears here came from a library and is a defect.
         refused = internal_error(request_id_of(request) or "")
     return problem_response(refused, instance=request_id_of(request), headers=error.headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """What an address knows, over all its routes: the router itself names only those of the first."""
+    found: set[str] = set()
+    for route in (*request.app.state.routes, *request.app.routes):
+        match, _ = route.matches(request.scope)
+        if match is not Match.NONE:
+            found |= getattr(route, "methods", None) or set()
+    return found
 
 
 def request_id_of(request: Request) -> str | None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import structlog
 from pydantic import ValidationError
+from structlog.typing import Processor
 
 from api.settings import Settings
 from domain.errors import LockstepError
@@ -60,27 +61,31 @@ def _serve(settings: Settings) -> int:
 
 
 def configure_logging(log_format: str) -> None:
-    """Log to stderr, one line per event; libraries only from warnings up."""
+    """Log to stderr, one line per event, in one form for what libraries say, too; these only from warnings up."""
     console = log_format == "console"
+    common: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+        *([] if console else [structlog.processors.format_exc_info]),
+    ]
+    rendered: Processor = structlog.processors.JSONRenderer()
+    if console:
+        # Without the values of local variables, which the default adds: they may be secrets.
+        plain = structlog.dev.plain_traceback
+        rendered = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.StackInfoRenderer(),
-            *([] if console else [structlog.processors.format_exc_info]),
-            structlog.dev.ConsoleRenderer(
-                # Without the values of local variables, which the default adds: they may be secrets.
-                colors=sys.stderr.isatty(),
-                exception_formatter=structlog.dev.plain_traceback,
-            )
-            if console
-            else structlog.processors.JSONRenderer(),
-        ],
+        processors=[*common, rendered],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(
-        level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    of_libraries = logging.StreamHandler(sys.stderr)
+    of_libraries.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *common],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, rendered],
+        )
     )
+    logging.basicConfig(level=logging.WARNING, handlers=[of_libraries])

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from api import conditional
 from api.views import node_is_lost
 from storage import follows, jobs, nodes
-from storage.clock import now
-from storage.database import Database, Session
+from storage.database import Database
 
 
 def of_jobs(database: Database, marks: Sequence[jobs.Mark], *, limit: int, knows_nodes: bool | None) -> str:
@@ -25,7 +24,7 @@ def of_jobs(database: Database, marks: Sequence[jobs.Mark], *, limit: int, knows
     limit : int
         Jobs on the page, at most.
     knows_nodes : bool or None
-        As :func:`knows_nodes` says it.
+        Whether a node was ever registered, where a job shows it: one that is queued and was not looked at yet.
     """
     shown = marks[:limit]
     placed = [mark.id for mark in shown if mark.was_placed]
@@ -37,14 +36,7 @@ def of_jobs(database: Database, marks: Sequence[jobs.Mark], *, limit: int, knows
     return conditional.tag_of(conditional.digest([*lines, len(marks) > limit, knows_nodes]))
 
 
-def knows_nodes(session: Session, *, is_unseen: bool) -> bool | None:
-    """Whether a node was ever registered, where a job shows it: one that is queued and was not looked at yet."""
-    return bool(nodes.largest_ever(session)) if is_unseen else None
-
-
-def of_nodes(session: Session, *, lease_seconds: float) -> str:
+def of_nodes(marks: nodes.Marks, *, now: float, lease_seconds: float) -> str:
     """The tag of the list of nodes. A node is lost by time alone, so that whether it is belongs to the tag."""
-    marks = nodes.marks(session)
-    at = now(session)
-    lost = [node_is_lost(mark.seen_at, now=at, lease_seconds=lease_seconds) for mark in marks.nodes]
+    lost = [node_is_lost(mark.seen_at, now=now, lease_seconds=lease_seconds) for mark in marks.nodes]
     return conditional.tag_of(conditional.digest([*marks.nodes, *marks.devices, lost]))

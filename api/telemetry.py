@@ -22,7 +22,7 @@ from domain.lifecycle import JobState
 from domain.version import VERSION
 from storage.database import Database
 
-MEDIA_TYPE: Final = prometheus_client.CONTENT_TYPE_LATEST
+MEDIA_TYPE: Final = prometheus_client.CONTENT_TYPE_PLAIN_0_0_4
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 """Others are counted together: a caller may make up any number of them."""
 REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -106,7 +106,7 @@ class _Service(Collector):
             [
                 ((name, state), count)
                 for name, in_use, idle in self._database.connections()
-                for state, count in (("in use", in_use), ("idle", idle))
+                for state, count in (("in_use", in_use), ("idle", idle))
             ],
         )
         seen = self._figures.look()

@@ -25,6 +25,7 @@ from storage.dialects import changed, upsert, write
 from storage.tables import IdempotencyKeyRow, JobLabelRow, JobRow
 
 Order = Literal["newest", "oldest"]
+CURSOR: Final = r"^[0-9a-f-]{36}$"
 _ID_PART: Final = re.compile(r"^[0-9a-f-]{4,36}$")
 
 
@@ -220,7 +221,7 @@ class Choice:
         LockstepError
             ``INVALID`` for a cursor that no page has given.
         """
-        if self.cursor is not None and not re.fullmatch(r"[0-9a-f-]{36}", self.cursor):
+        if self.cursor is not None and not re.fullmatch(CURSOR, self.cursor):
             raise LockstepError(
                 ErrorCode.INVALID,
                 f"{self.cursor!r} is no cursor of this list",

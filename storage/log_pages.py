@@ -32,6 +32,9 @@ CHUNKS_AT_ONCE: Final = 8
 """Rows that one statement brings at most; a page that is full after two does not pay for 64."""
 
 
+CURSOR: Final = r"^([0-9]{1,9})\.([0-9]{1,18})$"
+
+
 class Position(NamedTuple):
     """A place between two lines: before this one."""
 
@@ -136,7 +139,7 @@ def decode(cursor: str) -> Position:
     LockstepError
         ``INVALID`` for a cursor that no page has given.
     """
-    match = re.fullmatch(r"(\d{1,9})\.(\d{1,18})", cursor, re.ASCII)
+    match = re.fullmatch(CURSOR, cursor)
     if match is None:
         raise LockstepError(
             ErrorCode.INVALID,

@@ -197,3 +197,8 @@ def largest_ever(session: Session) -> int:
     A job that asks for more can never have been placed here; one that asks for less may wait for a node to come back.
     """
     return session.execute(select(func.count()).select_from(DeviceRow)).scalar_one()
+
+
+def any_ever(session: Session) -> bool:
+    """Whether a node with devices was ever registered."""
+    return largest_ever(session) > 0

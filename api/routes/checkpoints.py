@@ -39,12 +39,13 @@ Which = Annotated[
     Path(
         pattern=r"^([0-9]{1,10}|best|last)$",
         description="A step; `last`, the newest; or `best`, where the job has `keep_best`.",
+        examples=["last"],
     ),
 ]
 Attempt = Annotated[
     int | None, Query(ge=1, lt=2**31, description="Only of this attempt; two of them may have saved the same step.")
 ]
-Name = Annotated[str, Path(description="As `files` names it.", max_length=200)]
+Name = Annotated[str, Path(description="As `files` names it.", max_length=200, examples=[MANIFEST])]
 
 
 @router.get(

@@ -22,7 +22,7 @@ from broker.messages import RingScheduler, StopAssignment
 from domain import limits
 from domain.lifecycle import AssignmentState, JobState
 from domain.views import JobView, Page, PlanView
-from storage import attempts, jobs, series
+from storage import attempts, jobs, nodes, series
 from storage.tables import JobRow
 
 router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
@@ -33,6 +33,7 @@ Reference = Annotated[
         min_length=1,
         max_length=200,
         description="An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.",
+        examples=["last"],
     ),
 ]
 IdempotencyKey = Annotated[
@@ -46,16 +47,22 @@ IdempotencyKey = Annotated[
 ]
 
 
+# The pattern is described only: what does not fit is refused in the words of whoever reads it.
+Cursor = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": jobs.CURSOR})]
+
+
 class JobFilter(BaseModel):
     """Which jobs a list shows. All given conditions must hold."""
 
     model_config = ConfigDict(extra="forbid")
 
     state: Annotated[list[JobState], Field(max_length=len(JobState))] = []
-    name: Annotated[str | None, Field(max_length=63)] = None
-    project: Annotated[str | None, Field(max_length=63)] = None
-    label: Annotated[str | None, Field(pattern=r"^[^=]+=", max_length=320, description="`key=value`")] = None
-    cursor: Annotated[str | None, Field(max_length=100, description="`next_cursor` of the page before")] = None
+    name: Annotated[str | None, Field(max_length=63, examples=["stdlib-gpt"])] = None
+    project: Annotated[str | None, Field(max_length=63, examples=["default"])] = None
+    label: Annotated[
+        str | None, Field(pattern=r"^[^=]+=", max_length=320, description="`key=value`", examples=["team=vision"])
+    ] = None
+    cursor: Annotated[Cursor | None, Field(description="`next_cursor` of the page before")] = None
     limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
     order: Literal["newest", "oldest"] = "newest"
 
@@ -131,7 +138,7 @@ def list_jobs(
     choice = asked.choice()
     with here.database.read_jobs() as session:
         marks = jobs.page_marks(session, choice, limit=asked.limit)
-        known = tags.knows_nodes(session, is_unseen=any(mark.is_unseen for mark in marks))
+        known = nodes.any_ever(session) if any(mark.is_unseen for mark in marks) else None
     tag = tags.of_jobs(here.database, marks, limit=asked.limit, knows_nodes=known)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
@@ -153,7 +160,7 @@ def queue(request: Request, response: Response, here: Here) -> Page[JobView] | R
     limit = limits.PAGE_SIZE_MAX
     with here.database.read_jobs() as session:
         marks = jobs.queued_marks(session, limit=limit)
-        known = tags.knows_nodes(session, is_unseen=any(mark.is_unseen for mark in marks))
+        known = nodes.any_ever(session) if any(mark.is_unseen for mark in marks) else None
     tag = tags.of_jobs(here.database, marks, limit=limit, knows_nodes=known)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
@@ -173,7 +180,7 @@ def queue(request: Request, response: Response, here: Here) -> Page[JobView] | R
 def get_job(reference: Reference, request: Request, response: Response, here: Here) -> JobView | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
-        known = tags.knows_nodes(session, is_unseen=is_unseen(job))
+        known = nodes.any_ever(session) if is_unseen(job) else None
     with here.database.read_series() as session:
         progress = series.progress(session, [job.id]).get(job.id)
     tag = conditional.tag_of(*job_tag(job, progress), known)

@@ -5,7 +5,7 @@ Not here: what feeds the streams (``api.following``), and reading by page (``api
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import Field, model_validator
@@ -15,7 +15,7 @@ from api.following import LogStream
 from api.parts import Here, Parts, guarded
 from api.problems import documented
 from api.routes.jobs import Reference
-from api.routes.logs import LogFilter
+from api.routes.logs import Cursor, LogFilter
 from domain import limits
 from domain.lifecycle import TERMINAL
 from domain.views import LogEnd, LogPage
@@ -33,12 +33,22 @@ A stream that breaks is resumed by its last id, in `Last-Event-ID` as browsers s
 or repeated. Resumed behind the last line of a job that has ended it answers 204, and a browser does not come back.
 """
 
+EVENT: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "pattern": log_pages.CURSOR},
+        "event": {"enum": ["lines", "end"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+        "retry": {"type": "integer", "minimum": 0},
+    },
+}
+
 
 class StreamAsked(LogFilter):
     """Which lines, and from where."""
 
     cursor: Annotated[
-        str | None, Field(max_length=200, description="An event's id, or `next_cursor` of a page: what follows it.")
+        Cursor | None, Field(description="An event's id, or `next_cursor` of a page: what follows it.")
     ] = None
     tail: Annotated[
         int | None,
@@ -59,7 +69,7 @@ class StreamAsked(LogFilter):
     description=DESCRIPTION,
     response_class=Response,
     responses={
-        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Server-sent events."},
+        200: {"content": {"text/event-stream": {"itemSchema": EVENT}}, "description": "Server-sent events."},
         204: {"description": "The job has ended, and the caller has every line."},
         **documented(404),
     },
@@ -68,7 +78,7 @@ async def follow_logs(
     reference: Reference,
     asked: Annotated[StreamAsked, Query()],
     here: Here,
-    last_event_id: Annotated[str | None, Header(max_length=200, description="Where to resume.")] = None,
+    last_event_id: Annotated[Cursor | None, Header(description="Where to resume.")] = None,
 ) -> Response:
     job, cursor, is_over = await run_in_threadpool(_start, here, reference, asked, last_event_id)
     if is_over and last_event_id is not None:

@@ -48,12 +48,17 @@ Moment = (
 )
 
 
+# The pattern is described only: what does not fit is refused in the words of whoever reads it.
+Cursor = Annotated[str, Field(max_length=200, json_schema_extra={"pattern": log_pages.CURSOR})]
+
+
 class LogFilter(BaseModel):
     """Which lines."""
 
     model_config = ConfigDict(extra="forbid")
 
-    attempt: Annotated[int | None, Field(ge=1, le=10**9, description="None shows all attempts.")] = None
+    # No more digits than a cursor has for it.
+    attempt: Annotated[int | None, Field(ge=1, lt=10**9, description="None shows all attempts.")] = None
     rank: Annotated[int | None, Field(ge=-1, le=10**9, description="-1 is the launcher.")] = None
     stream: Literal["stdout", "stderr", "launcher"] | None = None
     search: Annotated[
@@ -73,11 +78,9 @@ class LogsAsked(LogFilter):
     """Which lines, from where, and how many at most."""
 
     cursor: Annotated[
-        str | None, Field(max_length=200, description="`next_cursor` of a page: the lines that follow it.")
+        Cursor | None, Field(description="`next_cursor` of a page: the lines that follow it.", examples=["1.0"])
     ] = None
-    before: Annotated[
-        str | None, Field(max_length=200, description="`prev_cursor` of a page: the lines that precede it.")
-    ] = None
+    before: Annotated[Cursor | None, Field(description="`prev_cursor` of a page: the lines that precede it.")] = None
     limit: Annotated[int, Field(ge=1, le=limits.LOG_PAGE_LINES_MAX)] = 1_000
     tail: Annotated[
         int | None, Field(ge=1, le=limits.LOG_PAGE_LINES_MAX, description="The last so many lines, oldest first.")

@@ -23,7 +23,7 @@ from storage.clock import now
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"], dependencies=guarded)
 log = structlog.get_logger("api")
 
-NodeName = Annotated[str, Path(min_length=1, max_length=255, description="A node's whole name.")]
+NodeName = Annotated[str, Path(min_length=1, max_length=255, description="A node's whole name.", examples=["gpu-a"])]
 
 
 @router.get(
@@ -35,11 +35,11 @@ NodeName = Annotated[str, Path(min_length=1, max_length=255, description="A node
 )
 def list_nodes(request: Request, response: Response, here: Here) -> Page[NodeView] | Response:
     with here.database.read_jobs() as session:
-        tag = tags.of_nodes(session, lease_seconds=here.lease_seconds)
+        marks, at = nodes.marks(session), now(session)
+        tag = tags.of_nodes(marks, now=at, lease_seconds=here.lease_seconds)
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
         rows = nodes.all_nodes(session)
-        at = now(session)
     conditional.mark(response, tag)
     return Page(items=[node_view(row, now=at, lease_seconds=here.lease_seconds) for row in rows])
 

@@ -237,3 +237,10 @@ def test_an_unknown_address_or_method_is_a_problem_too(api: Api) -> None:
 def test_an_unknown_job_is_not_found(api: Api) -> None:
     found = problem(api.http.get("/v1/jobs/nothing-like-it"), 404, "not_found")
     assert "there is no job 'nothing-like-it'" in found["detail"]
+
+
+def test_a_method_that_an_address_does_not_know_is_told_all_that_it_knows(unchanged_api: Api) -> None:
+    for address, known in (("/v1/jobs", "GET, POST"), (f"/v1/uploads/{'0' * 64}", "GET, PUT"), ("/v1/nodes", "GET")):
+        refused = unchanged_api.http.delete(address)
+        assert refused.headers["allow"] == known
+        assert known in problem(refused, 405, "method")["detail"]

@@ -110,3 +110,11 @@ def test_an_ended_job_is_complete_at_its_last_page_only(api: Api, claim: Claim) 
     assert api.http.get(address, params={"limit": 1000}).json()["complete"] is True
     assert api.http.get(address, params={"before": "1.1000"}).json()["complete"] is True
     assert api.http.get(address, params={"before": "1.999"}).json()["complete"] is False
+
+
+def test_the_largest_attempt_that_may_be_asked_for_has_a_log_without_lines(unchanged_api: Api) -> None:
+    address = f"/v1/jobs/{unchanged_api.job_id()}/logs"
+    largest, beyond = {"attempt": 10**9 - 1}, {"attempt": 10**9}
+    for path in (address, f"{address}/download"):
+        assert unchanged_api.http.get(path, params=largest).status_code == 200
+        problem(unchanged_api.http.get(path, params=beyond), 422, "invalid")

@@ -117,7 +117,7 @@ def test_the_figures_are_those_of_the_databases(api: Api) -> None:
     assert 100 <= of(scrape(api), "ingest_lag_seconds") < 130
     assert of(found, "database_wait_seconds_count", database="jobs", transaction="write") > 0
     assert of(found, "database_wait_seconds_count", database="series", transaction="read") > 0
-    assert of(found, "database_connections", database="jobs", state="in use") == 0
+    assert of(found, "database_connections", database="jobs", state="in_use") == 0
 
 
 def test_the_open_page_names_nothing(api: Api) -> None:

@@ -7,15 +7,18 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from domain import limits
-from tests.api.conftest import SCRIPT
-from tests.api.program import Program
+from tests.api.conftest import SCRIPT, Api
+from tests.api.program import ROOT, Program
 from tests.brokers import running_broker
 
 
@@ -111,3 +114,29 @@ def test_migrate_says_what_it_did(program: Program) -> None:
     first, again = program.run("migrate"), program.run("migrate")
     assert (first.returncode, first.stdout) == (0, "jobs: brought to this version\nseries: brought to this version\n")
     assert (again.returncode, again.stdout) == (0, "jobs: already up to date\nseries: already up to date\n")
+
+
+def test_every_line_of_a_log_in_json_is_json_whoever_writes_it(tmp_path: Path) -> None:
+    script = (
+        "import logging, structlog; from api.server import configure_logging; configure_logging('json')\n"
+        "with structlog.contextvars.bound_contextvars(request_id='trace-7'):\n"
+        "    structlog.get_logger().info('ours', n=1)\n"
+        "    logging.getLogger('library').warning('theirs %s', 2)\n"
+        "    try: 1 / 0\n"
+        "    except ZeroDivisionError: logging.getLogger('library').exception('it broke')\n"
+        "logging.getLogger('library').info('chatter')\n"
+    )
+    said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in said.stderr.splitlines()]
+    assert [line["event"] for line in lines] == ["ours", "theirs 2", "it broke"]
+    assert {line["request_id"] for line in lines} == {"trace-7"}
+    assert [line["level"] for line in lines] == ["info", "warning", "error"]
+    assert "ZeroDivisionError" in lines[2]["exception"]
+
+
+def test_the_log_of_a_request_names_its_id_and_who_asked(api: Api) -> None:
+    api.register("n1")
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+        api.http.post("/v1/nodes/n1/drain", headers={"X-Request-Id": "trace-8"})
+    assert [line["event"] for line in lines] == ["a node is drained", "request"]
+    assert {(line["request_id"], line["actor"]) for line in lines} == {("trace-8", "ada")}
