@@ -78,6 +78,7 @@ class Transport:
         self._sleep = sleep
         self._clock = clock
         self._draw = draw
+        self._token = token
         self._answers: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], tuple[str, BaseModel]] = OrderedDict()
         headers = {"Accept": "application/json"}
         if token is not None:
@@ -105,6 +106,18 @@ class Transport:
 
     def close(self) -> None:
         self._http.close()
+
+    def twin(self) -> Self:
+        """Another connection to the same server, for another thread."""
+        return type(self)(
+            self.url,
+            self._token,
+            patience_seconds=self.patience_seconds,
+            say=self._say,
+            sleep=self._sleep,
+            clock=self._clock,
+            draw=self._draw,
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from api.parts import Here
+from domain.version import VERSION
 from domain.views import Health
 
 router = APIRouter(tags=["health"])
@@ -15,7 +16,7 @@ router = APIRouter(tags=["health"])
 
 @router.get("/livez", operation_id="livez", summary="Whether the process answers")
 async def livez() -> Health:
-    return Health(status="ok")
+    return Health(status="ok", version=VERSION)
 
 
 @router.get(
