@@ -231,6 +231,8 @@ class UploadView(_View):
 class Health(_View):
     status: Literal["ok", "degraded", "unavailable"]
     checks: dict[str, str] = {}
+    version: str | None = None
+    """Of the server; said by ``/livez``."""
 
 
 class FieldProblem(_View):
