@@ -141,6 +141,7 @@ class MetricsView(_View):
 
 class SeveralMetricsView(_View):
     jobs: list[MetricsView]
+    """In the order in which they were named, each once."""
 
 
 class LogLine(_View):
