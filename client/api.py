@@ -84,6 +84,11 @@ class Client:
     def close(self) -> None:
         self.transport.close()
 
+    def twin(self) -> Client:
+        """Another connection to the same server: a client serves one thread."""
+        twin = self.transport.twin()
+        return Client(twin.url, transport=twin)
+
     def __enter__(self) -> Self:
         return self
 

@@ -89,6 +89,7 @@ class Transport:
         self._sleep = sleep
         self._clock = clock
         self._draw = draw
+        self._token = token
         self._answers: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], _Kept] = OrderedDict()
         self._kept_bytes = 0
         headers = {"Accept": "application/json"}
@@ -117,6 +118,18 @@ class Transport:
 
     def close(self) -> None:
         self._http.close()
+
+    def twin(self) -> Self:
+        """Another connection to the same server, for another thread."""
+        return type(self)(
+            self.url,
+            self._token,
+            patience_seconds=self.patience_seconds,
+            say=self._say,
+            sleep=self._sleep,
+            clock=self._clock,
+            draw=self._draw,
+        )
 
     def __enter__(self) -> Self:
         return self

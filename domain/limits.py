@@ -39,6 +39,9 @@ SYSTEM_SPOOL_BYTES_MAX: Final = 16 * 1024 * 1024
 """What they may take of a node's disk while they cannot be stored: a day of a node of eight GPUs."""
 TENSORBOARD_FILES_MAX: Final = 200
 """Event files of one job that are read. Each is asked for its length four times a second."""
+METRIC_POINTS_PER_JOB_MAX: Final = 200_000_000
+"""Kept of a job's own series, and as many again of what node agents measure: about 2 GB. A run of 20 series and 10 steps a
+second writes so much in eleven days; a flood at the rate below, in five and a half hours."""
 METRIC_POINTS_PER_CHUNK: Final = 512
 METRIC_POINTS_PER_SECOND_MAX: Final = 10_000
 """What one job may write over ten seconds, on average; beyond it steps are thinned. A run of 20 series would have to make

@@ -6,7 +6,7 @@ Ranks append one JSON object per line to the attempt's spool: ``{"step": 12, "ti
 Non-finite values are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, in files and in the API: JSON has no
 numbers for them, and a NaN loss is the most important point of a chart.
 
-Not here: how points are stored and read back (``storage.series``).
+Not here: how points are stored (``storage.series``) and read back (``storage.curves``).
 """
 
 from __future__ import annotations

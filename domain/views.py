@@ -141,6 +141,7 @@ class MetricsView(_View):
 
 class SeveralMetricsView(_View):
     jobs: list[MetricsView]
+    """In the order in which they were named, each once."""
 
 
 class LogLine(_View):
@@ -231,6 +232,8 @@ class UploadView(_View):
 class Health(_View):
     status: Literal["ok", "degraded", "unavailable"]
     checks: dict[str, str] = {}
+    version: str | None = None
+    """Of the server; said by ``/livez``."""
 
 
 class FieldProblem(_View):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import Row, Select, bindparam, func, select
+from sqlalchemy import Row, Select, bindparam, case, func, select
 from sqlalchemy.orm import Session
 
 from domain import limits
@@ -77,7 +77,9 @@ _CONSECUTIVE: Final = (
     *(_TABLE[column] == bindparam(column) for column in ("job_id", "name", "attempt")),
     _TABLE.seq.between(bindparam("first"), bindparam("last")),
 )
-_SUMMARIES: Final = select(_TABLE.seq, _TABLE.summary).where(*_CONSECUTIVE)
+_SUMMARIES: Final = select(
+    _TABLE.seq, _TABLE.summary, case((_TABLE.summary.is_(None), _TABLE.points), else_=None)
+).where(*_CONSECUTIVE)
 _POINTS: Final = select(_TABLE.seq, _TABLE.points).where(*_CONSECUTIVE)
 _FIRST_STEPS: Final = (
     select(_STREAMS.job_id, _STREAMS.attempt, func.min(_STREAMS.first_step))
@@ -217,9 +219,7 @@ def _buckets(session: Session, pieces: Sequence[_Piece], max_points: int) -> Buc
         chunk, wanted = piece
         if size < SUMMARY_POINTS or not wanted.hold(chunk):
             return chunk.attempt, _opened
-        if size >= CHUNK:
-            return chunk.attempt, _from_headers
-        return chunk.attempt, _from_summaries if chunk.point_count == CHUNK else _opened
+        return chunk.attempt, _from_headers if size >= CHUNK else _from_summaries
 
     found = Buckets()
     for (_, of), run in groupby(pieces, key=how):
@@ -239,31 +239,33 @@ def _from_headers(_session: Session, run: _Run) -> Buckets:
 
 
 def _from_summaries(session: Session, run: _Run) -> Buckets:
-    """From summaries; where a program of the version before has written none, from the points."""
-    packed = _bytes_of(session, _SUMMARIES, run)
+    """From summaries; where there is none, because the chunk is not full or is the version before's, from the points."""
+    rows = {row[0]: row for row in _consecutive(session, _SUMMARIES, run)}
     found = Buckets()
-    for is_there, some in groupby(run, key=lambda piece: packed[piece[0].seq] is not None):
+    wanted = (rows[chunk.seq] for chunk, _ in run)
+    for is_there, some in groupby(wanted, key=lambda row: row[1] is not None):
         if is_there:
-            found.extend(unpack_summaries(packed[chunk.seq] or b"" for chunk, _ in some))
+            found.extend(unpack_summaries(row[1] for row in some))
         else:
-            found.extend(_opened(session, list(some)))
+            for row in some:
+                found.add_points(unpack(row[2]))
     return found
 
 
 def _opened(session: Session, run: _Run) -> Buckets:
-    packed = _bytes_of(session, _POINTS, run)
+    packed = {row[0]: row[1] for row in _consecutive(session, _POINTS, run)}
     found = Buckets()
     for chunk, wanted in run:
-        points = unpack(packed[chunk.seq] or b"")
+        points = unpack(packed[chunk.seq])
         found.add_points(points if wanted.hold(chunk) else points.within(*wanted))
     return found
 
 
-def _bytes_of(session: Session, statement: Select[*tuple[Any, ...]], run: _Run) -> dict[int, bytes | None]:
-    """A column of consecutive chunks, by ``seq``."""
+def _consecutive(session: Session, statement: Select[*tuple[Any, ...]], run: _Run) -> Sequence[Row[*tuple[Any, ...]]]:
+    """What a statement says of the chunks from a run's first to its last."""
     first, last = run[0][0], run[-1][0]
     whose = {"job_id": first.job_id, "name": first.name, "attempt": first.attempt}
-    return {row[0]: row[1] for row in _rows(session, statement, **whose, first=first.seq, last=last.seq)}
+    return _rows(session, statement, **whose, first=first.seq, last=last.seq)
 
 
 def _curve(name: str, attempt: int, buckets: Buckets, max_points: int) -> Curve:

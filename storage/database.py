@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make_url, text
-from sqlalchemy.orm import Session as Session  # noqa: PLC0414 - who is handed one, names its type from here
+from sqlalchemy.orm import Session
 
 from storage.faults import translated
 

@@ -12,8 +12,8 @@ Not here: reading them back (``storage.curves``), the fence and the offsets (``s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import delete, insert, literal_column, select, update
 from sqlalchemy.orm import Session, undefer
@@ -33,6 +33,16 @@ ROWS_PER_STATEMENT: Final = 500
 """SQLite and PostgreSQL limit the parameters of one statement."""
 
 
+class LeftOut(NamedTuple):
+    """What one append had no room for."""
+
+    points: int = 0
+    names: tuple[str, ...] = ()
+    """Of series beyond the limit of names per job, none of whose points are kept."""
+    job_is_full: bool = False
+    """The job has as many points as one may have: of all series only the newest value is kept up to date."""
+
+
 def append(
     session: Session,
     *,
@@ -42,6 +52,7 @@ def append(
     offset_after: int,
     records: Sequence[Record],
     source: str | None = None,
+    left_out: Callable[[LeftOut], object] = lambda _: None,
 ) -> bool:
     """Store a piece of an assignment's metrics spool: offset, points, newest values and progress together.
 
@@ -56,6 +67,8 @@ def append(
     source : str, optional
         Of another source than the spool, whose place moves instead. Records of ``streams.SYSTEM_SOURCE`` are no progress,
         hide nothing of an earlier attempt, and their names take no room of the job's.
+    left_out : callable
+        Told what found no room, if anything; the transaction may still fail.
 
     Returns
     -------
@@ -72,8 +85,10 @@ def append(
     bump(session, stream.job_id)
     if records:
         system = source == streams.SYSTEM_SOURCE
-        dropped = _store(session, stream, _by_name(records), system=system)
-        values: dict[str, Any] = {"points_dropped": StreamRow.points_dropped + dropped}
+        without_room = _store(session, stream, _by_name(records), system=system)
+        if without_room.points:
+            left_out(without_room)
+        values: dict[str, Any] = {"points_dropped": StreamRow.points_dropped + without_room.points}
         if not system:
             first = min(record.step for record in records)
             values["first_step"] = first if stream.first_step is None else min(first, stream.first_step)
@@ -99,8 +114,8 @@ def _by_name(records: Iterable[Record]) -> dict[str, Points]:
     return series
 
 
-def _store(session: Session, stream: streams.Advanced, series: dict[str, Points], *, system: bool) -> int:
-    """Write chunks and newest values; returns how many points were dropped for having one name too many."""
+def _store(session: Session, stream: streams.Advanced, series: dict[str, Points], *, system: bool) -> LeftOut:
+    """Write chunks and newest values, as far as there is room."""
     job_id = stream.job_id
     mine = SeriesLatestRow.job_id == job_id, of_kind(SeriesLatestRow.name, system=system)
     statement = select(SeriesLatestRow.name, SeriesLatestRow.point_count).where(*mine)
@@ -108,9 +123,14 @@ def _store(session: Session, stream: streams.Advanced, series: dict[str, Points]
     room = (limits.SYSTEM_NAMES_PER_JOB_MAX if system else limits.METRIC_NAMES_PER_JOB_MAX) - len(counts)
     refused = [name for name in series if name not in counts][max(0, room) :]
     dropped = sum(len(series.pop(name)) for name in refused)
+    full = sum(counts.values()) >= limits.METRIC_POINTS_PER_JOB_MAX
+    if full:
+        dropped += sum(map(len, series.values()))
+    left_out = LeftOut(dropped, tuple(refused), full)
     if not series:
-        return dropped
-    _write_chunks(session, stream, series, counts, system=system)
+        return left_out
+    if not full:
+        _write_chunks(session, stream, series, counts, system=system)
     latest = upsert(session, SeriesLatestRow)
     fields = ("attempt", "step", "time", "value", "point_count")
     newest = latest.on_conflict_do_update(
@@ -124,12 +144,12 @@ def _store(session: Session, stream: streams.Advanced, series: dict[str, Points]
             "step": points.steps[-1],
             "time": points.times[-1],
             "value": _nullable(points.values[-1]),
-            "point_count": counts.get(name, 0) + len(points),
+            "point_count": counts.get(name, 0) + (0 if full else len(points)),
         }
         for name, points in series.items()
     ]
     session.execute(newest, rows)
-    return dropped
+    return left_out
 
 
 def _write_chunks(

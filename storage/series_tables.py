@@ -46,7 +46,7 @@ class StreamRow(SeriesBase):
     last_step: Mapped[int | None]
     """The step of the record it reported last."""
     points_dropped: Mapped[int] = mapped_column(default=0)
-    """Points of names beyond the limit of names per job."""
+    """Points beyond the limits of names and of points per job."""
     opened_at: Mapped[float]
     sealed_at: Mapped[float | None]
 

@@ -67,7 +67,7 @@ class StreamState:
     last_step: int | None
     """Step of the last stored record: a script's line without a step is counted on from it."""
     points_dropped: int
-    """Points of names beyond the limit of names per job."""
+    """Points beyond the limits of names and of points per job."""
 
 
 def open_stream(session: Session, writer: Writer) -> bool:

@@ -34,6 +34,7 @@ from storage import logs, series, streams
 from storage.database import Database
 from worker import holes
 from worker.folders import Folder
+from worker.room import Room
 from worker.tail import Line, Lines, next_segment_exists, whole_lines
 from worker.thinning import Thinner
 
@@ -149,6 +150,7 @@ class MetricsShipper(Shipper[int, metrics.Record]):
         self.last_step: int | None = None
         """Step of the newest record that was read; a line without a step takes the next one."""
         self._thinner = Thinner(warn)
+        self._room = Room(warn)
         self._bad_lines = 0
         self._not_theirs = False
         self._told = False
@@ -268,15 +270,21 @@ class MetricsShipper(Shipper[int, metrics.Record]):
         return newlines + 1
 
     def _append(self, batch: Batch[int, metrics.Record]) -> bool:
-        with self._database.series() as session:
-            return series.append(
-                session,
-                assignment_id=self._stream.assignment_id,
-                token=self._stream.token,
-                offset_before=batch.before,
-                offset_after=batch.after,
-                records=batch.records,
-            )
+        noted: list[series.LeftOut] = []
+        try:
+            with self._database.series() as session:
+                return series.append(
+                    session,
+                    assignment_id=self._stream.assignment_id,
+                    token=self._stream.token,
+                    offset_before=batch.before,
+                    offset_after=batch.after,
+                    records=batch.records,
+                    left_out=noted.append,
+                )
+        finally:
+            # Also where the answer of the commit was lost; if there was none, the same will be left out again.
+            self._room.tell(noted)
 
 
 class LogShipper(Shipper[logs.Place, LogRecord]):

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Response
 from api.parts import Here
 from api.problems import described
 from api.telemetry import MEDIA_TYPE
+from domain.version import VERSION
 from domain.views import Health
 
 router = APIRouter(tags=["health"])
@@ -20,7 +21,7 @@ router = APIRouter(tags=["health"])
 
 @router.get("/livez", operation_id="livez", summary="Whether the process answers")
 async def livez() -> Health:
-    return Health(status="ok")
+    return Health(status="ok", version=VERSION)
 
 
 @router.get(

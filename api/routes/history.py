@@ -23,8 +23,8 @@ from storage import curves, events, jobs, series
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 
 
-class MetricsAsked(BaseModel):
-    """Which points, and how many at most."""
+class PointsAsked(BaseModel):
+    """Which points."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -37,15 +37,20 @@ class MetricsAsked(BaseModel):
     ] = []
     from_step: Annotated[int | None, Field(ge=0, lt=2**62)] = None
     to_step: Annotated[int | None, Field(ge=0, lt=2**62, description="The last step, itself included.")] = None
-    max_points: Annotated[
-        int, Field(ge=1, le=limits.SERIES_POINTS_MAX, description="Of each series; more are put into buckets.")
-    ] = 1_000
     attempts: Annotated[
         Literal["current", "all"], Field(description="`current` hides what a later attempt ran again.")
     ] = "current"
 
     def wanted(self) -> list[str] | None:
         return split(self.names) or None
+
+
+class MetricsAsked(PointsAsked):
+    """Which points, and how many at most."""
+
+    max_points: Annotated[
+        int, Field(ge=1, le=limits.SERIES_POINTS_MAX, description="Of each series; more are put into buckets.")
+    ] = 1_000
 
 
 def split(given: list[str]) -> list[str]:

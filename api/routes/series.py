@@ -1,25 +1,36 @@
-"""Series of several jobs at once: what a page that compares runs is drawn from.
+"""Series beyond one chart: of several jobs at once, as a page that compares runs draws them, and every point as a file.
 
-Not here: one job's series (``api.routes.history``), and how points become buckets (``storage.curves``).
+Not here: one job's series (``api.routes.history``), how points become buckets (``storage.curves``), and how they are
+read one after the other (``storage.exports``).
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import csv
+import io
+import re
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import Field, StringConstraints, model_validator
 
 from api import conditional
 from api.parts import Here, guarded
 from api.problems import documented
-from api.routes.history import MetricsAsked, drawn, split
+from api.routes.history import MetricsAsked, PointsAsked, drawn, split
+from api.routes.jobs import Reference
 from api.views import job_tag
 from domain import limits
+from domain.metrics import jsonable
 from domain.views import SeveralMetricsView
-from storage import curves, jobs, series
+from storage import curves, exports, jobs, series
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=guarded)
+
+COLUMNS: Final = ("name", "attempt", "step", "time", "value")
 
 
 class SeveralAsked(MetricsAsked):
@@ -82,3 +93,56 @@ def several(asked: Annotated[SeveralAsked, Query()], request: Request, here: Her
     response = drawn({"jobs": [{"job_id": job_id, "series": read[job_id]} for job_id in ids]})
     conditional.mark(response, tag)
     return response
+
+
+@router.get(
+    "/jobs/{reference}/metrics/download",
+    operation_id="downloadJobMetrics",
+    summary="A job's series as one file",
+    description=(
+        "Every point, as CSV (RFC 4180): `name,attempt,step,time,value`, with time in seconds since the epoch, and `NaN`, "
+        "`Infinity` and `-Infinity` as values. By name and attempt, then as they were stored. Points that are stored "
+        "meanwhile may be in it."
+    ),
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "content": {"text/csv": {"schema": {"type": "string"}}},
+            "headers": {"Content-Disposition": {"description": "A name for the file.", "schema": {"type": "string"}}},
+        },
+        **documented(404),
+    },
+)
+def download(reference: Reference, asked: Annotated[PointsAsked, Query()], here: Here) -> Response:
+    with here.database.read_jobs() as session:
+        job = jobs.find(session, reference)
+    points = exports.every_point(
+        here.database.read_series,
+        job.id,
+        names=asked.wanted(),
+        from_step=asked.from_step,
+        to_step=asked.to_step,
+        attempts=asked.attempts,
+    )
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", job.name)[:100]
+    return StreamingResponse(
+        _csv(points),
+        media_type="text/csv",
+        headers={
+            "Content-Disposition": f'attachment; filename="{name}-{job.id}.csv"',
+            "Cache-Control": "no-store",
+        },
+    )
+
+
+def _csv(pieces: Iterator[exports.Piece]) -> Iterator[bytes]:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    for name, attempt, points in pieces:
+        values = map(jsonable, points.values)
+        writer.writerows(zip(repeat(name), repeat(attempt), points.steps, points.times, values, strict=False))
+        yield text.getvalue().encode()
+        text.seek(0)
+        text.truncate()
+    yield text.getvalue().encode()

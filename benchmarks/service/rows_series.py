@@ -1,6 +1,6 @@
 """Rows 1 and 2: metrics in, and charts out.
 
-Not here: what a chart must show (the tests of ``storage.series``).
+Not here: what a chart must show (the tests of ``storage.curves``).
 """
 
 from __future__ import annotations

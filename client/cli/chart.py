@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from client.cli.output import Word
@@ -72,10 +73,13 @@ class _Canvas:
         self._owner[cell_y][cell_x] = owner
 
     def rows(self) -> Iterator[list[Word]]:
-        for bits, owners in zip(self._bits, self._owner, strict=True):
+        for row in zip(self._bits, self._owner, strict=True):
             yield [
-                Word(self._letter(each), COLOURS[owner % len(COLOURS)] if owner >= 0 else "")
-                for each, owner in zip(bits, owners, strict=True)
+                Word(
+                    "".join(self._letter(bits) for bits, _ in cells),
+                    COLOURS[owner % len(COLOURS)] if owner >= 0 else "",
+                )
+                for owner, cells in groupby(zip(*row, strict=True), key=lambda cell: cell[1])
             ]
 
     def _letter(self, bits: int) -> str:

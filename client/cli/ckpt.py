@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from client.cli.common import Connection, Flag, Output, say
+from client.cli.common import Connection, Flag, JobName, Output, say
 from client.errors import ClientError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -27,14 +27,8 @@ Which = int | Literal["last", "best"]
 
 
 @app.command(name="ls")
-def ls(job: str, /, *, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
-    """List a job's checkpoints, newest first.
-
-    Parameters
-    ----------
-    job
-        Its id, a unique beginning or end of that, its name, or last.
-    """
+def ls(job: JobName, /, *, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+    """List a job's checkpoints, newest first."""
     from client.cli import output as out
 
     form = (output or Output()).format
@@ -57,7 +51,7 @@ def ls(job: str, /, *, output: Output | None = None, connection: Connection | No
 
 @app.command(name="get")
 def get(
-    job: str,
+    job: JobName,
     /,
     *,
     step: int | None = None,
@@ -71,8 +65,6 @@ def get(
 
     Parameters
     ----------
-    job
-        Its id, a unique beginning or end of that, its name, or last.
     step
         The checkpoint of this step.
     best

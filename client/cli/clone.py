@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from client.cli.common import Connection, Flag, Output
+from client.cli.common import Connection, Flag, JobName, Output
 from client.cli.submit import Settings, accepted
 from client.errors import ExitCode, RefusedError
 
 
 def clone(
-    job: str,
+    job: JobName,
     /,
     *,
     settings: Settings = None,
@@ -31,8 +31,6 @@ def clone(
 
     Parameters
     ----------
-    job
-        Its id, a unique beginning or end of that, its name, or last.
     settings
         Change one value of the spec: --set train.steps=100. May be given several times.
     detach

@@ -25,6 +25,8 @@ OUTPUT_GROUP = Group("Output", sort_key=80)
 SUPERVISED_PATIENCE_SECONDS: Final = 30.0
 """For the service that runs on this machine: if its api does not answer, it is being started again."""
 Format = Literal["table", "wide", "json", "name"]
+JobName = Annotated[str, Parameter(help='Its id, a unique beginning or end of that, its name, or "last".')]
+"""How a command is told which job is meant."""
 Flag = Parameter(negative="", show_default=False)
 """A switch without its ``--no-`` twin."""
 Many = Parameter(negative="", show_default=False)
@@ -68,6 +70,11 @@ class Output:
     @property
     def format(self) -> Format:
         return "json" if self.json else self.output
+
+
+def names_in(given: list[str] | None) -> list[str]:
+    """The names of an option that may be given several times, each time with several of them between commas."""
+    return [name.strip() for words in given or () for name in words.split(",") if name.strip()]
 
 
 def _is_supervised(server: Server) -> bool:

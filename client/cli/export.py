@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from client.cli.common import Connection, Many, say
+from client.cli.common import Connection, JobName, Many, names_in, say
 from client.errors import ClientError, ExitCode
 
 
 def export(
-    job: str,
+    job: JobName,
     destination: str,
     /,
     *,
@@ -25,8 +25,6 @@ def export(
 
     Parameters
     ----------
-    job
-        Its id, a unique beginning or end of that, its name, or last.
     destination
         A folder, in which the job becomes a run of its own (tensorboard); a file (csv); the address of a tracking server or
         store, where it becomes a run in the experiment of its project (mlflow). What an earlier export of the same job
@@ -39,7 +37,7 @@ def export(
     """
     from client import export as exporting
 
-    wanted = [name.strip() for words in names or () for name in words.split(",") if name.strip()]
+    wanted = names_in(names)
     with (connection or Connection()).client() as client:
         found = client.job(job)
         there = exporting.names_of(client, found.id)

@@ -2,13 +2,15 @@
 
 Both are told the same things by :class:`Follower`, which compares each look at the job with the one before. On a
 terminal the bar stays at the bottom and what happens scrolls above it; elsewhere a line is written when the state
-changes, and about progress at most every few seconds.
+changes, and about progress at most every few seconds. The ranks' lines come as a stream of their own, in a thread: they are
+shown when they are written, and not when the job is looked at next.
 
 Not here: what is shown when the job has ended (``client.cli.closing``).
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from client.api import Client
 from client.cli import output as out
 from client.cli.common import say
-from domain import limits
+from client.errors import ClientError
 from domain.lifecycle import TERMINAL, Intent, JobState
 from domain.outcomes import Reason
 from domain.views import JobView, LogLine
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS: Final = 5.0
 """Between two progress lines where there is no terminal: a log of an hour's job stays readable."""
+LAST_LINES_SECONDS: Final = 10.0
+"""For the lines that are still on their way when the job has ended."""
 LOSS_NAMES: Final = ("train/loss", "loss")
 SPEED_NAMES: Final = ("throughput/samples_per_second", "samples_per_second")
 
@@ -56,13 +60,15 @@ class Follower:
         self._view = view
         self._client = client
         self._logs = logs
-        self._cursor: str | None = None
+        self._tail: LogTail | None = None
         self._last: JobView | None = None
         self._ended_attempt = 0
 
     def look(self, job: JobView) -> None:
-        if self._logs and (self._cursor is not None or job.attempt is not None):
-            self._show_logs(job)
+        if self._logs and self._tail is None and job.attempt is not None:
+            self._tail = LogTail(self._client.twin(), job.id, self._view.note)
+        if self._tail is not None and job.state in TERMINAL:
+            self._tail.finish(LAST_LINES_SECONDS)
         for line in self._changes(job):
             self._view.note(line)
         self._view.update(job)
@@ -91,15 +97,40 @@ class Follower:
         elif job.state is JobState.RUNNING and (last is None or last.state is not JobState.RUNNING):
             yield "running: all ranks have met"
 
-    def _show_logs(self, job: JobView) -> None:
-        while True:
-            page = self._client.log_page(job.id, cursor=self._cursor, limit=limits.LOG_PAGE_LINES_MAX)
-            for line in page.lines:
-                self._view.note(log_line(line))
-            if not page.lines or page.complete or page.next_cursor == self._cursor:
-                self._cursor = page.next_cursor
-                return
-            self._cursor = page.next_cursor
+
+class LogTail:
+    """Notes each line of a job as it is written, until the job's last one.
+
+    Parameters
+    ----------
+    client : Client
+        Of this thread's own.
+    job_id : str
+    note : callable
+        Takes a line; called from another thread.
+    """
+
+    def __init__(self, client: Client, job_id: str, note: Callable[[str], None]):
+        self._client = client
+        self._job_id = job_id
+        self._note = note
+        # A daemon: whoever detaches must not wait for the next line.
+        self._thread = threading.Thread(target=self._read, name="log-tail", daemon=True)
+        self._thread.start()
+
+    def finish(self, seconds: float) -> None:
+        """Wait for the last lines, for so long at most."""
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            self._note(f"there may be more lines: lockstep logs {self._job_id}")
+
+    def _read(self) -> None:
+        try:
+            with self._client:
+                for line in self._client.logs(self._job_id, follow=True):
+                    self._note(log_line(line))
+        except ClientError as error:
+            self._note(f"its lines cannot be followed any more: {error.message}")
 
 
 class Lines:

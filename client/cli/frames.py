@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from client.cli import output as out
 from client.cli.output import Word
 from domain.lifecycle import TERMINAL, JobState
-from domain.metrics import SYSTEM, from_json
+from domain.metrics import SYSTEM, from_json, unit_of
 
 if TYPE_CHECKING:
     from domain.views import JobView, LogLine, MetricsView, NodeView
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Line = list[Word]
 
 BAR_COLUMNS: Final = 30
+BAR_COLUMNS_MIN: Final = 5
 FIRST_METRICS: Final = (
     "train/loss",
     "loss",
@@ -30,6 +31,7 @@ FIRST_METRICS: Final = (
     "train/grad_norm",
 )
 """Shown before the others, which follow in the order of their names."""
+PARTS: Final = "time/"
 RATE_SECONDS: Final = 30.0
 """The step rate is that of so many last seconds: long enough to be steady, short enough to show a change."""
 ORDER: Final = (JobState.RUNNING, JobState.STARTING, JobState.QUEUED)
@@ -136,17 +138,18 @@ def _progress(job: JobView, rate: float | None, now: datetime, width: int) -> It
     if progress is None:
         return
     words = [f"{progress.step}/{progress.steps}" if progress.steps else f"step {progress.step}"]
-    bar: Line = []
     if progress.fraction is not None:
         words.append(f"{100 * progress.fraction:.0f} %")
-        bar = _bar(progress.fraction, max(5, min(BAR_COLUMNS, width - 60)))
     if rate is not None and job.state not in TERMINAL:
         words.append(f"{rate:.1f} steps/s" if rate >= 1 else f"{1 / rate:.1f} s per step")
     if took is not None:
         words.append(f"took {out.duration(round(took))}")
     if progress.eta_seconds is not None and job.state is JobState.RUNNING:
         words.append(f"{out.duration(round(progress.eta_seconds))} left")
-    yield [Word("steps   ", "bold"), *bar, Word("  ".join(words), "")]
+    said = "  ".join(words)
+    room = min(BAR_COLUMNS, width - len(said) - 10)
+    bar = _bar(progress.fraction, room) if progress.fraction is not None and room >= BAR_COLUMNS_MIN else []
+    yield [Word("steps   ", "bold"), *bar, Word(said, "")]
 
 
 def _bar(fraction: float, columns: int) -> Line:
@@ -159,24 +162,28 @@ def _numbers(job: JobView, width: int, rows: int) -> Iterator[Line]:
     """The newest values, as many as fit in a few rows."""
     latest = job.progress.latest if job.progress is not None else {}
     names: list[str] = [name for name in FIRST_METRICS if name in latest]
-    names += sorted(name for name in latest if name not in FIRST_METRICS)
+    # The parts of a step's time mean something only beside each other: lockstep metrics and the last table have them.
+    names += sorted(name for name in latest if name not in FIRST_METRICS and not name.startswith(PARTS))
     line: Line = []
-    taken = 0
     for name in names:
-        value = out.number(latest[name])
-        if line and 8 + taken + len(name) + len(value) + 1 > width:
+        value = _value(name, latest[name])
+        if line and len("".join(line)) + 3 + len(name) + 1 + len(value) > width:
             yield line
             rows -= 1
-            line, taken = [], 0
+            line = []
             if rows <= 0:
                 return
-        if not line:
-            line.append(Word("latest  " if name == names[0] else " " * 8, "bold"))
+        gap = "   " if line else "latest  " if name == names[0] else " " * 8
         odd = isinstance(latest[name], str)
-        line += [Word(f"{name} ", "dim"), Word(value, "bold red" if odd else ""), Word("   ", "")]
-        taken += len(name) + len(value) + 4
+        line += [Word(gap, "bold"), Word(f"{name} ", "dim"), Word(value, "bold red" if odd else "")]
     if line:
         yield line
+
+
+def _value(name: str, value: float | str) -> str:
+    if unit_of(name) == "bytes" and not isinstance(value, str):
+        return out.size(round(value))
+    return out.number(value)
 
 
 def _log_line(line: LogLine) -> Line:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from client.cli.common import Connection, Flag, Many, Output, say
+from client.cli.common import Connection, Flag, JobName, Many, Output, say
 from client.errors import OF_STATE, ExitCode, UsageError
 from domain.lifecycle import TERMINAL, JobState
 
@@ -125,7 +125,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def wait(
-    job: str,
+    job: JobName,
     /,
     *,
     timeout: Annotated[float | None, Parameter(name=["--timeout", "-t"])] = None,
@@ -136,8 +136,6 @@ def wait(
 
     Parameters
     ----------
-    job
-        Its id, a unique beginning or end of that, its name, or last.
     timeout
         Seconds to wait at most.
     """

@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from client.cli.common import Connection, Flag, Output
+from client.cli.common import Connection, Flag, JobName, Output
 from client.errors import ExitCode
 
 RANK_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
 
 
 def logs(
-    job: str,
+    job: JobName,
     /,
     *,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="", show_default=False)] = False,
@@ -37,8 +37,6 @@ def logs(
 
     Parameters
     ----------
-    job
-        Its id, a unique beginning or end of that, its name, or last.
     follow
         Go on with lines as they come, until the job has ended.
     attempt

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import Parameter
 
-from client.cli.common import OUTPUT_GROUP, Connection, Many, say
+from client.cli.common import OUTPUT_GROUP, Connection, JobName, Many, names_in, say
 from client.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ CHART_COLUMNS_MAX: Final = 160
 
 
 def metrics(
-    job: str,
+    job: JobName,
     /,
     *,
     names: Annotated[list[str] | None, Many] = None,
@@ -55,8 +55,6 @@ def metrics(
 
     Parameters
     ----------
-    job
-        Its id, a unique beginning or end of that, its name, or last.
     names
         Only these series, separated by commas; may be given several times.
     from_step
@@ -78,7 +76,7 @@ def metrics(
     from client.cli import output as out
 
     form = "json" if json else "csv" if csv_ else output or ("charts and table" if sys.stdout.isatty() else "table")
-    wanted = [name.strip() for words in names or () for name in words.split(",") if name.strip()]
+    wanted = names_in(names)
     with (connection or Connection()).client() as client:
         found = client.metrics(
             job, names=wanted, from_step=from_step, to_step=to_step, max_points=max_points, attempts=attempts

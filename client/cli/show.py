@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from client.cli.common import Connection, Output
+from client.cli.common import Connection, JobName, Output
 from client.errors import ExitCode
 from domain.lifecycle import TERMINAL
 
@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 LATEST: Final = ("train/loss", "loss", "eval/loss", "throughput/samples_per_second")
 
 
-def show(job: str, /, *, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
-    """Everything about one job: plan, progress, outcome, checkpoints, and what happened when.
-
-    Parameters
-    ----------
-    job
-        Its id, a unique beginning or end of that, its name, or last.
-    """
+def show(job: JobName, /, *, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+    """Everything about one job: plan, progress, outcome, checkpoints, and what happened when."""
     from client.cli import output as out
 
     form = (output or Output()).format
@@ -52,14 +46,8 @@ def show(job: str, /, *, output: Output | None = None, connection: Connection | 
     return ExitCode.OK
 
 
-def events(job: str, /, *, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
-    """What happened to a job, oldest first.
-
-    Parameters
-    ----------
-    job
-        Its id, a unique beginning or end of that, its name, or last.
-    """
+def events(job: JobName, /, *, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+    """What happened to a job, oldest first."""
     from client.cli import output as out
 
     form = (output or Output()).format

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
-from client.cli.common import Connection, Flag, say
+from client.cli.common import Connection, Flag, JobName, say
 from client.errors import OF_STATE, ExitCode, UsageError
 from domain import limits
 from domain.lifecycle import TERMINAL, JobState
@@ -41,7 +41,7 @@ LOG_LINES_KEPT: Final = 100
 
 
 def watch(
-    job: str,
+    job: JobName,
     /,
     *,
     every: Annotated[float, Parameter(name=["--every", "-n"])] = 1.0,
@@ -53,8 +53,6 @@ def watch(
 
     Parameters
     ----------
-    job
-        Its id, a unique beginning or end of that, its name, or last.
     every
         Seconds between two looks.
     """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import random
 
 import pytest
 from sqlalchemy import event
 
 from domain import limits
-from domain.metrics import Record, from_json
+from domain.metrics import Record, from_json, jsonable
 from domain.outcomes import Reason
 from domain.views import MetricsView, SeriesView, SeveralMetricsView
 from storage.curves import Curve
@@ -143,3 +144,29 @@ def test_numbers_that_json_has_no_word_for_have_names(api: Api) -> None:
     (found,) = api.http.get(f"/v1/jobs/{claim.job_id}/metrics").json()["series"]
     assert found["value"] == found["min"] == found["max"] == [1e300, -0.0, 1e-320, "NaN", "Infinity", "-Infinity"]
     assert set(found) == set(SeriesView.model_fields)
+
+
+def test_every_point_is_downloaded_as_csv_with_its_nans(api: Api) -> None:
+    job_id = api.job_id()
+    stored = plant(api.database, job_id, random.Random(3), [[700, 30], [1100]])
+    answer = api.http.get(f"/v1/jobs/{job_id}/metrics/download", params={"names": NAMES[0]})
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert answer.headers["content-disposition"] == f'attachment; filename="first-{job_id}.csv"'
+    head, *lines = csv.reader(answer.text.splitlines())
+    assert head == ["name", "attempt", "step", "time", "value"]
+    (points,) = wanted(stored, NAMES[0], None, None, "current")
+    expected = [
+        [NAMES[0], str(point.attempt), str(point.step), repr(point.time), str(jsonable(point.value))]
+        for point in points
+    ]
+    assert lines == expected
+    assert {"NaN", "Infinity"} <= {line[4] for line in lines}
+    both = api.http.get(f"/v1/jobs/{job_id}/metrics/download", params={"attempts": "all"})
+    assert len(both.text.splitlines()) == 1 + sum(map(len, stored.values()))
+
+
+def test_a_download_of_nothing_is_a_head(api: Api) -> None:
+    answer = api.http.get(f"/v1/jobs/{api.job_id()}/metrics/download")
+    assert answer.content == b"name,attempt,step,time,value\r\n"
+    problem(api.http.get("/v1/jobs/nothing-like-it/metrics/download"), 404, "not_found")
+    problem(api.http.get("/v1/jobs/last/metrics/download?max_points=3"), 422, "invalid")

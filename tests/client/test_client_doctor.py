@@ -23,9 +23,8 @@ def _well(server: ReplayServer, **changes: Any) -> None:
     """Everything as it should be, but for the changes."""
     node = examples.node().model_copy(update={"version": VERSION})
     answers = {
-        "/livez": Health(status="ok"),
+        "/livez": Health(status="ok", version=VERSION),
         "/readyz": Health(status="ok", checks={"broker": "ok", "database": "ok"}),
-        "/openapi.json": Answer(200, json.dumps({"info": {"version": VERSION}}).encode()),
         "/v1/jobs": Page[JobView](items=[]),
         "/v1/nodes": Page[NodeView](items=[node]),
         **changes,
@@ -69,8 +68,8 @@ LOST = examples.node().model_copy(update={"state": "lost", "version": VERSION})
     ("changes", "name", "level", "words"),
     [
         ({"/livez": Answer(404, b"<html>")}, "answer", "fail", "another program"),
-        ({"/openapi.json": Answer(200, b'{"info": {"version": "9.9"}}')}, "version", "warn", "9.9 at the server"),
-        ({"/openapi.json": Answer(200, b"[]")}, "version", "warn", "does not say which"),
+        ({"/livez": Health(status="ok", version="9.9")}, "version", "warn", "9.9 at the server"),
+        ({"/livez": Answer(200, b"[]")}, "version", "warn", "does not say which"),
         (
             {"/readyz": view(Health(status="degraded", checks={"broker": "does not answer", "database": "ok"}))},
             "broker",

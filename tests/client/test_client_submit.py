@@ -21,7 +21,7 @@ from domain.outcomes import Outcome, Reason
 from domain.views import JobView, PlanView, UploadView
 from tests.client import examples
 from tests.client.examples import YAML, job
-from tests.client.server import ReplayServer, problem, view
+from tests.client.server import Answer, ReplayServer, problem, view
 from tests.client.terminal import CommandLine
 
 JOB = f"/v1/jobs/{examples.ID}"
@@ -320,3 +320,35 @@ def test_the_document_is_json_for_any_spec_field(lockstep: CommandLine, acceptin
     sent = json.loads(accepting.requests("POST", "/v1/jobs")[0].body)
     assert sent["labels"] == {"team": "blue", "note": "ü"}
     assert sent["timeout_seconds"] == 1000.0
+
+
+def test_lines_come_as_a_stream_that_is_taken_up_again_and_none_is_missing_at_the_end(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
+    def stream(*events: tuple[str, str, str]) -> Answer:
+        body = "".join(f"event: {kind}\ndata: {data}\nid: {place}\n\n" for kind, data, place in events)
+        return Answer(200, body.encode(), {"Content-Type": "text/event-stream"})
+
+    accepting.on(
+        "GET", f"{JOB}/logs", examples.log_page("one", complete=False), examples.log_page(start=1, complete=False)
+    )
+    accepting.on(
+        "GET",
+        f"{JOB}/logs/stream",
+        stream(("lines", examples.log_page("two", start=1).model_dump_json(), "c1")),
+        stream(("lines", examples.log_page("three", start=2).model_dump_json(), "c3"), ("end", "{}", "c3")),
+    )
+    said = lockstep("submit", str(spec), "--logs")
+    lines = [line.partition("] ")[2] for line in said.err.splitlines() if line.startswith("[rank")]
+    assert (said.code, lines) == (0, ["one", "two", "three"])
+    # All of them before the table that closes: the job's end waits for its last lines.
+    assert len(accepting.requests("GET", f"{JOB}/logs/stream")) == 2
+
+
+def test_lines_that_cannot_be_followed_are_said_and_do_not_stop_the_rest(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
+    accepting.on("GET", f"{JOB}/logs", problem(403, "forbidden", "these are not yours"))
+    said = lockstep("submit", str(spec), "--logs")
+    assert said.code == 0
+    assert "cannot be followed any more: these are not yours" in said.err

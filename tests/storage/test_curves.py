@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import event, func, select, update
+from sqlalchemy import func, select, update
 
 from domain.metrics import Record
 from storage import curves, series
 from storage.database import Database
-from storage.packing import SUMMARY_POINTS
+from storage.packing import SUMMARY_POINTS, unpack
 from storage.series_tables import SeriesChunkRow
 from tests.storage.raw_points import NAMES, check, plant, wanted
 
@@ -84,14 +84,10 @@ def test_there_are_about_as_many_buckets_as_were_asked_for(long: Callable[..., c
 
 
 def test_a_long_series_is_drawn_without_opening_a_full_chunk(
-    database: Database, long: Callable[..., curves.Curve]
+    long: Callable[..., curves.Curve], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: list[str] = []
-
-    @event.listens_for(database._series, "before_cursor_execute")
-    def _note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
-        opened.extend([statement] if "series_chunks.points" in statement else [])
-
+    opened: list[bytes] = []
+    monkeypatch.setattr(curves, "unpack", lambda packed: opened.append(packed) or unpack(packed))
     assert len(long(max_points=5).step) == 5
     assert not opened
     long(max_points=5000 // SUMMARY_POINTS - 1)

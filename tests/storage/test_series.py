@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -307,3 +308,23 @@ def test_a_chunk_is_compressed_once_it_holds_much(shipper: Shipper) -> None:
     assert [count for count, _ in sizes] == [512, 315]
     assert all(bytes_ < 6 * count for count, bytes_ in sizes)
     assert _read(shipper)[0].step == list(range(1, 828))
+
+
+def test_a_job_that_has_all_the_points_it_may_have_keeps_its_newest_values(
+    shipper: Shipper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "METRIC_POINTS_PER_JOB_MAX", 3)
+    left_out: list[series.LeftOut] = []
+    ship = partial(series.append, assignment_id=shipper.claimed.assignment_id, token=shipper.claimed.token)
+    for place, step in enumerate((1, 4, 7)):
+        with shipper.database.series() as session:
+            records = _loss(float(step), float(step + 1), math.nan, first=step)
+            assert ship(session, offset_before=place, offset_after=place + 1, records=records, left_out=left_out.append)
+    assert left_out == [series.LeftOut(3, (), True)] * 2
+    assert _read(shipper)[0].step == [1, 2, 3]
+    with shipper.database.read_series() as session:
+        assert series.latest(session, [shipper.claimed.job_id])[shipper.claimed.job_id] == {"train/loss": "NaN"}
+        assert series.progress(session, [shipper.claimed.job_id])[shipper.claimed.job_id].step == 9
+        state = streams.state(session, shipper.claimed.assignment_id)
+    assert state is not None
+    assert state.points_dropped == 6

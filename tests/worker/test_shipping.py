@@ -213,3 +213,23 @@ def test_on_a_full_disk_stored_segments_are_deleted_first(
     _run(LogShipper(faulty, folder, STREAM, _ignore))
     assert _texts(faulty) == ["0", "1"]
     assert not (folder.file("logs") / segment_name(0)).exists()
+
+
+def test_what_a_job_has_no_room_for_is_said_once_for_each_limit_also_where_the_answer_was_lost(
+    faulty: Faulty, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "METRIC_NAMES_PER_JOB_MAX", 1)
+    monkeypatch.setattr(limits, "METRIC_POINTS_PER_JOB_MAX", 3)
+    warnings: list[str] = []
+    shipper = MetricsShipper(faulty, folder, STREAM, warnings.append)
+    for step in range(1, 6):
+        with folder.file("spool/metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"step": step, "loss": 1.0, f"further {step}": 1.0}) + "\n")
+        faulty.after = [ConnectionError("after the commit")] if step == 1 else []
+        _run(shipper, last=False)
+    assert _steps(faulty) == [1, 2, 3]
+    assert warnings == [
+        "metrics limited: a job has room for 1 names; points of further ones, such as 'further 1', are left out",
+        "metrics limited: the job has 3 points, as many as are kept of one; of further ones only each series' newest "
+        "value is shown",
+    ]
