@@ -86,14 +86,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        # The last column is the one that explains, and may take several lines; "3 min 5 s" in two lines is unreadable.
-        wraps = column == columns[-1]
-        table.add_column(
-            column,
-            justify="right" if column in numbers else "left",
-            overflow="fold" if wraps else "ellipsis",
-            no_wrap=not wraps,
-        )
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     _fill(table, rows)
     console().print(table)
 
