@@ -2,10 +2,11 @@
 
 *Raw* is little-endian int64 steps, float64 times, float64 values, one array after the other: 24 bytes a point.
 
-*Compressed* is a byte that names this form, a zlib stream, and zeros. The stream holds the raw form's 64-bit numbers, each less the one before it (modulo 2**64, so that every bit pattern comes back), in eight
-planes: first the lowest byte of every number, last the highest. Steps count on and times go on evenly, which leaves a few
-bytes a point; of values at least the bytes that hardly change go. Measured on chunks of 512: 2.7 bytes a point for a
-constant, 6 for losses of float32 or a learning rate, 10 for random float64, where times jitter by milliseconds.
+*Compressed* is a byte that names this form, a zlib stream, and zeros. The stream holds the raw form's 64-bit numbers, each
+less the one before it (modulo 2**64, so that every bit pattern comes back), in eight planes: first the lowest byte of every
+number, last the highest. Steps count on and times go on evenly, which leaves a few bytes a point; of values at least the
+bytes that hardly change go. Measured on chunks of 512: 2.7 bytes a point for a constant, 6 for losses of float32 or a
+learning rate, 10 for random float64, where times jitter by milliseconds.
 
 The two are told apart by their length: a raw form's is a multiple of 24, a compressed one's never. The zeros see to more
 than that. A program of the version before, which takes every chunk for raw, cuts it into three and reads each third as
