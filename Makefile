@@ -38,7 +38,7 @@ test: $(INSTALLED)  ## Run all tests: real broker, both databases, real processe
 	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile
 
 # Drills that only count may share the machine; those that measure how long a recovery takes have it to themselves.
-COUNTED := $(addprefix tests/faults/test_,database_faults.py ends_and_bells.py model.py planted.py)
+COUNTED := $(addprefix tests/faults/test_,api.py database_faults.py ends_and_bells.py model.py planted.py sqlite_kill.py)
 
 .PHONY: drill
 drill: $(INSTALLED)  ## Inject every fault many times, print what happened, and note it in docs/ (most of an hour; needs a quiet machine)
