@@ -39,6 +39,8 @@ class LeftOut(NamedTuple):
     points: int = 0
     names: tuple[str, ...] = ()
     """Of series beyond the limit of names per job, none of whose points are kept."""
+    names_max: int = limits.METRIC_NAMES_PER_JOB_MAX
+    """That limit."""
     job_is_full: bool = False
     """The job has as many points as one may have: of all series only the newest value is kept up to date."""
 
@@ -120,13 +122,13 @@ def _store(session: Session, stream: streams.Advanced, series: dict[str, Points]
     mine = SeriesLatestRow.job_id == job_id, of_kind(SeriesLatestRow.name, system=system)
     statement = select(SeriesLatestRow.name, SeriesLatestRow.point_count).where(*mine)
     counts: dict[str, int] = {row[0]: row[1] for row in session.execute(statement)}
-    room = (limits.SYSTEM_NAMES_PER_JOB_MAX if system else limits.METRIC_NAMES_PER_JOB_MAX) - len(counts)
-    refused = [name for name in series if name not in counts][max(0, room) :]
+    names_max = limits.SYSTEM_NAMES_PER_JOB_MAX if system else limits.METRIC_NAMES_PER_JOB_MAX
+    refused = [name for name in series if name not in counts][max(0, names_max - len(counts)) :]
     dropped = sum(len(series.pop(name)) for name in refused)
     full = sum(counts.values()) >= limits.METRIC_POINTS_PER_JOB_MAX
     if full:
         dropped += sum(map(len, series.values()))
-    left_out = LeftOut(dropped, tuple(refused), full)
+    left_out = LeftOut(dropped, tuple(refused), names_max, full)
     if not series:
         return left_out
     if not full:

@@ -29,7 +29,7 @@ class Room:
         for left_out in noted:
             if left_out.names:
                 self._once(
-                    f"metrics limited: a job has room for {limits.METRIC_NAMES_PER_JOB_MAX:,} names; points of further "
+                    f"metrics limited: a job has room for {left_out.names_max:,} names; points of further "
                     f"ones, such as {left_out.names[0]!r}, are left out"
                 )
             if left_out.job_is_full:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -142,7 +142,36 @@ class Shipper(ABC, Generic[Place, Record]):
         """Everything before ``place`` is stored."""
 
 
-class MetricsShipper(Shipper[int, metrics.Record]):
+class PointsShipper(Shipper[Place, metrics.Record]):
+    """A file that holds points. What a job has no room for is told once."""
+
+    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
+        super().__init__(database, folder, stream, warn)
+        self._room = Room(warn)
+
+    def _append_points(
+        self, records: Sequence[metrics.Record], *, before: int, after: int, source: str | None = None
+    ) -> bool:
+        """See ``series.append``."""
+        noted: list[series.LeftOut] = []
+        try:
+            with self._database.series() as session:
+                return series.append(
+                    session,
+                    assignment_id=self._stream.assignment_id,
+                    token=self._stream.token,
+                    offset_before=before,
+                    offset_after=after,
+                    records=records,
+                    source=source,
+                    left_out=noted.append,
+                )
+        finally:
+            # Also where the answer of the commit was lost; if there was none, the same will be left out again.
+            self._room.tell(noted)
+
+
+class MetricsShipper(PointsShipper[int]):
     """``spool/metrics.jsonl``: offsets are bytes. A bad line is named in one warning, and does not stop the rest."""
 
     def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
@@ -150,7 +179,6 @@ class MetricsShipper(Shipper[int, metrics.Record]):
         self.last_step: int | None = None
         """Step of the newest record that was read; a line without a step takes the next one."""
         self._thinner = Thinner(warn)
-        self._room = Room(warn)
         self._bad_lines = 0
         self._not_theirs = False
         self._told = False
@@ -270,21 +298,7 @@ class MetricsShipper(Shipper[int, metrics.Record]):
         return newlines + 1
 
     def _append(self, batch: Batch[int, metrics.Record]) -> bool:
-        noted: list[series.LeftOut] = []
-        try:
-            with self._database.series() as session:
-                return series.append(
-                    session,
-                    assignment_id=self._stream.assignment_id,
-                    token=self._stream.token,
-                    offset_before=batch.before,
-                    offset_after=batch.after,
-                    records=batch.records,
-                    left_out=noted.append,
-                )
-        finally:
-            # Also where the answer of the commit was lost; if there was none, the same will be left out again.
-            self._room.tell(noted)
+        return self._append_points(batch.records, before=batch.before, after=batch.after)
 
 
 class LogShipper(Shipper[logs.Place, LogRecord]):

@@ -24,7 +24,7 @@ from storage import series, streams
 from storage.database import Database
 from worker import holes
 from worker.folders import Folder
-from worker.shipping import Batch, Shipper, Stream
+from worker.shipping import Batch, PointsShipper, Stream
 from worker.tail import whole_lines
 
 log = structlog.get_logger(__name__)
@@ -33,7 +33,7 @@ SPOOL_KEPT_BYTES: Final = 1024 * 1024
 """What is stored is given back to the disk in pieces of this size."""
 
 
-class SystemShipper(Shipper[int, metrics.Record]):
+class SystemShipper(PointsShipper[int]):
     """Takes samples until the writers are gone, and sends them. Its people are told of nothing: they asked for nothing."""
 
     def __init__(
@@ -97,16 +97,7 @@ class SystemShipper(Shipper[int, metrics.Record]):
         return Batch(place, found.offset, records)
 
     def _append(self, batch: Batch[int, metrics.Record]) -> bool:
-        with self._database.series() as session:
-            return series.append(
-                session,
-                assignment_id=self._stream.assignment_id,
-                token=self._stream.token,
-                offset_before=batch.before,
-                offset_after=batch.after,
-                records=batch.records,
-                source=streams.SYSTEM_SOURCE,
-            )
+        return self._append_points(batch.records, before=batch.before, after=batch.after, source=streams.SYSTEM_SOURCE)
 
     def _shipped(self, place: int) -> None:
         if place - self._freed >= SPOOL_KEPT_BYTES:

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from domain import attempt, event_files, limits, metrics
-from storage import series, streams
+from storage import streams
 from storage.database import Database
 from worker.folders import Folder
-from worker.room import Room
-from worker.shipping import Batch, Shipper, Stream
+from worker.shipping import Batch, PointsShipper, Stream
 from worker.thinning import Thinner
 
 SOURCE: Final = "tensorboard:"
@@ -50,7 +49,7 @@ class _Piece(NamedTuple):
     at_end: bool = False
 
 
-class EventFilesShipper(Shipper[Places, metrics.Record]):
+class EventFilesShipper(PointsShipper[Places]):
     """``tensorboard/**/*tfevents*`` of one attempt."""
 
     def __init__(
@@ -65,7 +64,6 @@ class EventFilesShipper(Shipper[Places, metrics.Record]):
         super().__init__(database, folder, stream, warn)
         self._root = folder.file(attempt.TENSORBOARD)
         self._thinner = Thinner(warn, clock=clock)
-        self._room = Room(warn)
         self._clock = clock
         self._look_at = -math.inf
         self._files: list[str] = []
@@ -185,22 +183,8 @@ class EventFilesShipper(Shipper[Places, metrics.Record]):
     def _append(self, batch: Batch[Places, metrics.Record]) -> bool:
         # One file at a time has moved.
         (source,) = (name for name, place in batch.after.items() if place != batch.before.get(name, 0))
-        noted: list[series.LeftOut] = []
-        try:
-            with self._database.series() as session:
-                return series.append(
-                    session,
-                    assignment_id=self._stream.assignment_id,
-                    token=self._stream.token,
-                    offset_before=batch.before.get(source, 0),
-                    offset_after=batch.after[source],
-                    records=batch.records,
-                    source=source,
-                    left_out=noted.append,
-                )
-        finally:
-            # Also where the answer of the commit was lost; if there was none, the same will be left out again.
-            self._room.tell(noted)
+        before, after = batch.before.get(source, 0), batch.after[source]
+        return self._append_points(batch.records, before=before, after=after, source=source)
 
     def _shipped(self, place: Places) -> None:
         """Name what is left, once that is written down, so that no agent after this one names it again."""

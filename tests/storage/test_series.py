@@ -320,7 +320,7 @@ def test_a_job_that_has_all_the_points_it_may_have_keeps_its_newest_values(
         with shipper.database.series() as session:
             records = _loss(float(step), float(step + 1), math.nan, first=step)
             assert ship(session, offset_before=place, offset_after=place + 1, records=records, left_out=left_out.append)
-    assert left_out == [series.LeftOut(3, (), True)] * 2
+    assert left_out == [series.LeftOut(3, job_is_full=True)] * 2
     assert _read(shipper)[0].step == [1, 2, 3]
     with shipper.database.read_series() as session:
         assert series.latest(session, [shipper.claimed.job_id])[shipper.claimed.job_id] == {"train/loss": "NaN"}
