@@ -22,8 +22,12 @@ ONLY: Final = 1
 
 
 def take(session: Session, owner: str, *, ttl_seconds: float) -> bool:
-    """Take the pass, if nobody holds it or the holder's time is over; it is not dirty then."""
-    free = or_(PassRow.owner.is_(None), PassRow.owner == owner, PassRow.expires_at < db_now())
+    """Take the pass, if nobody holds it or the holder's time is over; it is not dirty then.
+
+    Nobody holds it for much longer than ``ttl_seconds`` from now: where it says so the database's clock was set back.
+    """
+    over = or_(PassRow.expires_at < db_now(), PassRow.expires_at > db_now() + 2 * ttl_seconds)
+    free = or_(PassRow.owner.is_(None), PassRow.owner == owner, over)
     statement = update(PassRow).where(PassRow.id == ONLY, free)
     return changed(session, statement.values(owner=owner, expires_at=db_now() + ttl_seconds, dirty=False)) == 1
 

@@ -214,9 +214,13 @@ class Model:
 
     # -- what schedulers do --------------------------------------------------------------------------------------
 
+    def pass_is_held(self, at: float) -> bool:
+        """Whether somebody else makes the pass. A hold from before the clock was set back holds nobody up."""
+        return at < self.pass_held_until <= at + 2 * HOLD_SECONDS
+
     def pass_begins(self, at: float) -> bool:
         """Whether the pass may be made; leases are spared where the service itself was away."""
-        if at < self.pass_held_until:
+        if self.pass_is_held(at):
             return False
         if self.pass_ended_at is not None and at - self.pass_ended_at > OUTAGE_SECONDS:
             for part in self.parts.values():

@@ -195,6 +195,14 @@ def test_a_scheduler_that_died_in_its_pass_holds_others_up_for_ten_seconds_at_mo
     assert world.make_pass("one").held
 
 
+def test_a_scheduler_that_died_before_the_databases_clock_was_set_back_holds_nobody_up(world: World) -> None:
+    with world.database.jobs() as session:
+        passes.take(session, "dead", ttl_seconds=passes_module.HOLD_SECONDS)
+    with world.database.jobs() as session:  # as an hour less on the clock shows it
+        session.execute(text("UPDATE passes SET expires_at = expires_at + 3600"))
+    assert world.make_pass("one").held
+
+
 def test_a_pass_gives_itself_back_also_when_it_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_args: object, **_options: object) -> None:
         raise LockstepError(ErrorCode.UNAVAILABLE, "the database does not answer")
