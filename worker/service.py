@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 
 import structlog
@@ -24,6 +23,7 @@ from broker.consumer import consume
 from broker.messages import RingScheduler, StartAssignment, StopAssignment
 from broker.publisher import Publisher
 from broker.queues import node_queue
+from domain.version import VERSION
 from storage.blobs import BlobStore
 from storage.database import Database
 from worker import inventory, launching
@@ -51,7 +51,7 @@ def run(settings: Settings, *, launcher_command: Sequence[str] = launching.LAUNC
             shipping=shipping,
             blobs=BlobStore(settings.store),
             devices=inventory.devices(settings.cpu_slots),
-            version=metadata.version("lockstep"),
+            version=VERSION,
             freed=lambda: publisher.publish(RingScheduler()),
             environment=environment,
             warm=Warm(environment) if warms else None,
