@@ -38,8 +38,8 @@ TAGS: Final = [
 ]
 
 
-def create_app(settings: Settings, database: Database, blobs: BlobStore, publisher: Bell) -> FastAPI:
-    """The HTTP API over these parts, which the caller owns."""
+def routed() -> FastAPI:
+    """Routes, errors and description, with no parts behind them: enough to say what the API is."""
     app = FastAPI(
         title="Lockstep",
         version=VERSION,
@@ -47,6 +47,18 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         # A slash too many is a wrong address and is said to be one: a redirect would drop the body of a POST.
         redirect_slashes=False,
     )
+    modules = (jobs, clones, history, series, checkpoints, logs, log_streams, uploads, nodes, health, pages)
+    routers = [module.router for module in modules]
+    for router in routers:
+        app.include_router(router)
+    problems.install(app, [route for router in routers for route in router.routes])
+    app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # as FastAPI's documentation does it
+    return app
+
+
+def create_app(settings: Settings, database: Database, blobs: BlobStore, publisher: Bell) -> FastAPI:
+    """The HTTP API over these parts, which the caller owns."""
+    app = routed()
     timings = Timings().scaled(settings.timings_scale)
 
     def pass_seconds() -> float | None:
@@ -73,11 +85,5 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
     )
-    modules = (jobs, clones, history, series, checkpoints, logs, log_streams, uploads, nodes, health, pages)
-    routers = [module.router for module in modules]
-    for router in routers:
-        app.include_router(router)
-    problems.install(app, [route for router in routers for route in router.routes])
     app.add_middleware(Envelope, telemetry=telemetry)
-    app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # as FastAPI's documentation does it
     return app

@@ -1,0 +1,53 @@
+/** How pages stay fresh: one interval that the person sets or pauses, none for what is final, none in hidden tabs. */
+import { keepPreviousData, QueryClient, type QueryKey, type UseQueryResult, useQuery } from "@tanstack/react-query";
+import { Refusal } from "./client";
+import { usePace } from "./pace";
+
+export const queryClient = new QueryClient({
+  defaultOptions: {
+    queries: {
+      // A poll is its own retry; what was shown stays, and the shell says how old it is.
+      retry: false,
+      staleTime: 1_000,
+      refetchOnWindowFocus: true,
+      networkMode: "always",
+    },
+    mutations: { retry: false, networkMode: "always" },
+  },
+});
+
+interface Polled<T> {
+  key: QueryKey;
+  fetch: (signal: AbortSignal) => Promise<{ data: T }>;
+  /** Seconds between polls at the normal pace. */
+  seconds: number;
+  /** True for what will not change any more. */
+  isFinal?: (data: T) => boolean;
+  enabled?: boolean;
+  /** Keep showing the former answer while that of another key comes (paging, zooming). */
+  keepPrevious?: boolean;
+}
+
+export function usePolled<T>({
+  key,
+  fetch,
+  seconds,
+  isFinal,
+  enabled,
+  keepPrevious,
+}: Polled<T>): UseQueryResult<T, Error> {
+  const pace = usePace();
+  return useQuery<T, Error>({
+    queryKey: key,
+    queryFn: async ({ signal }) => (await fetch(signal)).data,
+    enabled: enabled ?? true,
+    placeholderData: keepPrevious ? keepPreviousData : undefined,
+    refetchInterval: (query) => {
+      if (pace.factor === 0) return false;
+      const { data, error } = query.state;
+      if (data !== undefined && isFinal?.(data)) return false;
+      if (error instanceof Refusal && !error.isPassing) return false;
+      return seconds * 1_000 * pace.factor;
+    },
+  });
+}

@@ -1,0 +1,20 @@
+/** Said while the service does not answer: since when, and that what is shown is old. */
+import { useConnection } from "@/api/connection";
+import { useNow } from "@/components/useNow";
+import { duration } from "@/lib/format";
+import classes from "./ConnectionBanner.module.css";
+
+export function ConnectionBanner() {
+  const { lostSince } = useConnection();
+  const now = useNow();
+  return (
+    <div role="status" aria-live="polite">
+      {lostSince === null ? null : (
+        <div className={classes.banner} data-testid="connection-lost">
+          <strong>Connection lost</strong> for {duration((now - lostSince) / 1_000)}. What you see is from before; the
+          pages go on asking.
+        </div>
+      )}
+    </div>
+  );
+}

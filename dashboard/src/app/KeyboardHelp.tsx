@@ -1,0 +1,27 @@
+import { Kbd, Modal } from "@mantine/core";
+import classes from "./KeyboardHelp.module.css";
+import { SHORTCUTS } from "./keys";
+
+export function KeyboardHelp({ opened, onClose }: { opened: boolean; onClose: () => void }) {
+  return (
+    <Modal opened={opened} onClose={onClose} title="Keyboard shortcuts" closeButtonProps={{ "aria-label": "Close" }}>
+      {SHORTCUTS.map(({ where, shortcuts }) => (
+        <section key={where}>
+          <h3 className={classes.where}>{where}</h3>
+          <dl className={classes.keys}>
+            {shortcuts.map(({ keys, does }) => (
+              <div key={keys}>
+                <dt>
+                  {keys.split(" ").map((key) => (
+                    <Kbd key={key}>{key}</Kbd>
+                  ))}
+                </dt>
+                <dd>{does}</dd>
+              </div>
+            ))}
+          </dl>
+        </section>
+      ))}
+    </Modal>
+  );
+}

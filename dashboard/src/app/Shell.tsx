@@ -1,0 +1,75 @@
+/** What every page has around it: where one is, how fresh the picture is, whether the service answers, and the keys. */
+import { Link, Outlet } from "@tanstack/react-router";
+import { useState } from "react";
+import { SignIn } from "@/features/session/SignIn";
+import { useSignedIn } from "@/features/session/useSignedIn";
+import { ConnectionBanner } from "./ConnectionBanner";
+import { Freshness } from "./Freshness";
+import { KeyboardHelp } from "./KeyboardHelp";
+import { useGlobalKeys } from "./keys";
+import classes from "./Shell.module.css";
+
+const PLACES = [
+  { to: "/jobs", name: "Jobs" },
+  { to: "/queue", name: "Queue" },
+  { to: "/nodes", name: "Nodes" },
+  { to: "/compare", name: "Compare" },
+] as const;
+
+export function Shell() {
+  const [helpIsOpen, setHelpIsOpen] = useState(false);
+  useGlobalKeys({ help: () => setHelpIsOpen((open) => !open) });
+  const signedIn = useSignedIn();
+  return (
+    <div className={classes.shell}>
+      <a href="#content" className={classes.skip}>
+        Skip to the content
+      </a>
+      <header className={classes.header}>
+        <Link to="/jobs" className={classes.mark} aria-label="Lockstep: all jobs">
+          <img src="/mark.svg" alt="" width={20} height={20} />
+          <span>Lockstep</span>
+        </Link>
+        {signedIn === "no" ? null : (
+          <>
+            <nav aria-label="Pages" className={classes.nav}>
+              {PLACES.map((place) => (
+                <Link
+                  key={place.to}
+                  to={place.to}
+                  activeProps={{ "aria-current": "page" }}
+                  activeOptions={{ includeSearch: false }}
+                >
+                  {place.name}
+                </Link>
+              ))}
+            </nav>
+            <div className={classes.side}>
+              <Freshness />
+              <Link to="/submit" className={classes.submit}>
+                New job
+              </Link>
+              <Link to="/settings" className={classes.icon} aria-label="Settings" title="Settings">
+                ⚙
+              </Link>
+              <button
+                type="button"
+                className={classes.icon}
+                aria-label="Keyboard shortcuts"
+                title="Keyboard shortcuts (?)"
+                onClick={() => setHelpIsOpen(true)}
+              >
+                ?
+              </button>
+            </div>
+          </>
+        )}
+      </header>
+      <ConnectionBanner />
+      <main id="content" className={classes.main} tabIndex={-1}>
+        {signedIn === "no" ? <SignIn /> : <Outlet />}
+      </main>
+      <KeyboardHelp opened={helpIsOpen} onClose={() => setHelpIsOpen(false)} />
+    </div>
+  );
+}

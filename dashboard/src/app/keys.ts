@@ -1,0 +1,81 @@
+/** Keys. A page declares its own with `useKeys`; those of the shell work everywhere. None fires while one types. */
+import { useNavigate } from "@tanstack/react-router";
+import { useEffect, useRef } from "react";
+
+export interface Shortcut {
+  keys: string;
+  does: string;
+}
+
+/** What `?` shows. Pages list their own keys here, so that the help is complete by being the only list. */
+export const SHORTCUTS: { where: string; shortcuts: Shortcut[] }[] = [
+  {
+    where: "Everywhere",
+    shortcuts: [
+      { keys: "?", does: "show these keys" },
+      { keys: "g j", does: "go to Jobs" },
+      { keys: "g q", does: "go to Queue" },
+      { keys: "g n", does: "go to Nodes" },
+      { keys: "g c", does: "go to Compare" },
+      { keys: "g s", does: "go to New job" },
+      { keys: "/", does: "search on this page" },
+      { keys: "Esc", does: "close, or leave a field" },
+    ],
+  },
+  {
+    where: "Lists of jobs",
+    shortcuts: [
+      { keys: "j", does: "next row" },
+      { keys: "k", does: "previous row" },
+      { keys: "x", does: "choose the row" },
+      { keys: "Enter", does: "open the row" },
+    ],
+  },
+  { where: "Logs", shortcuts: [{ keys: "f", does: "follow, or let go" }] },
+];
+
+const PLACES: Record<string, string> = { j: "/jobs", q: "/queue", n: "/nodes", c: "/compare", s: "/submit" };
+const SECOND_KEY_MS = 1_000;
+
+/** Call `handlers[key]` for keys that are pressed outside of fields, without modifiers. */
+export function useKeys(handlers: Record<string, (event: KeyboardEvent) => void>): void {
+  const current = useRef(handlers);
+  current.current = handlers;
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+      current.current[event.key]?.(event);
+    };
+    window.addEventListener("keydown", onKey);
+    return () => window.removeEventListener("keydown", onKey);
+  }, []);
+}
+
+export function useGlobalKeys({ help }: { help: () => void }): void {
+  const navigate = useNavigate();
+  const armed = useRef(0);
+  const go = (event: KeyboardEvent) => {
+    const place = PLACES[event.key];
+    if (place === undefined || Date.now() - armed.current > SECOND_KEY_MS) return;
+    armed.current = 0;
+    event.stopImmediatePropagation();
+    void navigate({ to: place });
+  };
+  useKeys({
+    "?": help,
+    g: () => {
+      armed.current = Date.now();
+    },
+    "/": (event) => {
+      const field = document.querySelector<HTMLInputElement>("[data-page-search]");
+      if (field === null) return;
+      event.preventDefault();
+      field.focus();
+    },
+    ...Object.fromEntries(Object.keys(PLACES).map((key) => [key, go])),
+  });
+}
+
+function isTyping(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && target.closest("input, textarea, select, [contenteditable='true']") !== null;
+}

@@ -1,0 +1,43 @@
+/**
+ * The look: warm paper and ink, one green for what can be acted on, colour otherwise only where it means a state.
+ *
+ * One type scale (12, 13, 14, 16, 20, 28 px) and one spacing scale (4, 8, 12, 16, 24, 40 px); numbers are tabular.
+ * What a component needs beyond Mantine's own variables is in `tokens.css`.
+ */
+import { createTheme, type MantineColorsTuple } from "@mantine/core";
+
+const pine: MantineColorsTuple = [
+  "#eef6f3",
+  "#d9ebe4",
+  "#b3d6c9",
+  "#8fc7b5",
+  "#63ab95",
+  "#468f7a",
+  "#367564",
+  "#2f5d50",
+  "#254a40",
+  "#1a362f",
+];
+
+export const theme = createTheme({
+  primaryColor: "pine",
+  primaryShade: { light: 7, dark: 3 },
+  autoContrast: true,
+  luminanceThreshold: 0.35,
+  colors: { pine },
+  defaultRadius: "sm",
+  cursorType: "pointer",
+  respectReducedMotion: true,
+  fontFamily: "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif",
+  fontFamilyMonospace: "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace",
+  fontSizes: { xs: "0.75rem", sm: "0.8125rem", md: "0.875rem", lg: "1rem", xl: "1.25rem" },
+  spacing: { xs: "0.25rem", sm: "0.5rem", md: "0.75rem", lg: "1rem", xl: "1.5rem" },
+  headings: {
+    fontWeight: "600",
+    sizes: {
+      h1: { fontSize: "1.25rem", lineHeight: "1.3" },
+      h2: { fontSize: "1rem", lineHeight: "1.4" },
+      h3: { fontSize: "0.875rem", lineHeight: "1.4" },
+    },
+  },
+});

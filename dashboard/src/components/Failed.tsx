@@ -1,0 +1,19 @@
+/** What went wrong, in the service's own words: what, why, and what to do next. */
+import { Refusal } from "@/api/client";
+import classes from "./Failed.module.css";
+
+export function Failed({ error, retry }: { error: unknown; retry?: () => void }) {
+  const problem = error instanceof Refusal ? error.problem : null;
+  return (
+    <div className={classes.failed} role="alert">
+      <strong>{problem?.title ?? "This page failed"}</strong>
+      <p>{error instanceof Error ? error.message : String(error)}</p>
+      {problem?.next_step ? <p className={classes.next}>{problem.next_step}</p> : null}
+      {retry ? (
+        <button type="button" className={classes.retry} onClick={retry}>
+          Ask again
+        </button>
+      ) : null}
+    </div>
+  );
+}

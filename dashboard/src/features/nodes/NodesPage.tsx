@@ -1,0 +1,3 @@
+export function NodesPage() {
+  return <h1>Nodes</h1>;
+}

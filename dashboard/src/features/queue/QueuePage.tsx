@@ -1,0 +1,3 @@
+export function QueuePage() {
+  return <h1>Queue</h1>;
+}

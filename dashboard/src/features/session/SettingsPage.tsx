@@ -1,0 +1,60 @@
+/** This browser's own settings: colours, pace, signing out. */
+import { Button, SegmentedControl, useMantineColorScheme } from "@mantine/core";
+import { useQueryClient } from "@tanstack/react-query";
+import { type PACES, setPace, usePace } from "@/api/pace";
+import { forgetToken, useToken } from "@/api/token";
+import classes from "./SettingsPage.module.css";
+
+export function SettingsPage() {
+  const { colorScheme, setColorScheme } = useMantineColorScheme();
+  const pace = usePace();
+  const token = useToken();
+  const queries = useQueryClient();
+  return (
+    <div className={classes.settings}>
+      <h1>Settings</h1>
+      <section>
+        <h2 id="colours">Colours</h2>
+        <SegmentedControl
+          aria-labelledby="colours"
+          value={colorScheme}
+          onChange={(value) => setColorScheme(value as typeof colorScheme)}
+          data={[
+            { value: "auto", label: "As the system" },
+            { value: "light", label: "Light" },
+            { value: "dark", label: "Dark" },
+          ]}
+        />
+      </section>
+      <section>
+        <h2 id="pace">How often pages are brought up to date</h2>
+        <SegmentedControl
+          aria-labelledby="pace"
+          value={pace.name}
+          onChange={(value) => setPace(value as keyof typeof PACES)}
+          data={[
+            { value: "live", label: "Live (2–5 s)" },
+            { value: "calm", label: "Calm (12–30 s)" },
+            { value: "paused", label: "Paused" },
+          ]}
+        />
+      </section>
+      <section>
+        <h2>Session</h2>
+        {token === null ? (
+          <p>This service asks for no token.</p>
+        ) : (
+          <Button
+            variant="default"
+            onClick={() => {
+              forgetToken();
+              queries.clear();
+            }}
+          >
+            Sign out
+          </Button>
+        )}
+      </section>
+    </div>
+  );
+}

@@ -1,0 +1,54 @@
+/** Numbers, durations and times as people read them. Pure; the tests are beside it. */
+
+/** 3 s, 4 min 05 s, 2 h 10 min, 3 d 4 h. */
+export function duration(seconds: number): string {
+  if (!Number.isFinite(seconds)) return "–";
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 24) return `${hours} h ${String(minutes % 60).padStart(2, "0")} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+/** "just now", "12 s ago", "3 min ago", "2 h ago", "5 d ago". */
+export function ago(iso: string, now: number): string {
+  const seconds = (now - Date.parse(iso)) / 1_000;
+  if (seconds < 2) return "just now";
+  if (seconds < 60) return `${Math.floor(seconds)} s ago`;
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3_600)} h ago`;
+  return `${Math.floor(seconds / 86_400)} d ago`;
+}
+
+/** 1.5 GiB. */
+export function bytes(count: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let value = count;
+  let unit = 0;
+  while (value >= 1_024 && unit < units.length - 1) {
+    value /= 1_024;
+    unit += 1;
+  }
+  return `${unit === 0 ? value : value.toPrecision(3)} ${units[unit]}`;
+}
+
+/** 12,345; 0.001235; 1.2e-9; NaN and Infinity by name: enough digits to tell two runs apart. */
+export function number(value: number): string {
+  if (!Number.isFinite(value)) return String(value);
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(3);
+  if (Number.isInteger(value)) return value.toLocaleString("en-US");
+  return size >= 1_000
+    ? value.toLocaleString("en-US", { maximumFractionDigits: 1 })
+    : String(Number(value.toPrecision(5)));
+}
+
+/** 2026-11-22 14:03:07, in the reader's time zone. */
+export function moment(iso: string): string {
+  const at = new Date(iso);
+  const two = (part: number) => String(part).padStart(2, "0");
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}

@@ -1,0 +1,29 @@
+import "@mantine/core/styles.css";
+import "./app/tokens.css";
+import { MantineProvider } from "@mantine/core";
+import { QueryClientProvider } from "@tanstack/react-query";
+import { RouterProvider } from "@tanstack/react-router";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { setUpClient } from "./api/client";
+import { watchConnection } from "./api/connection";
+import { queryClient } from "./api/polling";
+import { takeTokenFromAddress } from "./api/token";
+import { router } from "./app/router";
+import { theme } from "./app/theme";
+
+takeTokenFromAddress();
+setUpClient();
+watchConnection(queryClient.getQueryCache());
+
+const root = document.getElementById("root");
+if (root === null) throw new Error("index.html has no element with the id root");
+createRoot(root).render(
+  <StrictMode>
+    <MantineProvider theme={theme} defaultColorScheme="auto">
+      <QueryClientProvider client={queryClient}>
+        <RouterProvider router={router} />
+      </QueryClientProvider>
+    </MantineProvider>
+  </StrictMode>,
+);
