@@ -37,13 +37,13 @@ up: $(INSTALLED)  ## Start the service on this machine and stay (Ctrl-C stops it
 test: $(INSTALLED)  ## Run all tests: real broker, both databases, real processes
 	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile
 
-# Drills that only count run beside those that measure how long a recovery takes, and leave them the cores they ask for.
+# Drills that only count have one core, and those that measure how long a recovery takes have the others.
 COUNTED := $(addprefix tests/faults/test_,api.py database_faults.py ends_and_bells.py model.py planted.py sqlite_kill.py)
 
 .PHONY: drill
 drill: $(INSTALLED)  ## Inject every fault many times, print what happened, and note it in docs/ (most of an hour; needs a quiet machine)
 	@export LOCKSTEP_RECORD_DRILLS=docs/drills.json; code=0; said=$$(mktemp); start=$$SECONDS; \
-	  nice -n 19 $(BIN)/pytest -m row -n $(PYTEST_WORKERS) $(COUNTED) >$$said 2>&1 & counting=$$!; \
+	  nice -n 19 $(BIN)/pytest -m row -n 1 $(COUNTED) >$$said 2>&1 & counting=$$!; \
 	  trap 'kill $$counting; wait $$counting; exit 130' INT TERM; \
 	  $(BIN)/pytest -m row $(addprefix --ignore=,$(COUNTED)) || code=$$?; \
 	  wait $$counting || code=$$?; cat $$said; rm $$said; \
