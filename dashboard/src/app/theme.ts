@@ -19,12 +19,38 @@ const pine: MantineColorsTuple = [
   "#1a362f",
 ];
 
+// Mantine's greys are blue; these are the paper's and the ink's.
+const gray: MantineColorsTuple = [
+  "#fbfaf8",
+  "#f3f1ec",
+  "#e9e5dd",
+  "#ded9cf",
+  "#cec8bc",
+  "#aea799",
+  "#8b867b",
+  "#615d55",
+  "#3d3a35",
+  "#1c1b19",
+];
+const dark: MantineColorsTuple = [
+  "#eceae5",
+  "#c9c5bc",
+  "#aaa599",
+  "#7d786d",
+  "#4a463f",
+  "#33302b",
+  "#292723",
+  "#1e1d1b",
+  "#161514",
+  "#121110",
+];
+
 export const theme = createTheme({
   primaryColor: "pine",
   primaryShade: { light: 7, dark: 3 },
   autoContrast: true,
   luminanceThreshold: 0.35,
-  colors: { pine },
+  colors: { pine, gray, dark },
   defaultRadius: "sm",
   cursorType: "pointer",
   respectReducedMotion: true,
