@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("domain", "storage", "broker", "api", "scheduler", "worker", "engine", "client", "migrations")
-BESIDE = ("docs", "docker", "benchmarks", "examples")
+BESIDE = ("docs", "docker", "benchmarks", "examples", "dashboard")
 LINES_MAX = 400
 TEST_LINES_MAX = 500
 
@@ -27,7 +27,7 @@ def _run(*argv: str) -> subprocess.CompletedProcess[str]:
 def _modules(*folders: str) -> list[Path]:
     found = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
     assert found
-    return [path for path in found if "__pycache__" not in path.parts]
+    return [path for path in found if not {"__pycache__", "node_modules"} & {*path.parts}]
 
 
 def _name(path: Path) -> str:
