@@ -95,18 +95,16 @@ function Progress({ job }: { job: JobView }) {
   if (words === null) return null;
   const { share, steps, percent, left } = words;
   return (
-    <>
+    <div className={classes.figures}>
       {share === null ? null : (
         <div className={classes.bar} aria-hidden>
           <div style={{ width: `${100 * share}%` }} data-ended={hasEnded(job)} />
         </div>
       )}
-      <div className={classes.figures}>
-        <span>{steps}</span>
-        {percent === null ? null : <span>{percent}</span>}
-        {left === null ? null : <span>{left}</span>}
-      </div>
-    </>
+      <span>{steps}</span>
+      {percent === null ? null : <span>{percent}</span>}
+      {left === null ? null : <span>{left}</span>}
+    </div>
   );
 }
 

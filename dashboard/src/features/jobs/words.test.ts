@@ -99,10 +99,10 @@ function endedAt(ended_at: string): AttemptView {
 describe("how long", () => {
   const now = Date.parse("2026-11-22T12:05:00Z");
   it.each([
-    [aJob(), "for 4 min 00 s"],
+    [aJob(), "runs 4 min 00 s"],
     [aJob({ state: "queued", started_at: null }), "waits 5 min 00 s"],
     [aJob({ state: "queued", attempt: endedAt("2026-11-22T12:04:58Z") }), "waits 2 s"],
-    [aJob({ state: "starting", started_at: null }), "starts since 5 min 00 s"],
+    [aJob({ state: "starting", started_at: null }), "starting for 5 min 00 s"],
     [aJob({ state: "succeeded", finished_at: "2026-11-22T12:01:30Z" }), "ran 30 s"],
     [aJob({ state: "cancelled", started_at: null, finished_at: "2026-11-22T12:00:30Z" }), "never ran"],
   ])("%#", (job, words) => {

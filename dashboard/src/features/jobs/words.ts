@@ -53,6 +53,6 @@ export function span(job: JobView, now: number): string {
     duration(((to === null ? now : Date.parse(to)) - Date.parse(from)) / 1_000);
   // A job that is tried again waits since its last attempt ended.
   if (state === "queued") return `waits ${since(attempt?.ended_at ?? created)}`;
-  if (started === null) return hasEnded(job) ? "never ran" : `starts since ${since(created)}`;
-  return hasEnded(job) ? `ran ${since(started, finished)}` : `for ${since(started)}`;
+  if (started === null) return hasEnded(job) ? "never ran" : `starting for ${since(created)}`;
+  return hasEnded(job) ? `ran ${since(started, finished)}` : `runs ${since(started)}`;
 }
