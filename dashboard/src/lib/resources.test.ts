@@ -61,9 +61,7 @@ describe("what is free", () => {
       ]),
       node("lost", []),
     ];
-    expect(freeSentence(nodes)).toBe(
-      "1 of 3 devices is free. 2 nodes take no work, and with them 1 device that nobody holds.",
-    );
+    expect(freeSentence(nodes)).toBe("1 of 3 devices is free. 2 nodes take no work, with 1 device that nobody holds.");
   });
 
   it("says nothing of unheld devices where the closed node is full", () => {

@@ -32,8 +32,7 @@ export function freeSentence(nodes: readonly NodeView[]): string {
     sentences[0] = `${free} of ${counted(all.length, "device")} are free: ${each.join(", ")}.`;
   }
   if (idle > 0) {
-    const lost =
-      closed > 0 ? `, and with ${idle === 1 ? "it" : "them"} ${counted(closed, "device")} that nobody holds` : "";
+    const lost = closed > 0 ? `, with ${counted(closed, "device")} that nobody holds` : "";
     sentences.push(`${counted(idle, "node")} ${idle === 1 ? "takes" : "take"} no work${lost}.`);
   }
   return sentences.join(" ");

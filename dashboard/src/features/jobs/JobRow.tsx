@@ -70,12 +70,8 @@ export function JobRow({ job, loss, view, now, isChosen, isAtCursor, onChoose, n
         ) : null}
         <Mishap job={job} />
       </td>
-      <td className={classes.plan}>
-        {job.plan === null ? (
-          <span className={classes.second}>{job.kind}</span>
-        ) : (
-          <span title={job.plan_sentence ?? undefined}>{planInShort(job.plan)}</span>
-        )}
+      <td className={job.plan === null ? classes.kind : classes.plan}>
+        {job.plan === null ? job.kind : <span title={job.plan_sentence ?? undefined}>{planInShort(job.plan)}</span>}
       </td>
       <td className={classes.loss}>
         <Loss job={job} series={loss} />

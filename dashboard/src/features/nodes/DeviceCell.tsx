@@ -1,10 +1,10 @@
 /** One device: the job that holds it is its border and its name, what the job uses of it is the fill and the numbers. */
 import { Link } from "@tanstack/react-router";
 import type { DeviceView, JobView } from "@/api/generated";
-import { ago, bytes, duration } from "@/lib/format";
+import { ago, duration } from "@/lib/format";
 import classes from "./DeviceCell.module.css";
 import { IDLE_PERCENT, IDLE_SECONDS, STALE_SECONDS, type Use } from "./measured";
-import { busyInWords } from "./words";
+import { busyInWords, memoryInWords } from "./words";
 
 interface Props {
   device: DeviceView;
@@ -60,14 +60,13 @@ export function DeviceCell({ device, job, rank, use, now, isLit, light }: Props)
 function Figures({ use, device, now }: { use: Use; device: DeviceView; now: number }) {
   const { percent, memoryBytes, watts, celsius } = use;
   if (percent === null && memoryBytes === null) return <span className={classes.figures}>not measured yet</span>;
-  const total = device.memory_bytes === null ? "" : ` of ${bytes(device.memory_bytes)}`;
   const at = (percent ?? memoryBytes)?.at ?? 0;
   const isOld = now / 1_000 - at > STALE_SECONDS;
   return (
     <>
       {percent === null ? null : <span className={classes.busy}>{busyInWords(percent, device.kind)}</span>}
       <span className={classes.figures}>
-        {memoryBytes === null ? null : <span>{`${bytes(memoryBytes.value)}${total}`}</span>}
+        {memoryBytes === null ? null : <span>{memoryInWords(memoryBytes, device.memory_bytes)}</span>}
         {celsius === null ? null : <span>{Math.round(celsius.value)} °C</span>}
         {watts === null ? null : <span>{Math.round(watts.value)} W</span>}
         {isOld ? <span>measured {ago(new Date(at * 1_000).toISOString(), now)}</span> : null}

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { DeviceView, NodeView } from "@/api/generated";
-import { busyInWords, devicesInWords, meaning } from "./words";
+import { busyInWords, devicesInWords, meaning, memoryInWords } from "./words";
 
 const GIB = 1_024 ** 3;
 
@@ -53,11 +53,18 @@ it("says which devices there are, each type once", () => {
 });
 
 it.each([
-  [87.4, "cuda", "87 %"],
-  [0, "cuda", "0 %"],
-  [230, "cpu", "2.3 cores"],
-  [0.098, "cpu", "0.001 cores"],
-  [100, "cpu", "1 core"],
+  [87.4, "cuda", "87 % GPU"],
+  [0, "cuda", "0 % GPU"],
+  [230.2, "cpu", "230 % CPU"],
+  [0.098, "cpu", "under 1 % CPU"],
 ] as const)("%d of %s is %s", (value, kind, words) => {
   expect(busyInWords({ value, at: 0 }, kind)).toBe(words);
+});
+
+it.each([
+  [120 * GIB, 141 * GIB, "120 of 141 GiB"],
+  [400 * 1_024 ** 2, 141 * GIB, "400 MiB of 141 GiB"],
+  [10.5 * 1_024 ** 2, null, "10.5 MiB"],
+])("%d bytes of %d are %s", (value, total, words) => {
+  expect(memoryInWords({ value, at: 0 }, total)).toBe(words);
 });

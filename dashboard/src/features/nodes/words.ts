@@ -1,6 +1,6 @@
 /** What a node's state means, and what to do about it. Pure; the tests are beside it. */
 import type { NodeView } from "@/api/generated";
-import { bytes, number } from "@/lib/format";
+import { bytes } from "@/lib/format";
 import { counted } from "@/lib/resources";
 import type { Reading } from "./measured";
 
@@ -45,9 +45,15 @@ export function devicesInWords(node: NodeView): string {
   return [...groups].map(([words, count]) => each(words, count)).join("; ");
 }
 
-/** "87 %"; of a rank on a CPU "0.3 cores", because it may take several. */
+/** "87 % GPU"; "230 % CPU" of a rank that takes more than two cores. */
 export function busyInWords({ value }: Reading, kind: "cuda" | "cpu"): string {
-  if (kind === "cuda") return `${Math.round(value)} %`;
-  const cores = number(Number((value / 100).toFixed(value < 10 ? 3 : 1)));
-  return `${cores} ${cores === "1" ? "core" : "cores"}`;
+  return `${value > 0 && value < 1 ? "under 1" : Math.round(value)} % ${kind === "cuda" ? "GPU" : "CPU"}`;
+}
+
+/** "120 of 141 GiB"; "10.5 MiB" where the device says no size. */
+export function memoryInWords({ value }: Reading, total: number | null): string {
+  const [used, whole] = [bytes(value), total === null ? null : bytes(total)];
+  if (whole === null) return used;
+  const unit = whole.slice(whole.indexOf(" "));
+  return `${used.endsWith(unit) ? used.slice(0, -unit.length) : used} of ${whole}`;
 }

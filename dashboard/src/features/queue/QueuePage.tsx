@@ -66,8 +66,8 @@ function QueueTable({ jobs }: { jobs: readonly JobView[] }) {
             <th scope="col">Priority</th>
             <th scope="col">Asks for</th>
             <th scope="col">Why it waits</th>
-            <th scope="col">Starts about</th>
-            <th scope="col">Waits since</th>
+            <th scope="col">Estimated start</th>
+            <th scope="col">Waits for</th>
           </tr>
         </thead>
         <tbody>
@@ -85,14 +85,14 @@ function QueueTable({ jobs }: { jobs: readonly JobView[] }) {
               <td className={classes.why}>
                 <WaitReason reason={job.queue?.reason ?? job.reason ?? ""} nameOf={(id) => names.get(id)} />
               </td>
-              <td data-name="Starts about">
+              <td data-name="Estimated start">
                 {job.queue?.estimated_start ? (
                   moment(job.queue.estimated_start)
                 ) : (
                   <span className={classes.second}>not known</span>
                 )}
               </td>
-              <td data-name="Waits since">
+              <td data-name="Waits for">
                 <time dateTime={waitingSince(job)} title={moment(waitingSince(job))}>
                   {duration((now - Date.parse(waitingSince(job))) / 1_000)}
                 </time>
