@@ -15,10 +15,13 @@ import { LogRow } from "./LogRow";
 const LINE_PX = 20;
 const OVERSCAN_LINES = 20;
 /** More lines are asked for when so few are left to scroll. */
-const NEAR_LINES = 100;
+const NEAR_LINES = 300;
 
 interface LogListProps {
+  /** Another `key` where another place of the log is opened. */
   window: LogWindow;
+  /** Where it begins if no line is pointed at. */
+  startsAtEnd: boolean;
   search: string;
   pointedAt: Place | null;
   following: boolean;
@@ -32,7 +35,7 @@ interface LogListProps {
 }
 
 export function LogList(props: LogListProps) {
-  const { window: held, search, pointedAt, following, wrap, showTime, severalAttempts, number } = props;
+  const { window: held, startsAtEnd, search, pointedAt, following, wrap, showTime, severalAttempts, number } = props;
   const { onLetGo, onNearStart, onNearEnd } = props;
   const { lines } = held;
   const box = useRef<HTMLElement>(null);
@@ -51,10 +54,15 @@ export function LogList(props: LogListProps) {
     scrollEndThreshold: 4,
   });
 
+  // biome-ignore lint/correctness/useExhaustiveDependencies: once, when it is opened
+  useLayoutEffect(() => {
+    if (startsAtEnd) rows.scrollToEnd();
+  }, []);
+  const height = rows.scrollRect?.height;
   // biome-ignore lint/correctness/useExhaustiveDependencies: also when lines have come and when they are laid out anew
   useLayoutEffect(() => {
     if (following) rows.scrollToEnd();
-  }, [following, lines, wrap, rows]);
+  }, [following, lines, wrap, height, rows]);
 
   const pointed = pointedAt === null ? -1 : indexOf(lines, pointedAt);
   const isThere = pointed >= 0;

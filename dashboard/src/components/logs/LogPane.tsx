@@ -36,7 +36,16 @@ interface LogPaneProps {
 export function LogPane(props: LogPaneProps) {
   const { jobId, filter, view, severalAttempts, waits, following, onFollow, wrap, showTime, onView, onChoose } = props;
   const { hrefOf } = props;
-  const { window: held, error, busy, open, older, newer } = useLogWindow(jobId, filter, following);
+  const {
+    window: held,
+    openings,
+    openedAtEnd,
+    error,
+    busy,
+    open,
+    older,
+    newer,
+  } = useLogWindow(jobId, filter, following);
   const pointedAt = view.line === undefined ? null : readPlace(view.line);
   const target = pointedAt === null ? null : writePlace(pointedAt);
   const latest = useRef(held);
@@ -89,7 +98,9 @@ export function LogPane(props: LogPaneProps) {
         <NoLines held={held} filter={filter} onSearchOn={older} onClear={() => onChoose({})} />
       ) : (
         <LogList
+          key={openings}
           window={held}
+          startsAtEnd={openedAtEnd}
           search={filter.search ?? ""}
           pointedAt={pointedAt}
           following={following}
@@ -173,11 +184,15 @@ function spans({ lines }: LogWindow, place: Place): boolean {
 function where({ lines, before, atEnd, complete }: LogWindow, filter: LogFilter, busy: boolean): string {
   const [first, last] = [lines[0], lines.at(-1)];
   if (first === undefined || last === undefined) return busy ? "Reading…" : "";
-  const fits = filtersInWords(filter).length > 0 ? `${figure(lines.length)} that fit, of ` : "";
-  const ends = [before === null ? "from the first" : "", complete ? "the log ends here" : atEnd ? "up to now" : ""];
-  const said = ends.filter((end) => end !== "").join(", ");
-  const attempts = first.attempt === last.attempt ? "" : ` of attempt ${last.attempt}`;
-  const from = first.attempt === last.attempt ? "" : ` of attempt ${first.attempt}`;
-  const range = `lines ${figure(first.line + 1)}${from} to ${figure(last.line + 1)}${attempts}`;
-  return `${fits}${range}${said === "" ? "" : `, ${said}`}${busy ? " · reading…" : ""}`.replace(/^l/, "L");
+  const name = ({ attempt, line }: LogLine) =>
+    first.attempt === last.attempt ? figure(line + 1) : `${figure(line + 1)} of attempt ${attempt}`;
+  const range = lines.length === 1 ? `line ${name(first)}` : `lines ${name(first)} to ${name(last)}`;
+  const fit = filtersInWords(filter).length === 0 ? "" : `${figure(lines.length)} fit, `;
+  const said = [
+    `${fit}${range}`,
+    before === null ? "from the beginning" : "",
+    complete ? "to the end" : atEnd ? "up to now" : "",
+  ].filter((part) => part !== "");
+  const text = said.join(", ");
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${busy ? " · reading…" : ""}`;
 }

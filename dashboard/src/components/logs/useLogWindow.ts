@@ -26,6 +26,9 @@ type Ask = NonNullable<GetJobLogsData["query"]>;
 
 interface Reading {
   window: LogWindow | null;
+  /** Counts what was opened: another number is another place in the log, with nothing to keep in view. */
+  openings: number;
+  openedAtEnd: boolean;
   error: unknown;
   /** What is being read for the person; polls are not shown. */
   busy: "opening" | "older" | "newer" | null;
@@ -35,7 +38,7 @@ interface Reading {
 
 type Change =
   | { kind: "busy"; busy: Reading["busy"] }
-  | { kind: "opened"; window: LogWindow }
+  | { kind: "opened"; window: LogWindow; atEnd: boolean }
   | { kind: "newer" | "older"; asked: string; page: LogPage }
   | { kind: "polled" }
   | { kind: "failed"; error: unknown };
@@ -46,7 +49,13 @@ function changed(reading: Reading, change: Change): Reading {
     case "busy":
       return { ...reading, busy: change.busy };
     case "opened":
-      return { ...reading, window: change.window, error: null };
+      return {
+        ...reading,
+        window: change.window,
+        openings: reading.openings + 1,
+        openedAtEnd: change.atEnd,
+        error: null,
+      };
     case "newer":
       return window === null
         ? reading
@@ -62,6 +71,8 @@ function changed(reading: Reading, change: Change): Reading {
   }
 }
 
+const CLOSED: Reading = { window: null, openings: 0, openedAtEnd: true, error: null, busy: "opening", polls: 0 };
+
 export interface LogReading extends Omit<Reading, "polls"> {
   open: (at: Place | "start" | "end") => void;
   older: () => void;
@@ -72,7 +83,7 @@ export interface LogReading extends Omit<Reading, "polls"> {
 export function useLogWindow(jobId: string, filter: LogFilter, following: boolean): LogReading {
   const queries = useQueryClient();
   const pace = usePace();
-  const [reading, change] = useReducer(changed, { window: null, error: null, busy: "opening", polls: 0 });
+  const [reading, change] = useReducer(changed, CLOSED);
   const latest = useRef(reading);
   latest.current = reading;
   /** Looks and polls of an older turn have nothing to say any more. */
@@ -146,7 +157,7 @@ export function useLogWindow(jobId: string, filter: LogFilter, following: boolea
         const first = async () => {
           const page = await ask({ tail: PAGE_LINES });
           return {
-            change: { kind: "opened", window: opened(page, true) } satisfies Change,
+            change: { kind: "opened", window: opened(page, true), atEnd: true } satisfies Change,
             found: page.lines.length,
             next: page.prev_cursor ?? null,
           };
@@ -163,7 +174,7 @@ export function useLogWindow(jobId: string, filter: LogFilter, following: boolea
           window = grownUp({ ...window, before: cursor }, cursor, above);
         }
         const next = page.complete ? null : page.next_cursor;
-        return { change: { kind: "opened", window } satisfies Change, found: window.lines.length, next };
+        return { change: { kind: "opened", window, atEnd: false } satisfies Change, found: window.lines.length, next };
       };
       void look("opening", first, forward);
     },
@@ -213,5 +224,6 @@ export function useLogWindow(jobId: string, filter: LogFilter, following: boolea
     };
   }, [polled, after, catchesUp, polls, pace.factor, forward]);
 
-  return { window, error: reading.error, busy, open, older, newer };
+  const { openings, openedAtEnd, error } = reading;
+  return { window, openings, openedAtEnd, error, busy, open, older, newer };
 }

@@ -42,8 +42,9 @@ export function JobPage() {
             params={{ job: reference }}
             search={tab === "overview" ? {} : { tab }}
             resetScroll={false}
+            // Only the very same search: the overview's, which is empty, is part of every other.
+            activeOptions={{ exact: true }}
             aria-current={(view.tab ?? "overview") === tab ? "page" : undefined}
-            activeProps={{}}
           >
             {NAMES[tab]}
           </Link>

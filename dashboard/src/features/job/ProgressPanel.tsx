@@ -38,11 +38,13 @@ function Going({ job }: { job: JobView }) {
         </div>
       )}
       <dl className={classes.figures}>
-        <Figure
-          name="Step"
-          value={progress === null ? "–" : number(progress.step)}
-          more={progress?.steps == null ? "" : ` of ${number(progress.steps)}`}
-        />
+        {progress === null ? null : (
+          <Figure
+            name="Step"
+            value={number(progress.step)}
+            more={progress.steps === null ? "" : ` of ${number(progress.steps)}`}
+          />
+        )}
         {fraction === null ? null : <Figure name="Done" value={percent(fraction)} />}
         {progress?.samples == null ? null : <Figure name="Samples" value={number(progress.samples)} />}
         {elapsed === null ? null : <Figure name={hasEnded(job) ? "Took" : "Elapsed"} value={duration(elapsed)} />}

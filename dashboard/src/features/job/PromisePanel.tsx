@@ -22,7 +22,7 @@ export function PromisePanel({ job }: { job: JobView }) {
       <div className={classes.equation}>
         <div className={classes.batch}>
           <span className={classes.large}>{number(batch)}</span>
-          <span className={classes.name}>samples a step, kept</span>
+          <span className={classes.name}>effective batch, samples a step</span>
         </div>
         {factors.map(({ value, name }, index) => (
           <Fragment key={name}>
