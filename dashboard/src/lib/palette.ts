@@ -8,7 +8,7 @@ const DASHES: readonly (readonly number[])[] = [[], [6, 4], [2, 3], [10, 3, 2, 3
 
 /** The CSS variable with the slot's colour. */
 export function colourName(slot: number): string {
-  return `--line-${(slot % COLOURS) + 1}`;
+  return `--curve-${(slot % COLOURS) + 1}`;
 }
 
 export function dashOf(slot: number): readonly number[] {

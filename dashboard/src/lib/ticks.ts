@@ -134,6 +134,26 @@ function parts(value: number, of: number): string {
   return rest === 0 ? String(Math.round(value / of)) : `${Math.floor(value / of)}:${String(rest).padStart(2, "0")}`;
 }
 
+/** Round moments of the reader's own clock, in seconds since the epoch. */
+export function wallTicks(min: number, max: number, most: number): number[] {
+  const zone = -60 * new Date(min * 1_000).getTimezoneOffset();
+  return linearTicks(min + zone, max + zone, most, "duration").map((tick) => tick - zone);
+}
+
+/** 14:05, with seconds where ticks are closer than a minute, with the day where they are more than a day apart. */
+export function wallLabels(ticks: readonly number[]): string[] {
+  const two = (part: number) => String(part).padStart(2, "0");
+  const apart = ticks.length > 1 ? (ticks[1] as number) - (ticks[0] as number) : 60;
+  const isLong = ticks.length > 1 && (ticks.at(-1) as number) - (ticks[0] as number) >= 86_400;
+  return ticks.map((tick) => {
+    const at = new Date(tick * 1_000);
+    const day = `${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+    if (apart >= 86_400) return day;
+    const time = `${two(at.getHours())}:${two(at.getMinutes())}${apart < 60 ? `:${two(at.getSeconds())}` : ""}`;
+    return isLong ? `${day} ${time}` : time;
+  });
+}
+
 /** Bounds of a value axis with a little air; never empty, and above zero where it is logarithmic. */
 export function valueRange(min: number, max: number, isLog: boolean): [number, number] {
   if (isLog) {
