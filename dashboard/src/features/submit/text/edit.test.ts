@@ -180,7 +180,7 @@ describe("any edit of any text", () => {
     return `${lines.join("\n")}${next() < 0.8 ? "\n" : ""}`;
   }
 
-  const comments = (text: string) => text.match(/# c\d+\./g) ?? [];
+  const comments = (text: string): string[] => text.match(/# c\d+\./g) ?? [];
   const plain = (value: unknown) => JSON.parse(JSON.stringify(value ?? null)) as Record<string, unknown>;
 
   it("gives the value that was put, changes no other value, and keeps every comment outside of it", () => {
@@ -207,7 +207,7 @@ describe("any edit of any text", () => {
       const found = valueAt(readText(after).value, path);
       here[path.at(-1) as string] = found;
       expect(same(readText(after).value, reference), where).toBe(true);
-      if (put instanceof Typed) expect([put.text, Number(put.text)], where).toContain(found);
+      if (put instanceof Typed) expect<unknown[]>([put.text, Number(put.text)], where).toContain(found);
       else expect(found, where).toEqual(put);
       if (typeof before !== "object" || before === null) expect(comments(after), where).toEqual(comments(text));
 

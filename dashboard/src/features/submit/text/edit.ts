@@ -88,7 +88,7 @@ function cutToSet(spec: SpecText, path: Path, value: unknown, order: readonly st
       continue;
     }
     if (!isMap(node)) return null;
-    const field = (node.items as Field[]).find(({ key }) => nameOf(key) === String(part));
+    const field: Field | undefined = (node.items as Field[]).find(({ key }) => nameOf(key) === String(part));
     if (field === undefined) return cutToInsert(text, node, path.slice(index), value, order);
     if (rest.length === 0) return cutToReplace(text, field, write(value));
     if (!isCollection(field.value)) return cutToReplace(text, field, write(nested(rest, value)));

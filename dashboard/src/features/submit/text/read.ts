@@ -93,9 +93,9 @@ function writeJson(
   odd: { from: number; to: number; message: string }[],
   budget: { left: number },
 ): string {
-  const range = isNode(node) ? (node.range ?? [0, 0, 0]) : [0, 0, 0];
+  const [from, to] = (isNode(node) ? node.range : null) ?? ([0, 0, 0] as const);
   const refuse = (message: string) => {
-    odd.push({ from: range[0], to: range[1], message });
+    odd.push({ from, to, message });
     return "null";
   };
   budget.left -= 1;
