@@ -1,5 +1,6 @@
 /** The form: another view of the YAML. It has what most jobs need, and says what the field one is in means. */
 import { type FocusEvent, useState } from "react";
+import { CodeFields } from "../code/CodeFields";
 import { valueAt } from "../text/read";
 import { type Form, FormContext } from "./context";
 import { FieldHelp } from "./FieldHelp";
@@ -34,6 +35,7 @@ export function SpecForm({ form, replace }: Props) {
           <JobFields replace={replace} />
           {kind === "train" ? <TrainFields /> : null}
           {kind === "script" ? <ScriptFields /> : null}
+          <CodeFields />
           <LimitFields />
         </fieldset>
         <FieldHelp pointer={asked} value={value} />
