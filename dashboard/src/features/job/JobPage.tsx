@@ -1,3 +1,116 @@
+/** One job: what it is and how far it is, and below that the part that the address names. */
+import { getRouteApi, Link, useRouter } from "@tanstack/react-router";
+import { lazy, Suspense, useCallback } from "react";
+import type { JobView } from "@/api/generated";
+import { Failed } from "@/components/Failed";
+import type { LogView } from "@/lib/log-view";
+import { CheckpointsTab } from "./CheckpointsTab";
+import { ConfigurationTab } from "./ConfigurationTab";
+import { JobHeader } from "./JobHeader";
+import classes from "./JobPage.module.css";
+import { useJob } from "./job-queries";
+import { OverviewTab } from "./OverviewTab";
+import { TimelineTab } from "./TimelineTab";
+import { type JobTab, TABS, type Tab } from "./tab";
+
+const LogViewer = lazy(async () => ({ default: (await import("@/components/logs/LogViewer")).LogViewer }));
+const route = getRouteApi("/jobs/$job");
+
+const NAMES: Record<Tab, string> = {
+  overview: "Overview",
+  logs: "Logs",
+  timeline: "Timeline",
+  configuration: "Configuration",
+  checkpoints: "Checkpoints",
+};
+
 export function JobPage() {
-  return <h1>Job</h1>;
+  const { job: reference } = route.useParams();
+  const view = route.useSearch();
+  const { data: job, error, refetch } = useJob(reference);
+  if (job === undefined) {
+    return error === null ? <div aria-busy="true" /> : <Failed error={error} retry={() => void refetch()} />;
+  }
+  return (
+    <div className={classes.page}>
+      <JobHeader job={job} />
+      <nav aria-label="Parts of this job" className={classes.tabs}>
+        {TABS.map((tab) => (
+          <Link
+            key={tab}
+            to="/jobs/$job"
+            params={{ job: reference }}
+            search={tab === "overview" ? {} : { tab }}
+            resetScroll={false}
+            // Only the very same search: the overview's, which is empty, is part of every other.
+            activeOptions={{ exact: true }}
+            aria-current={(view.tab ?? "overview") === tab ? "page" : undefined}
+          >
+            {NAMES[tab]}
+          </Link>
+        ))}
+      </nav>
+      <Part job={job} reference={reference} view={view} />
+    </div>
+  );
+}
+
+function Part({ job, reference, view }: { job: JobView; reference: string; view: JobTab }) {
+  switch (view.tab) {
+    case "logs":
+      return (
+        <Suspense fallback={<div aria-busy="true" />}>
+          <Logs job={job} reference={reference} view={view} />
+        </Suspense>
+      );
+    case "timeline":
+      return <TimelineTab job={job} />;
+    case "configuration":
+      return <ConfigurationTab job={job} />;
+    case "checkpoints":
+      return <CheckpointsTab job={job} />;
+    default:
+      return <OverviewTab job={job} reference={reference} />;
+  }
+}
+
+function Logs({ job, reference, view }: { job: JobView; reference: string; view: JobTab }) {
+  const router = useRouter();
+  const navigate = route.useNavigate();
+  const onView = useCallback(
+    (next: LogView) => void navigate({ search: { ...defined(next), tab: "logs" }, replace: true, resetScroll: false }),
+    [navigate],
+  );
+  const hrefOf = useCallback(
+    (next: LogView) =>
+      router.buildLocation({
+        to: "/jobs/$job",
+        params: { job: reference },
+        search: { ...defined(next), tab: "logs" },
+      }).href,
+    [router, reference],
+  );
+  const ranks = Math.max(job.attempt?.world_size ?? 1, job.plan?.world_size ?? 1);
+  return (
+    <section aria-labelledby="logs-title">
+      <h2 id="logs-title" className={classes.unseen}>
+        Logs
+      </h2>
+      <LogViewer
+        jobId={job.id}
+        jobName={job.name}
+        attempts={job.attempt?.number ?? 1}
+        ranks={ranks}
+        view={view}
+        onView={onView}
+        hrefOf={hrefOf}
+      />
+    </section>
+  );
+}
+
+/** Without what is not chosen, and without what is no part of a log's view. */
+function defined({ attempt, rank, stream, search, line }: LogView): LogView {
+  const view = { attempt, rank, stream, search, line };
+  return Object.fromEntries(Object.entries(view).filter(([, value]) => value !== undefined));
 }

@@ -1,0 +1,158 @@
+/**
+ * The lines of a window as a virtual list: only what is seen is drawn, and what is seen stays where it is while lines come
+ * and go above and below it.
+ *
+ * It keeps to the end while `following`, and reports the moment a person scrolls up or selects text, so that it is let go.
+ */
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { type ReactNode, useEffect, useLayoutEffect, useRef } from "react";
+import type { LogLine } from "@/api/generated";
+import { type Place, writePlace } from "@/lib/log-view";
+import { indexOf, type LogWindow } from "@/lib/log-window";
+import classes from "./LogList.module.css";
+import { LogRow } from "./LogRow";
+
+const LINE_PX = 20;
+const OVERSCAN_LINES = 20;
+/** More lines are asked for when so few are left to scroll. */
+const NEAR_LINES = 300;
+
+interface LogListProps {
+  /** Another `key` where another place of the log is opened. */
+  window: LogWindow;
+  /** Where it begins if no line is pointed at. */
+  startsAtEnd: boolean;
+  search: string;
+  pointedAt: Place | null;
+  following: boolean;
+  wrap: boolean;
+  showTime: boolean;
+  severalAttempts: boolean;
+  number: (line: LogLine, children: ReactNode) => ReactNode;
+  onLetGo: () => void;
+  onNearStart: () => void;
+  onNearEnd: () => void;
+}
+
+export function LogList(props: LogListProps) {
+  const { window: held, startsAtEnd, search, pointedAt, following, wrap, showTime, severalAttempts, number } = props;
+  const { onLetGo, onNearStart, onNearEnd } = props;
+  const { lines } = held;
+  const box = useRef<HTMLElement>(null);
+  const rows = useVirtualizer({
+    count: lines.length,
+    getScrollElement: () => box.current,
+    estimateSize: () => LINE_PX,
+    overscan: OVERSCAN_LINES,
+    getItemKey: (index) => {
+      const line = lines[index];
+      return line === undefined ? index : writePlace(line);
+    },
+    // Keeps the first line that is seen in its place when lines are put above it, or dropped there.
+    anchorTo: "end",
+    followOnAppend: following,
+    scrollEndThreshold: 4,
+  });
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: once, when it is opened
+  useLayoutEffect(() => {
+    if (startsAtEnd) rows.scrollToEnd();
+  }, []);
+  const height = rows.scrollRect?.height;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: also when lines have come and when they are laid out anew
+  useLayoutEffect(() => {
+    if (following) rows.scrollToEnd();
+  }, [following, lines, wrap, height, rows]);
+
+  const pointed = pointedAt === null ? -1 : indexOf(lines, pointedAt);
+  const isThere = pointed >= 0;
+  const target = pointedAt === null ? null : writePlace(pointedAt);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: scrolled to once for each line that is pointed at, not when its index moves
+  useLayoutEffect(() => {
+    if (isThere && !following) rows.scrollToIndex(pointed, { align: "center" });
+  }, [target, isThere]);
+
+  useLetGo(box, following, onLetGo);
+
+  const items = rows.getVirtualItems();
+  const first = items[0]?.index ?? 0;
+  const last = items.at(-1)?.index ?? 0;
+  const nearStart = held.before !== null && first < NEAR_LINES;
+  const nearEnd = !following && last >= lines.length - 1 - OVERSCAN_LINES;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: asked again for each window in which the edge is still near
+  useEffect(() => {
+    if (nearStart && !following) onNearStart();
+  }, [nearStart, following, lines]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: as above
+  useEffect(() => {
+    if (nearEnd) onNearEnd();
+  }, [nearEnd, lines]);
+
+  return (
+    <section
+      ref={box}
+      className={classes.box}
+      aria-label="Log lines"
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard
+      tabIndex={0}
+      data-wrap={wrap || undefined}
+      data-testid="log-lines"
+    >
+      <div className={classes.all} style={{ height: rows.getTotalSize() }}>
+        {items.map(({ index, key, start }) => {
+          const line = lines[index];
+          if (line === undefined) return null;
+          return (
+            <div
+              key={key}
+              data-index={index}
+              ref={wrap ? rows.measureElement : undefined}
+              className={classes.place}
+              style={{ transform: `translateY(${start}px)` }}
+            >
+              <LogRow
+                line={line}
+                severalAttempts={severalAttempts}
+                search={search}
+                showTime={showTime}
+                isPointedAt={index === pointed}
+                number={number}
+              />
+            </div>
+          );
+        })}
+      </div>
+    </section>
+  );
+}
+
+/** The list goes up although its length is what it was: a person did that. Or text of it is selected. */
+function useLetGo(box: React.RefObject<HTMLElement | null>, following: boolean, letGo: () => void): void {
+  const tell = useRef(letGo);
+  tell.current = letGo;
+  useEffect(() => {
+    const element = box.current;
+    if (!following || element === null) return;
+    let { scrollTop: top, scrollHeight: height } = element;
+    const onScroll = () => {
+      if (element.scrollHeight === height && element.scrollTop < top - 1) tell.current();
+      top = element.scrollTop;
+      height = element.scrollHeight;
+    };
+    const onWheel = (event: WheelEvent) => {
+      if (event.deltaY < 0 && element.scrollTop > 0) tell.current();
+    };
+    const onSelect = () => {
+      const selection = document.getSelection();
+      if (selection !== null && !selection.isCollapsed && element.contains(selection.anchorNode)) tell.current();
+    };
+    element.addEventListener("scroll", onScroll, { passive: true });
+    element.addEventListener("wheel", onWheel, { passive: true });
+    document.addEventListener("selectionchange", onSelect);
+    return () => {
+      element.removeEventListener("scroll", onScroll);
+      element.removeEventListener("wheel", onWheel);
+      document.removeEventListener("selectionchange", onSelect);
+    };
+  }, [box, following]);
+}

@@ -1,0 +1,143 @@
+/** What a job has saved: its published checkpoints, newest first, their files, and how to fetch or start from one. */
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
+import type { CheckpointView, JobView } from "@/api/generated";
+import { Empty } from "@/components/Empty";
+import { Failed } from "@/components/Failed";
+import { bytes, moment, number } from "@/lib/format";
+import buttons from "./buttons.module.css";
+import { CheckpointFiles } from "./CheckpointFiles";
+import classes from "./CheckpointsTab.module.css";
+import { CopyButton } from "./CopyButton";
+import { cloneStart } from "./JobActions";
+import { shortId } from "./JobHeader";
+import { hasEnded, useCheckpoints } from "./job-queries";
+
+export function CheckpointsTab({ job }: { job: JobView }) {
+  const { data: checkpoints, error, refetch } = useCheckpoints(job);
+  const [opened, setOpened] = useState<string | null>(null);
+  if (checkpoints === undefined) {
+    return error === null ? <div aria-busy="true" /> : <Failed error={error} retry={() => void refetch()} />;
+  }
+  if (checkpoints.length === 0) return <NoCheckpoints job={job} />;
+  const measured = checkpoints.some(({ value }) => value != null);
+  return (
+    <section className={classes.panel} aria-labelledby="checkpoints-title">
+      <h2 id="checkpoints-title">Checkpoints</h2>
+      <Command what="the newest" command={`lockstep ckpt get ${shortId(job.id)} --last`} />
+      <div className={classes.scroll}>
+        <table className={classes.table}>
+          <thead>
+            <tr>
+              <th scope="col">Step</th>
+              <th scope="col">Marks</th>
+              {measured ? <th scope="col">Value</th> : null}
+              <th scope="col">Attempt</th>
+              <th scope="col">Size</th>
+              <th scope="col">Saved</th>
+              <th scope="col">SHA-256</th>
+              <th scope="col">
+                <span className={classes.unseen}>What to do</span>
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {checkpoints.map((checkpoint, index) => {
+              const id = `${checkpoint.attempt}-${checkpoint.step}`;
+              return (
+                <Row
+                  key={id}
+                  job={job}
+                  checkpoint={checkpoint}
+                  isNewest={index === 0}
+                  measured={measured}
+                  isOpen={opened === id}
+                  onToggle={() => setOpened(opened === id ? null : id)}
+                />
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+interface RowProps {
+  job: JobView;
+  checkpoint: CheckpointView;
+  isNewest: boolean;
+  measured: boolean;
+  isOpen: boolean;
+  onToggle: () => void;
+}
+
+function Row({ job, checkpoint, isNewest, measured, isOpen, onToggle }: RowProps) {
+  const { step, attempt, value, best, final, created_at, sha256 } = checkpoint;
+  const marks = [best ? "best" : "", isNewest ? "last" : "", final ? "final" : ""].filter((mark) => mark !== "");
+  return (
+    <>
+      <tr>
+        <th scope="row">{number(step)}</th>
+        <td>
+          {marks.map((mark) => (
+            <span key={mark} className={classes.mark} data-mark={mark}>
+              {mark}
+            </span>
+          ))}
+        </td>
+        {measured ? <td>{value == null ? "–" : number(value)}</td> : null}
+        <td>{attempt}</td>
+        <td>{bytes(checkpoint.bytes)}</td>
+        <td>{moment(created_at)}</td>
+        <td>
+          <code title={sha256}>{sha256.slice(0, 12)}</code>
+          <CopyButton text={sha256} what={`digest of step ${step}`} />
+        </td>
+        <td className={classes.doing}>
+          <button type="button" className={buttons.button} aria-expanded={isOpen} onClick={onToggle}>
+            Files
+          </button>
+          <Link to="/submit" search={cloneStart(job.id, step)} className={buttons.button}>
+            Start from it
+          </Link>
+        </td>
+      </tr>
+      {isOpen ? (
+        <tr>
+          <td colSpan={measured ? 8 : 7} className={classes.files}>
+            <Command what={`step ${step}`} command={`lockstep ckpt get ${shortId(job.id)} --step ${step}`} />
+            <CheckpointFiles jobId={job.id} step={step} attempt={attempt} />
+          </td>
+        </tr>
+      ) : null}
+    </>
+  );
+}
+
+function Command({ what, command }: { what: string; command: string }) {
+  return (
+    <p className={classes.command}>
+      <span>Fetch {what}, checked on the way:</span> <code>{command}</code>
+      <CopyButton text={command} what="command" />
+    </p>
+  );
+}
+
+function NoCheckpoints({ job }: { job: JobView }) {
+  if (job.kind === "script") {
+    return (
+      <Empty title="No checkpoints">
+        <p>A script keeps its own: Lockstep publishes those of jobs of kind train.</p>
+      </Empty>
+    );
+  }
+  return (
+    <Empty
+      title={hasEnded(job) ? "It saved no checkpoint" : "No checkpoint yet"}
+      command="checkpoint: {every_steps: 50}"
+    >
+      <p>How often there is one is said in the spec, under train.</p>
+    </Empty>
+  );
+}

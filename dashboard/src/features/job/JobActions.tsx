@@ -1,0 +1,90 @@
+/** What can be done with a job: cancel it, submit it again, go on from what it has saved. */
+import { Modal } from "@mantine/core";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
+import { cancelJob, type JobView } from "@/api/generated";
+import { Failed } from "@/components/Failed";
+import buttons from "./buttons.module.css";
+import classes from "./JobActions.module.css";
+import { hasEnded, useCheckpoints } from "./job-queries";
+
+/** What the page for a new job is given: the spec of this one, and a checkpoint of it (`init_from`) to start from. */
+export function cloneStart(id: string, checkpoint?: number): { clone: string; from?: string } {
+  return checkpoint === undefined ? { clone: id } : { clone: id, from: String(checkpoint) };
+}
+
+export function JobActions({ job }: { job: JobView }) {
+  const queries = useQueryClient();
+  const [asks, setAsks] = useState(false);
+  const { data: checkpoints } = useCheckpoints(job);
+  const cancel = useMutation({
+    mutationFn: () => cancelJob({ path: { reference: job.id }, throwOnError: true }),
+    onSuccess: async () => {
+      setAsks(false);
+      await Promise.all([
+        queries.invalidateQueries({ queryKey: ["job"] }),
+        queries.invalidateQueries({ queryKey: ["jobs"] }),
+        queries.invalidateQueries({ queryKey: ["queue"] }),
+      ]);
+    },
+  });
+  const newest = checkpoints?.[0];
+  const close = () => {
+    setAsks(false);
+    cancel.reset();
+  };
+  return (
+    <div className={classes.actions}>
+      {hasEnded(job) ? null : (
+        <button
+          type="button"
+          className={buttons.danger}
+          disabled={job.intent === "cancel"}
+          onClick={() => setAsks(true)}
+        >
+          {job.intent === "cancel" ? "Cancelling…" : "Cancel"}
+        </button>
+      )}
+      {newest === undefined ? null : (
+        <Link
+          to="/submit"
+          search={cloneStart(job.id, newest.step)}
+          className={buttons.button}
+          title="A new job that starts from this one's weights; optimizer, schedule and data begin anew"
+        >
+          Start from step {newest.step}
+        </Link>
+      )}
+      <Link to="/submit" search={cloneStart(job.id)} className={buttons.button} title="A new job with this one's spec">
+        Clone
+      </Link>
+      <Modal
+        opened={asks}
+        onClose={close}
+        title={`Cancel ${job.name}?`}
+        closeButtonProps={{ "aria-label": "Keep it" }}
+        transitionProps={{ duration: 0 }}
+      >
+        <p className={classes.says}>{whatCancellingDoes(job)}</p>
+        {cancel.error === null ? null : <Failed error={cancel.error} />}
+        <div className={classes.choice}>
+          <button type="button" className={buttons.button} onClick={close} data-autofocus>
+            Keep it
+          </button>
+          <button type="button" className={buttons.danger} disabled={cancel.isPending} onClick={() => cancel.mutate()}>
+            Cancel the job
+          </button>
+        </div>
+      </Modal>
+    </div>
+  );
+}
+
+function whatCancellingDoes({ state, kind }: JobView): string {
+  if (state === "queued") return "Nothing of it runs. It leaves the queue at once.";
+  if (kind === "train") {
+    return "It is asked to stop: it ends its step, saves a checkpoint, and stops, within seconds. Its checkpoints stay, and a new job can start from them.";
+  }
+  return "Its processes are asked to stop (SIGTERM) and have a few seconds to save what they want to keep. Its logs and numbers stay.";
+}

@@ -1,0 +1,40 @@
+/** What one wants to know first: how it ended, what happened before, the curves, and where the time goes. */
+import type { JobView } from "@/api/generated";
+import { ChartsPanel } from "./ChartsPanel";
+import { hasEnded, useJobEvents } from "./job-queries";
+import { OutcomePanel } from "./OutcomePanel";
+import classes from "./OverviewTab.module.css";
+import { TimeSharesPanel } from "./TimeSharesPanel";
+import { earlierAttempts } from "./timeline";
+
+export function OverviewTab({ job, reference }: { job: JobView; reference: string }) {
+  return (
+    <div className={classes.parts}>
+      {hasEnded(job) ? <OutcomePanel job={job} reference={reference} /> : null}
+      {(job.attempt?.number ?? 1) > 1 || (job.state === "queued" && job.attempt !== null) ? (
+        <Earlier job={job} />
+      ) : null}
+      <section aria-labelledby="charts-title">
+        <h2 id="charts-title" className={classes.title}>
+          Curves
+        </h2>
+        <ChartsPanel job={job} />
+      </section>
+      {job.kind === "train" ? <TimeSharesPanel job={job} /> : null}
+    </div>
+  );
+}
+
+function Earlier({ job }: { job: JobView }) {
+  const { events } = useJobEvents(job);
+  const sentences = earlierAttempts(events ?? [], job);
+  if (sentences.length === 0) return null;
+  return (
+    <section aria-label="Earlier attempts" className={classes.earlier}>
+      {sentences.slice(-3).map((sentence) => (
+        <p key={sentence}>{sentence}</p>
+      ))}
+      {sentences.length > 3 ? <p>And {sentences.length - 3} attempts before that: see the timeline.</p> : null}
+    </section>
+  );
+}

@@ -1,0 +1,103 @@
+/** How far the job is: steps, samples, time gone and time left. While it waits: for what, and since when. */
+import { Link } from "@tanstack/react-router";
+import type { JobView } from "@/api/generated";
+import { useNow } from "@/components/useNow";
+import { duration, moment, number } from "@/lib/format";
+import { hasEnded } from "./job-queries";
+import classes from "./ProgressPanel.module.css";
+import { percent } from "./time-shares";
+
+export function ProgressPanel({ job }: { job: JobView }) {
+  return (
+    <section className={classes.panel} aria-label="Progress">
+      {job.queue === null ? <Going job={job} /> : <Waiting job={job} queue={job.queue} />}
+    </section>
+  );
+}
+
+function Going({ job }: { job: JobView }) {
+  const now = useNow();
+  const { progress } = job;
+  const end = job.finished_at === null ? now : Date.parse(job.finished_at);
+  const elapsed = job.started_at === null ? null : (end - Date.parse(job.started_at)) / 1_000;
+  const fraction = progress?.fraction ?? null;
+  const left = hasEnded(job) ? null : (progress?.eta_seconds ?? null);
+  return (
+    <>
+      {fraction === null ? null : (
+        <div
+          className={classes.bar}
+          role="progressbar"
+          aria-label="Steps done"
+          aria-valuemin={0}
+          aria-valuemax={100}
+          aria-valuenow={Math.round(fraction * 100)}
+          data-state={job.state}
+        >
+          <div className={classes.done} style={{ width: `${fraction * 100}%` }} />
+        </div>
+      )}
+      <dl className={classes.figures}>
+        {progress === null ? null : (
+          <Figure
+            name="Step"
+            value={number(progress.step)}
+            more={progress.steps === null ? "" : ` of ${number(progress.steps)}`}
+          />
+        )}
+        {fraction === null ? null : <Figure name="Done" value={percent(fraction)} />}
+        {progress?.samples == null ? null : <Figure name="Samples" value={number(progress.samples)} />}
+        {elapsed === null ? null : <Figure name={hasEnded(job) ? "Took" : "Elapsed"} value={duration(elapsed)} />}
+        {left === null ? null : <Figure name="Left, about" value={duration(left)} />}
+      </dl>
+    </>
+  );
+}
+
+function Waiting({ job, queue }: { job: JobView; queue: NonNullable<JobView["queue"]> }) {
+  const now = useNow();
+  return (
+    <>
+      <p className={classes.reason}>
+        <Reason text={queue.reason} />
+      </p>
+      <dl className={classes.figures}>
+        <Figure name="Place in the queue" value={number(queue.position)} />
+        <Figure
+          name="Starts, about"
+          value={queue.estimated_start == null ? "not known" : moment(queue.estimated_start)}
+        />
+        <Figure name="Submitted" value={`${duration((now - Date.parse(job.created_at)) / 1_000)} ago`} />
+      </dl>
+      <Link to="/queue" className={classes.more}>
+        The whole queue
+      </Link>
+    </>
+  );
+}
+
+/** Why it waits, as a sentence; a job that it names can be opened. */
+function Reason({ text }: { text: string }) {
+  const sentence = text.charAt(0).toUpperCase() + text.slice(1);
+  return sentence.split(/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/).map((part, index) =>
+    index % 2 === 0 ? (
+      part
+    ) : (
+      <Link key={part} to="/jobs/$job" params={{ job: part }} title={part}>
+        {part.slice(-8)}
+      </Link>
+    ),
+  );
+}
+
+function Figure({ name, value, more = "" }: { name: string; value: string; more?: string }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>
+        <span className={classes.value}>{value}</span>
+        <span className={classes.of}>{more}</span>
+      </dd>
+    </div>
+  );
+}
