@@ -1,8 +1,8 @@
 /** Asks whether these jobs are meant, cancels them one by one, and says what became of each. */
-import { Button, Modal } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { cancelJob, type JobView } from "@/api/generated";
+import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { counted } from "@/lib/resources";
 import classes from "./CancelDialog.module.css";
 import { type Answer, cancelEach } from "./cancelling";
@@ -21,12 +21,7 @@ export function CancelDialog({ jobs, close }: { jobs: readonly JobView[]; close:
   }
 
   return (
-    <Modal
-      opened
-      onClose={() => close(answers !== null)}
-      title={`Cancel ${counted(jobs.length, "job")}`}
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
+    <Dialog title={`Cancel ${counted(jobs.length, "job")}`} close={() => close(answers !== null)}>
       <p className={classes.says}>
         What runs is asked to stop; a training job saves a checkpoint first. None is started again.
       </p>
@@ -43,27 +38,27 @@ export function CancelDialog({ jobs, close }: { jobs: readonly JobView[]; close:
           );
         })}
       </ul>
-      <div className={classes.foot}>
+      <DialogFoot>
         {isDone ? (
           <>
             <span role="status">
               {counted(jobs.length - refused, "job")} cancelled{refused === 0 ? "" : `, ${refused} refused`}.
             </span>
-            <Button data-autofocus onClick={() => close(true)}>
+            <DialogAnswer kind="main" onClick={() => close(true)}>
               Close
-            </Button>
+            </DialogAnswer>
           </>
         ) : (
           <>
-            <Button variant="default" onClick={() => close(answers !== null)}>
+            <DialogAnswer hasFocus onClick={() => close(answers !== null)}>
               {answers === null ? "Keep" : "Close"}
-            </Button>
-            <Button color="red" loading={answers !== null} onClick={() => void cancel()}>
-              Cancel {counted(jobs.length, "job")}
-            </Button>
+            </DialogAnswer>
+            <DialogAnswer kind="danger" isBusy={answers !== null} onClick={() => void cancel()}>
+              {answers === null ? `Cancel ${counted(jobs.length, "job")}` : "Cancelling"}
+            </DialogAnswer>
           </>
         )}
-      </div>
-    </Modal>
+      </DialogFoot>
+    </Dialog>
   );
 }

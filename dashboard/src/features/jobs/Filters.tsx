@@ -11,7 +11,7 @@ interface Props {
 
 export function Filters({ view, go }: Props) {
   return (
-    <search className={classes.filters} aria-label="Which jobs are shown">
+    <section className={classes.filters} aria-label="Which jobs are shown">
       <fieldset className={classes.states}>
         <legend className={classes.legend}>State</legend>
         {STATES.map((state) => (
@@ -64,7 +64,7 @@ export function Filters({ view, go }: Props) {
           </Link>
         ) : null}
       </div>
-    </search>
+    </section>
   );
 }
 

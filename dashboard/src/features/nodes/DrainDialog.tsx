@@ -1,7 +1,7 @@
 /** Asks before a node is given no more work. The service keeps no reason for it, so none is asked. */
-import { Button, Modal } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { drainNode, type JobView, type NodeView } from "@/api/generated";
+import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
 import { counted } from "@/lib/resources";
 import classes from "./DrainDialog.module.css";
@@ -24,7 +24,7 @@ export function DrainDialog({ node, holders, close }: Props) {
   });
   const running = [...new Set(node.devices.flatMap((device) => device.job_id ?? []))];
   return (
-    <Modal opened onClose={close} title={`Drain ${node.name}`} closeButtonProps={{ "aria-label": "Close" }}>
+    <Dialog title={`Drain ${node.name}`} close={close}>
       <p className={classes.says}>
         It is given no more work until somebody resumes it.{" "}
         {running.length === 0
@@ -36,14 +36,12 @@ export function DrainDialog({ node, holders, close }: Props) {
         meanwhile.
       </p>
       {drain.error === null ? null : <Failed error={drain.error} />}
-      <div className={classes.foot}>
-        <Button variant="default" onClick={close}>
-          Keep
-        </Button>
-        <Button loading={drain.isPending} onClick={() => drain.mutate()} data-autofocus>
+      <DialogFoot>
+        <DialogAnswer onClick={close}>Keep</DialogAnswer>
+        <DialogAnswer kind="main" hasFocus isBusy={drain.isPending} onClick={() => drain.mutate()}>
           Drain {node.name}
-        </Button>
-      </div>
-    </Modal>
+        </DialogAnswer>
+      </DialogFoot>
+    </Dialog>
   );
 }
