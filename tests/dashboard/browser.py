@@ -104,6 +104,7 @@ class Visitor:
 def violations(page: Page, scheme: Scheme) -> list[str]:
     """What axe finds on the page as it is, in the colours of ``scheme``."""
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", scheme)
     # Evaluated, not added as a script: the page's own policy stays in force, which would refuse one.
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
@@ -129,6 +130,6 @@ def visiting(browser: Browser, url: str, token: str | None) -> Iterator[Visitor]
     try:
         visitor = Visitor(context.new_page(), url)
         yield visitor
-        assert visitor.complaints == []
+        assert not visitor.complaints, "\n".join(visitor.complaints)
     finally:
         context.close()
