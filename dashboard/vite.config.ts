@@ -11,6 +11,8 @@ export default defineConfig({
   build: { outDir: "../api/pages", emptyOutDir: true, target: "es2022", chunkSizeWarningLimit: 600 },
   server: { proxy: { "/v1": service, "/readyz": service, "/openapi.json": service } },
   test: {
+    // For a machine that is busy with other tests.
+    testTimeout: 30_000,
     projects: [
       // Making a document takes longer than most tests of logic, which need none.
       { extends: true, test: { name: "logic", environment: "node", include: ["src/**/*.test.ts"] } },
