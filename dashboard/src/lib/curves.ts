@@ -32,17 +32,24 @@ export function curveOf(view: SeriesView): Curve {
     unit: view.unit,
     attempt: view.attempt,
     count: view.count,
-    step: Float64Array.from(view.step),
-    time: Float64Array.from(view.time),
-    value: Float64Array.from(view.value, Number),
-    min: Float64Array.from(view.min, Number),
-    max: Float64Array.from(view.max, Number),
+    step: numbers(view.step),
+    time: numbers(view.time),
+    value: numbers(view.value),
+    min: numbers(view.min),
+    max: numbers(view.max),
     span: null,
   };
   return isAscending(curve.step) ? curve : reordered(curve);
 }
 
-export function isAscending(values: ArrayLike<number>): boolean {
+/** A loop, because `Float64Array.from` takes ten times as long, and twenty jobs bring a hundred thousand numbers at once. */
+function numbers(values: readonly (number | string)[]): Float64Array {
+  const found = new Float64Array(values.length);
+  for (let index = 0; index < values.length; index += 1) found[index] = Number(values[index]);
+  return found;
+}
+
+function isAscending(values: ArrayLike<number>): boolean {
   for (let index = 1; index < values.length; index += 1)
     if ((values[index] as number) < (values[index - 1] as number)) return false;
   return true;

@@ -1,6 +1,6 @@
 /** One metric of all jobs: its name, its figures and its chart. */
 import { useMutation } from "@tanstack/react-query";
-import { useEffect, useId, useMemo, useRef, useState } from "react";
+import { memo, useEffect, useId, useMemo, useRef, useState } from "react";
 import type { Curves, CurvesOfJobs, JobOfCharts } from "@/api/series";
 import { Failed } from "@/components/Failed";
 import { figuresOf, refined } from "@/lib/curves";
@@ -36,7 +36,8 @@ interface CardProps extends CardContext {
   onSeen: (metric: string, isSeen: boolean) => void;
 }
 
-export function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProps) {
+/** Remembered, because a page of sixty cards is rendered on every poll of anything, and most cards have nothing new. */
+export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProps) {
   const { jobs, slots, isAlone, zoom, onZoom, syncKey } = context;
   const { axis, smoothing, logarithmic } = useChartSettings();
   const isLog = logarithmic.includes(metric);
@@ -130,4 +131,4 @@ export function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProp
       ) : null}
     </article>
   );
-}
+});

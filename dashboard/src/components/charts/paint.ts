@@ -227,7 +227,8 @@ function restart(frame: Frame, line: Line, colours: ChartColours, lines: readonl
   if (line.x.length === 0) return;
   const at = Math.round(frame.x(line.x[0] as number));
   if (at < frame.left || at > frame.right) return;
-  context.strokeStyle = colours.axis;
+  const several = lines.some((other) => other.job !== line.job);
+  context.strokeStyle = several ? colourOf(line, colours) : colours.axis;
   context.lineWidth = ratio;
   context.setLineDash([2 * ratio, 3 * ratio]);
   context.beginPath();
@@ -235,7 +236,7 @@ function restart(frame: Frame, line: Line, colours: ChartColours, lines: readonl
   context.lineTo(at, frame.bottom);
   context.stroke();
   context.setLineDash([]);
-  if (lines.some((other) => other.job !== line.job)) return;
+  if (several) return;
   context.fillStyle = colours.axis;
   context.font = `${12 * ratio}px system-ui, sans-serif`;
   const words = `attempt ${line.curve.attempt}`;
