@@ -3,7 +3,8 @@ import { useMutation } from "@tanstack/react-query";
 import { memo, useEffect, useId, useMemo, useRef, useState } from "react";
 import type { Curves, CurvesOfJobs, JobOfCharts } from "@/api/series";
 import { Failed } from "@/components/Failed";
-import { figuresOf, refined } from "@/lib/curves";
+import { figuresOf, pointsPerPlace, refined } from "@/lib/curves";
+import { number } from "@/lib/format";
 import { linesOf } from "@/lib/lines";
 import classes from "./Card.module.css";
 import { CardActions } from "./CardActions";
@@ -17,6 +18,9 @@ import { useOnScreen } from "./useOnScreen";
 import { described } from "./words";
 
 const HEIGHT = 208;
+const BUCKETS =
+  "Each place of the line is the last point of a bucket; the band is from its lowest to its highest. Smoothing runs over " +
+  "the buckets. Zoom in to see every point.";
 
 export interface CardContext {
   /** Those that are shown: hidden ones are not among them. */
@@ -78,6 +82,10 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
     () => (isAlone && jobs[0] ? figuresOf(all?.get(jobs[0].id)?.get(metric) ?? []) : null),
     [isAlone, jobs, all, metric],
   );
+  const perPlace = useMemo(() => {
+    const curves = jobs.flatMap(({ id }) => all?.get(id)?.get(metric) ?? []);
+    return Math.max(1, ...curves.map(pointsPerPlace));
+  }, [jobs, all, metric]);
   const label = useMemo(() => described(metric, axis, sources), [metric, axis, sources]);
 
   return (
@@ -85,6 +93,11 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
       <header className={classes.header}>
         <h3 id={heading} className={classes.name} title={metric}>
           {metric} {unit ? <span className={classes.unit}>{unit}</span> : null}
+          {perPlace > 1 ? (
+            <span className={classes.unit} title={BUCKETS}>
+              {unit ? " · " : " "}buckets of {number(Math.ceil(perPlace))}
+            </span>
+          ) : null}
         </h3>
         <CardActions
           metric={metric}

@@ -101,7 +101,10 @@ describe("whatever the zoom and however coarse the buckets", () => {
       const finite = seen(round).filter(({ value }) => Number.isFinite(value));
       if (finite.length === 0) continue;
       const drawn = draw(line(round.points, round.places), round.view, [-6, 6]);
-      const places = [...drawn.strokes.flatMap(({ path }) => path.flat()), ...drawn.fills.flatMap(({ path }) => path)];
+      // Filled areas are too faint to show what is as narrow as a hair: a line or a bar goes there.
+      const bars = drawn.fills.filter(({ path, alpha }) => path.length === 2 && alpha >= 0.5);
+      const strokes = drawn.strokes.filter(({ alpha }) => alpha >= 0.5);
+      const places = [...strokes.flatMap(({ path }) => path.flat()), ...bars.flatMap(({ path }) => path)];
       for (const pick of [Math.min, Math.max]) {
         const extreme = pick(...finite.map(({ value }) => value));
         const at = finite.find(({ value }) => value === extreme) as Point;
