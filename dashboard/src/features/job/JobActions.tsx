@@ -53,7 +53,7 @@ export function JobActions({ job }: { job: JobView }) {
           className={buttons.button}
           title="A new job that starts from this one's weights; optimizer, schedule and data begin anew"
         >
-          Start from step {newest.step}
+          New job from step {newest.step}
         </Link>
       )}
       <Link to="/submit" search={cloneStart(job.id)} className={buttons.button} title="A new job with this one's spec">

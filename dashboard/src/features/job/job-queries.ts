@@ -77,6 +77,8 @@ export function useCheckpoints(job: JobView) {
     },
     seconds: 5,
     isFinal: () => ended,
+    // A script keeps its own.
+    enabled: job.kind === "train",
     keepPrevious: true,
   });
 }
