@@ -10,7 +10,11 @@
 
 FROM python:3.11-slim AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+# Without the dashboard's pages the build fails; where no npm registry can be reached, `--build-arg LOCKSTEP_PAGES=skip` goes
+# on without them.
+ARG LOCKSTEP_PAGES=require
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY dashboard/ dashboard/
 COPY domain/ domain/
 COPY storage/ storage/
 COPY broker/ broker/

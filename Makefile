@@ -1,6 +1,7 @@
 # Everything a person or CI runs. `make` alone lists the targets.
 #
-# Needs Python 3.11 or newer, git and make; everything else is installed into .venv from the Python registry.
+# Needs Python 3.11 or newer, git and make; everything else is installed into .venv from the Python registry (Node, too, for
+# the dashboard) and into dashboard/node_modules from npm's.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -8,6 +9,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# The dashboard's packages. Its tools run by the node of a Python wheel, so that no other is needed.
+PACKAGES := dashboard/node_modules/digest
+DASHBOARD = cd dashboard && $$($(CURDIR)/$(BIN)/python build.py --node)
 # Two workers: engine tests start up to four processes each, and a laptop has at least two cores. Whole files go to one
 # worker, because what a file shares (a running service, a pool of ranks) is costly to start.
 PYTEST_WORKERS ?= 2
@@ -19,32 +23,62 @@ help:  ## List the targets
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (the first time takes a minute or two) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@LOCKSTEP_PAGES=skip $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $@
+
+$(PACKAGES): dashboard/package.json dashboard/package-lock.json $(INSTALLED)
+	@echo "installing the dashboard's packages …"
+	@$(BIN)/python dashboard/build.py --packages
 
 .PHONY: install
 install: $(INSTALLED)  ## Set up .venv
 
+.PHONY: pages
+pages: $(INSTALLED)  ## Build the dashboard's pages, if its sources have changed
+	@$(BIN)/python dashboard/build.py
+
+# The service runs without pages, too: where they cannot be built, one line says so.
+.PHONY: pages-if-possible
+pages-if-possible: $(INSTALLED)
+	@$(BIN)/python dashboard/build.py --if-possible
+
 .PHONY: demo
-demo: $(INSTALLED)  ## Start the service, train a small GPT on two ranks over HTTP, show the result, stop
+demo: pages-if-possible  ## Start the service, train a small GPT on two ranks over HTTP, show the result, stop
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
 .PHONY: up
-up: $(INSTALLED)  ## Start the service on this machine and stay (Ctrl-C stops it)
+up: pages-if-possible  ## Start the service on this machine and stay (Ctrl-C stops it)
 	@$(BIN)/lockstep up
 
+.PHONY: dev
+dev: $(PACKAGES)  ## Serve the dashboard's pages from their sources, over the service of `make up` (or LOCKSTEP_URL)
+	@$(DASHBOARD) node_modules/vite/bin/vite.js
+
 .PHONY: test
-test: $(INSTALLED)  ## Run all tests: real broker, both databases, real processes
+test: $(PACKAGES) pages browser  ## Run all tests: real broker, both databases, real processes, a browser
+	@$(DASHBOARD) node_modules/vitest/vitest.mjs run
 	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile
 
-# Drills that only count may share the machine; those that measure how long a recovery takes have it to themselves.
+# Debian's chromium, for tests/dashboard. Where it is missing and cannot be had, these tests are skipped and say so.
+.PHONY: browser
+browser:
+	@if [ -z "$$LOCKSTEP_CHROMIUM" ] && ! command -v chromium >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	    && [ ! -e $(VENV)/.chromium ]; then \
+	  echo "installing Debian's chromium for the tests of the dashboard (tried once) …"; touch $(VENV)/.chromium; \
+	  { apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null 2>&1 || echo "… it could not be installed"; \
+	fi
+
+# Drills that only count have one core, and those that measure how long a recovery takes have the others.
 COUNTED := $(addprefix tests/faults/test_,api.py database_faults.py ends_and_bells.py model.py planted.py sqlite_kill.py)
 
 .PHONY: drill
 drill: $(INSTALLED)  ## Inject every fault many times, print what happened, and note it in docs/ (most of an hour; needs a quiet machine)
-	@export LOCKSTEP_RECORD_DRILLS=docs/drills.json; code=0; \
-	  $(BIN)/pytest -m row -n $(PYTEST_WORKERS) $(COUNTED) || code=$$?; \
+	@export LOCKSTEP_RECORD_DRILLS=docs/drills.json; code=0; said=$$(mktemp); start=$$SECONDS; \
+	  nice -n 19 $(BIN)/pytest -m row -n 1 $(COUNTED) >$$said 2>&1 & counting=$$!; \
+	  trap 'kill $$counting; wait $$counting; exit 130' INT TERM; \
 	  $(BIN)/pytest -m row $(addprefix --ignore=,$(COUNTED)) || code=$$?; \
+	  wait $$counting || code=$$?; cat $$said; rm $$said; \
+	  echo "all drills took $$(((SECONDS - start) / 60)) min"; \
 	  $(BIN)/python docs/generate.py && exit $$code
 
 .PHONY: soak
@@ -56,17 +90,25 @@ test-long: $(INSTALLED)  ## Run the long forms of the other tests (half an hour)
 	@$(BIN)/pytest -m "drill and not row"
 
 .PHONY: check
-check: $(INSTALLED)  ## Format, lint, types, import rules, generated files fresh
+check: $(PACKAGES)  ## Format, lint, types, import rules, generated files fresh
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+	$(DASHBOARD) node_modules/@biomejs/biome/bin/biome check .
+	$(DASHBOARD) node_modules/typescript/bin/tsc --noEmit
+	$(BIN)/python dashboard/client.py --check
 
 .PHONY: format
-format: $(INSTALLED)  ## Format the code and mend what can be mended
+format: $(PACKAGES)  ## Format the code and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(DASHBOARD) node_modules/@biomejs/biome/bin/biome check --write .
+
+.PHONY: client
+client: $(PACKAGES)  ## Write the dashboard's API client anew, from what the API says of itself
+	$(BIN)/python dashboard/client.py
 
 .PHONY: docs
 docs: $(INSTALLED)  ## Write the generated pages of docs/ anew
@@ -87,5 +129,5 @@ bench-service: $(INSTALLED)  ## Measure the service beside MLflow, Ray Jobs and 
 	@$(BIN)/python -m benchmarks.service $(ARGS)
 
 .PHONY: clean
-clean:  ## Remove the environment and caches
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+clean:  ## Remove the environment, built pages and caches
+	rm -rf $(VENV) dashboard/node_modules dashboard/openapi.json api/pages build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from api import openapi, problems
 from api.auth import Guard
+from api.dashboard import Dashboard
 from api.envelope import Envelope
 from api.figures import Figures
 from api.following import Following
@@ -47,10 +48,12 @@ def routed() -> FastAPI:
         # A slash too many is a wrong address and is said to be one: a redirect would drop the body of a POST.
         redirect_slashes=False,
     )
-    modules = (jobs, clones, history, series, checkpoints, logs, log_streams, uploads, nodes, health, pages)
+    modules = (jobs, clones, history, series, checkpoints, logs, log_streams, uploads, nodes, health)
     routers = [module.router for module in modules]
     for router in routers:
         app.include_router(router)
+    app.router.routes.append(pages.route)
+    app.state.dashboard = Dashboard()
     problems.install(app, [route for router in routers for route in router.routes])
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # as FastAPI's documentation does it
     return app

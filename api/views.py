@@ -53,7 +53,10 @@ class Around:
     """For jobs of which the scheduler has not said it yet."""
 
     @classmethod
-    def load(cls, database: Database, jobs: Sequence[JobRow]) -> Around:
+    def load(
+        cls, database: Database, jobs: Sequence[JobRow], progress: Mapping[str, ProgressRow] | None = None
+    ) -> Around:
+        """All of it, for these jobs; their progress where it is not known yet."""
         # A job that was never placed has nothing around it; most of a long queue is like that.
         ids = [job.id for job in jobs if job.attempt_count]
         unseen = any(is_unseen(job) for job in jobs)
@@ -65,7 +68,8 @@ class Around:
         if not ids:
             return cls(waits_because=because)
         with database.read_series() as session:
-            return cls(newest, series.progress(session, ids), series.latest(session, ids), because)
+            found = series.progress(session, ids) if progress is None else progress
+            return cls(newest, found, series.latest(session, ids), because)
 
 
 def is_unseen(job: JobRow) -> bool:

@@ -14,15 +14,18 @@ say "2. What the promised batch becomes on two ranks"
 lockstep plan examples/gpt.yaml
 
 say "3. Submit over HTTP and follow"
+echo "Its page shows the loss falling, live: run .venv/bin/lockstep open last in another terminal, or open the address below."
 lockstep submit examples/gpt.yaml -y
 
 say "4. The same, read back from the job database"
 lockstep ps -a
 lockstep metrics last --names train/loss,throughput/samples_per_second
 
+page=$(lockstep open last --print 2>/dev/null)
 say "Done."
-cat <<'TEXT'
-Start the service again with `make up`: the job above is still there, and the page at the address it prints names the commands.
-Run your own:   .venv/bin/lockstep submit examples/own_task/job.yaml --code examples/own_task
-More examples:  examples/README.md
+cat <<TEXT
+The job's page:  $page
+                 Start the service again with \`make up\`: the job is still there, and \`lockstep open last\` signs you in.
+Run your own:    .venv/bin/lockstep submit examples/own_task/job.yaml --code examples/own_task
+More examples:   examples/README.md
 TEXT

@@ -47,6 +47,8 @@ class Database:
         self._jobs = make_engine(jobs_url, durable=True)
         # Two pools to one PostgreSQL would only double the connections.
         self._series = self._jobs if series_url == jobs_url else make_engine(series_url, durable=False)
+        self._writing = {"jobs": _for_writing(self._jobs), "series": _for_writing(self._series)}
+        self._reading = {"jobs": _for_reading(self._jobs), "series": _for_reading(self._series)}
         self._waited: Waited = lambda _database, _transaction, _seconds: None
 
     def tell_waits(self, waited: Waited) -> None:
@@ -65,25 +67,28 @@ class Database:
     @contextmanager
     def jobs(self) -> Iterator[Session]:
         """A write transaction on the jobs database."""
-        with translated("jobs"), self._begun("jobs", "write", _write_transaction(self._jobs)) as session:
+        with translated("jobs"), self._begun("jobs", "write", _write_transaction(self._writing["jobs"])) as session:
             yield session
 
     @contextmanager
     def series(self) -> Iterator[Session]:
         """A write transaction on the series database."""
-        with translated("series"), self._begun("series", "write", _write_transaction(self._series)) as session:
+        with (
+            translated("series"),
+            self._begun("series", "write", _write_transaction(self._writing["series"])) as session,
+        ):
             yield session
 
     @contextmanager
     def read_jobs(self) -> Iterator[Session]:
         """A transaction on the jobs database that changes nothing."""
-        with translated("jobs"), self._begun("jobs", "read", _read_transaction(self._jobs)) as session:
+        with translated("jobs"), self._begun("jobs", "read", _read_transaction(self._reading["jobs"])) as session:
             yield session
 
     @contextmanager
     def read_series(self) -> Iterator[Session]:
         """A transaction on the series database that changes nothing."""
-        with translated("series"), self._begun("series", "read", _read_transaction(self._series)) as session:
+        with translated("series"), self._begun("series", "read", _read_transaction(self._reading["series"])) as session:
             yield session
 
     @contextmanager
@@ -112,21 +117,30 @@ class Database:
         self._series.dispose()
 
 
+def _for_writing(engine: Engine) -> Engine:
+    """The engine whose transactions write, with the same connections."""
+    return engine.execution_options(**{_WRITE: True})
+
+
+def _for_reading(engine: Engine) -> Engine:
+    """The engine whose transactions read, with the same connections.
+
+    All statements see the database as it was at the first: what one finds, the next can open. SQLite reads so by itself. A
+    transaction that only reads is never refused at this level.
+    """
+    snapshot = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+    return engine.execution_options(**snapshot)
+
+
 @contextmanager
 def _write_transaction(engine: Engine) -> Iterator[Session]:
-    bind = engine.execution_options(**{_WRITE: True})
-    with Session(bind, expire_on_commit=False) as session, session.begin():
+    with Session(engine, expire_on_commit=False) as session, session.begin():
         yield session
 
 
 @contextmanager
 def _read_transaction(engine: Engine) -> Iterator[Session]:
-    """All statements see the database as it was at the first: what one finds, the next can open.
-
-    SQLite reads so by itself. A transaction that only reads is never refused at this level.
-    """
-    snapshot = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
-    with Session(engine.execution_options(**snapshot), expire_on_commit=False) as session:
+    with Session(engine, expire_on_commit=False) as session:
         yield session
 
 

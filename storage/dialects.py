@@ -5,6 +5,7 @@ Not here: opening them (``storage.database``), and the clock (``storage.clock``)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from sqlalchemy import CursorResult, Executable
@@ -19,18 +20,22 @@ def upsert(session: Session, row: type[DeclarativeBase]) -> sqlite.Insert | post
     return postgresql.insert(row)
 
 
-def write(session: Session, statement: Executable) -> CursorResult[*tuple[Any, ...]]:
-    """Run an ``INSERT``, ``UPDATE`` or ``DELETE`` as it stands.
+def write(
+    session: Session, statement: Executable, values: Mapping[str, Any] | None = None
+) -> CursorResult[*tuple[Any, ...]]:
+    """Run an ``INSERT``, ``UPDATE`` or ``DELETE`` as it stands, with values for its parameters.
 
     Rows already loaded in the session are not brought up to date: a guarded update is decided by the database, and a
     reader that needs the result afterwards selects it anew (``populate_existing``).
     """
     session.flush()
     # An INSERT's row count, which tells whether it ran into a conflict, is not kept unless asked for.
-    result = session.execute(statement, execution_options={"synchronize_session": False, "preserve_rowcount": True})
+    result = session.execute(
+        statement, values, execution_options={"synchronize_session": False, "preserve_rowcount": True}
+    )
     return cast("CursorResult[*tuple[Any, ...]]", result)
 
 
-def changed(session: Session, statement: Executable) -> int:
+def changed(session: Session, statement: Executable, values: Mapping[str, Any] | None = None) -> int:
     """Run a statement and say how many rows it changed."""
-    return int(write(session, statement).rowcount)
+    return int(write(session, statement, values).rowcount)

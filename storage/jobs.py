@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import uuid_utils
-from sqlalchemy import Select, insert, or_, select, update
+from sqlalchemy import Select, Table, insert, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from domain.errors import ErrorCode, LockstepError
@@ -21,12 +22,29 @@ from domain.plan import BatchPlan
 from domain.spec import JobSpec
 from storage import endings, events, steps
 from storage.clock import db_now
-from storage.dialects import changed, upsert, write
+from storage.dialects import changed, write
 from storage.tables import IdempotencyKeyRow, JobLabelRow, JobRow
 
 Order = Literal["newest", "oldest"]
 CURSOR: Final = r"^[0-9a-f-]{36}$"
 _ID_PART: Final = re.compile(r"^[0-9a-f-]{4,36}$")
+
+# A submit's statements are made once: making them anew, and the session's bookkeeping of rows that are only written,
+# took most of its time.
+_JOBS: Final = cast("Table", JobRow.__table__)
+_GIVEN: Final = frozenset(
+    "id name project kind priority devices device_type node_count document spec plan retries_max timeout_seconds"
+    " actor".split()
+)
+_WRITTEN: Final = insert(_JOBS).returning(*(column for column in _JOBS.c if column.name not in _GIVEN))
+"""A job of which ``_GIVEN`` is told; the rest is settled by the table's defaults, and returned."""
+_LABELLED: Final = insert(cast("Table", JobLabelRow.__table__))
+_RESERVED: Final = {
+    name: dialect.insert(cast("Table", IdempotencyKeyRow.__table__))
+    .values(created_at=db_now())
+    .on_conflict_do_nothing()
+    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
+}
 
 
 def create(
@@ -55,7 +73,7 @@ def create(
     Returns
     -------
     (JobRow, bool)
-        The job, and whether it was written now.
+        The job as it was written, apart from the session, and whether it was written now.
 
     Raises
     ------
@@ -67,27 +85,27 @@ def create(
         earlier = _reserve(session, job_id, actor, *idempotency)
         if earlier is not None:
             return earlier, False
-    job = JobRow(
-        id=job_id,
-        name=spec.name,
-        project=spec.project,
-        kind=spec.kind,
-        priority=spec.priority,
-        devices=spec.device_count(),
-        device_type=spec.resources.gpu_type,
-        node_count=spec.resources.nodes,
-        document=document,
-        spec=spec.model_dump(mode="json"),
-        plan=None if plan is None else plan.model_dump(mode="json"),
-        retries_max=spec.retry.max,
-        timeout_seconds=spec.timeout_seconds,
-        actor=actor,
-    )
-    session.add(job)
-    session.flush()
+    given = {
+        "id": job_id,
+        "name": spec.name,
+        "project": spec.project,
+        "kind": spec.kind,
+        "priority": spec.priority,
+        "devices": spec.device_count(),
+        "device_type": spec.resources.gpu_type,
+        "node_count": spec.resources.nodes,
+        "document": document,
+        "spec": spec.model_dump(mode="json"),
+        "plan": None if plan is None else plan.model_dump(mode="json"),
+        "retries_max": spec.retry.max,
+        "timeout_seconds": spec.timeout_seconds,
+        "actor": actor,
+    }
+    settled = session.execute(_WRITTEN, given).one()._mapping
+    job = JobRow(**given, **settled)
     if spec.labels:
         labels = [{"job_id": job_id, "key": key, "value": value} for key, value in spec.labels.items()]
-        session.execute(insert(JobLabelRow), labels)
+        session.execute(_LABELLED, labels)
     message = f"submitted by {actor}"
     events.add(session, job_id=job_id, attempt=None, kind="submitted", message=message, actor=actor)
     return job, True
@@ -98,12 +116,8 @@ def _reserve(session: Session, job_id: str, actor: str, key: str, fingerprint: s
 
     The insert waits for a transaction that holds the same key, so that of many repeats at once exactly one goes on.
     """
-    statement = (
-        upsert(session, IdempotencyKeyRow)
-        .values(actor=actor, key=key, fingerprint=fingerprint, job_id=job_id, created_at=db_now())
-        .on_conflict_do_nothing()
-    )
-    if changed(session, statement) == 1:
+    reservation = {"actor": actor, "key": key, "fingerprint": fingerprint, "job_id": job_id}
+    if changed(session, _RESERVED[session.get_bind().dialect.name], reservation) == 1:
         return None
     taken = session.execute(
         select(IdempotencyKeyRow).where(IdempotencyKeyRow.actor == actor, IdempotencyKeyRow.key == key)

@@ -30,6 +30,7 @@ FAILURES_SECONDS: Final = 86_400.0
 """A failure older than this counts no more."""
 FAILURES_MAX: Final = 1_000
 """Looked at in one pass, the newest."""
+_EVER: Final = select(func.count()).select_from(DeviceRow)
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ def largest_ever(session: Session) -> int:
 
     A job that asks for more can never have been placed here; one that asks for less may wait for a node to come back.
     """
-    return session.execute(select(func.count()).select_from(DeviceRow)).scalar_one()
+    return session.execute(_EVER).scalar_one()
 
 
 def any_ever(session: Session) -> bool:

@@ -181,13 +181,15 @@ def get_job(reference: Reference, request: Request, response: Response, here: He
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
         known = nodes.any_ever(session) if is_unseen(job) else None
-    with here.database.read_series() as session:
-        progress = series.progress(session, [job.id]).get(job.id)
-    tag = conditional.tag_of(*job_tag(job, progress), known)
+    progress = {}
+    if job.attempt_count:
+        with here.database.read_series() as session:
+            progress = series.progress(session, [job.id])
+    tag = conditional.tag_of(*job_tag(job, progress.get(job.id)), known)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
     conditional.mark(response, tag)
-    return job_views(here.database, [job])[0]
+    return job_view(job, Around.load(here.database, [job], progress))
 
 
 @router.post(

@@ -1,76 +1,106 @@
-"""``/``: one page for a person who opened the address in a browser. It loads nothing from anywhere.
+"""``/`` and what lies below it for browsers: the dashboard's files, and its one page for every address of a page.
 
-Not here: the dashboard.
+The dashboard reads its address itself, so whatever a browser opens is answered with the same ``index.html``. An address of
+the API never is: a wrong one below ``/v1`` stays a problem document, whoever asks. What does not ask for HTML gets no HTML
+either, so a script that mistypes an address is told so.
+
+Files whose names carry a digest never change and are kept by browsers for good; all others are asked for again each time,
+and answered 304 while they are the same.
+
+Not here: which files there are (``api.dashboard``).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from fastapi import APIRouter, Response
+from fastapi import Request, Response
+from starlette.datastructures import Headers
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
+from api import unbuilt
+from api.conditional import unchanged
+from api.dashboard import ASSETS, INDEX, Dashboard, File
 from domain.version import VERSION
 
-router = APIRouter(include_in_schema=False)
-
-_COMMANDS: Final = (
-    ("lockstep submit examples/gpt.yaml", "submit a job and follow it"),
-    ("lockstep plan FILE", "say what a job would do, and submit nothing"),
-    ("lockstep ps", "list jobs"),
-    ("lockstep show JOB", "one job: its plan, progress and outcome"),
-    ("lockstep logs -f JOB", "follow its log lines"),
-    ("lockstep metrics JOB", "its loss, speed and where the time went"),
-    ("lockstep cancel JOB", "stop it"),
-    ("lockstep nodes", "nodes, devices and who holds them"),
+NOT_PAGES: Final = frozenset({"v1", "openapi.json", "docs", "redoc", "livez", "readyz", "metrics", "assets"})
+"""Addresses that begin so are never the dashboard's page."""
+POLICY: Final = "; ".join(
+    (
+        "default-src 'self'",
+        # Mantine writes its variables into a style element.
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "object-src 'none'",
+        "base-uri 'none'",
+        # No form is ever sent: a token in one would end up in an address or a log.
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
 )
-_PAGE: Final = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Lockstep</title>
-<style>
-:root {{ --paper: #fbfaf8; --ink: #1c1b19; --soft: #6b675f; --line: #e4e0d8; --mark: #2f5d50; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --paper: #161514; --ink: #eceae5; --soft: #a09b90; --line: #33302b; --mark: #8fc7b5; }}
-}}
-body {{ margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.6 system-ui, sans-serif; }}
-main {{ max-width: 44rem; margin: 0 auto; padding: 4rem 1.5rem; }}
-h1 {{ font-size: 1.75rem; letter-spacing: -.01em; margin: 0 0 .25rem; }}
-h2 {{ font-size: 1rem; margin: 2.5rem 0 .5rem; }}
-p {{ margin: .5rem 0; color: var(--soft); }}
-a {{ color: var(--mark); }}
-table {{ border-collapse: collapse; width: 100%; }}
-td {{ border-top: 1px solid var(--line); padding: .5rem 1rem .5rem 0; vertical-align: top; }}
-td:last-child {{ color: var(--soft); }}
-code {{ font: .9em ui-monospace, monospace; }}
-td code {{ white-space: nowrap; }}
-@media (max-width: 36rem) {{ td {{ display: block; padding: .5rem 0 0; }} td + td {{ border: 0; padding: 0 0 .5rem; }}
-  td code {{ white-space: normal; }} }}
-</style>
-<main>
-<h1>Lockstep {version}</h1>
-<p>A training service for a team that shares GPUs. It is running.</p>
-<h2>Commands</h2>
-<table>{rows}</table>
-<h2>HTTP</h2>
-<p>Everything is under <code>/v1</code> and needs <code>Authorization: Bearer TOKEN</code>; <code>lockstep up</code> says
-which file holds the token.</p>
-<p><a href="/openapi.json">/openapi.json</a> describes every address, for any OpenAPI viewer ·
-<a href="/docs">/docs</a> shows it here (its viewer comes from the internet) · <a href="/readyz">/readyz</a></p>
-</main>
-</html>
-"""
 
 
-def page(version: str) -> str:
-    """The page's HTML."""
-    rows = "\n".join(f"<tr><td><code>{command}</code><td>{what}</tr>" for command, what in _COMMANDS)
-    return _PAGE.format(version=version, rows=rows)
+def _security(policy: str) -> dict[str, str]:
+    return {
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+    }
 
 
-@router.get("/")
-async def home() -> Response:
-    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
-    headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
-    return Response(page(VERSION), media_type="text/html", headers=headers)
+class PagesRoute(Route):
+    """Matches what is a page's or a file's address, and nothing else: the rest keeps the answer that it had."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http" or not _is_ours(scope):
+            return Match.NONE, {}
+        match, more = super().matches(scope)
+        return match, {**more, "route": self}
+
+
+def _is_ours(scope: Scope) -> bool:
+    path: str = scope["path"]
+    if path == "/" or path in _dashboard(scope).files():
+        return True
+    first = path.lstrip("/").partition("/")[0]
+    asks_for_html = "text/html" in Headers(scope=scope).get("accept", "")
+    return scope["method"] in {"GET", "HEAD"} and asks_for_html and first not in NOT_PAGES
+
+
+def _dashboard(scope: Scope) -> Dashboard:
+    found: Dashboard = scope["app"].state.dashboard
+    return found
+
+
+async def _answer(request: Request) -> Response:
+    files = _dashboard(request.scope).files()
+    path = request.url.path
+    if INDEX not in files:
+        return Response(unbuilt.page(VERSION), media_type="text/html", headers=_security(unbuilt.POLICY))
+    if path in files and path.startswith(ASSETS):
+        return _sent(request, files[path], {"Cache-Control": "public, max-age=31536000, immutable"})
+    file = files.get(path, files[INDEX])
+    return unchanged(request, file.tag) or _sent(request, file, {"ETag": file.tag, "Cache-Control": "no-cache"})
+
+
+def _sent(request: Request, file: File, headers: dict[str, str]) -> Response:
+    headers = {**headers, **_security(POLICY), "Content-Type": file.media_type}
+    if file.compressed is None:
+        return Response(file.content, headers=headers)
+    headers["Vary"] = "Accept-Encoding"
+    if _takes_gzip(request.headers.get("accept-encoding", "")):
+        return Response(file.compressed, headers={**headers, "Content-Encoding": "gzip"})
+    return Response(file.content, headers=headers)
+
+
+def _takes_gzip(accepted: str) -> bool:
+    for choice in accepted.lower().split(","):
+        coding, _, weight = choice.partition(";")
+        if coding.strip() == "gzip":
+            return weight.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
+    return False
+
+
+route: Final[Any] = PagesRoute("/{path:path}", _answer, methods=["GET"], include_in_schema=False)
+"""The last route of the application: all others come before it."""

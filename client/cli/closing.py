@@ -38,7 +38,7 @@ def print_closing(client: Client, job: JobView, url: str) -> None:
     short = out.short_id(job.id)
     facts += [
         ("see more", f"lockstep show {short} · lockstep metrics {short} · lockstep logs {short}"),
-        ("pages", f"{url}/"),
+        ("page", f"{url}/jobs/{job.id}"),
     ]
     print()
     out.print_facts(facts)

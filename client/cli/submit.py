@@ -94,6 +94,7 @@ def accepted(client: Client, job: JobView, form: str, *, detach: bool, logs: boo
         talk(f"accepted {job.name}; " + _ways_back(job))
         return ExitCode.OK
     talk(f"submitted {job.name} ({job.id}); Ctrl-C detaches")
+    talk(f"its page: {client.transport.url}/jobs/{job.id}")
     ended = _follow(client, job, logs=logs, quiet=quiet)
     if form == "json":
         _print_json(ended)

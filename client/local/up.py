@@ -222,6 +222,7 @@ def _a_node_is_ready(service: Service) -> bool:
 
 def _greet(home: Home, service: Service, tell: Tell) -> None:
     tell(f"Lockstep is up at {service.url}")
+    tell(f"  pages   {service.url}/  (lockstep open signs you in)")
     if Path(service.token_file).exists():
         tell(f"  token   {service.token_file}")
     tell(f"  data    {home.folder}")

@@ -1,4 +1,4 @@
-"""``config``, ``open`` and ``completion``."""
+"""``config`` and ``completion``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from client.cli.config import with_setting
 from client.config import user_config_file
 from client.errors import UsageError
 from client.local.home import Home, RunFile
-from tests.client import examples
-from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine
 
 printable = st.text(min_size=1).filter(str.isprintable)
@@ -86,23 +84,6 @@ def test_a_file_that_cannot_be_changed_line_by_line_is_left_alone() -> None:
     for text in ('url = """\nurl = 1\n"""\n', "[table]\nx = 1\n", "not toml"):
         with pytest.raises(UsageError, match="cannot be changed"):
             with_setting(text, "url", "http://x")
-
-
-def test_open_prints_the_address_where_no_window_can_open(
-    lockstep: CommandLine, server: ReplayServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) is None)
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("sys.platform", "linux")
-    server.on("GET", "/v1/jobs/tiny", examples.job())
-    assert lockstep("open").out == f"{server.url}/\n"
-    assert lockstep("open", "tiny").out == f"{server.url}/#/jobs/{examples.ID}\n"
-    assert opened == []
-    monkeypatch.setenv("DISPLAY", ":0")
-    said = lockstep("open", "tiny")
-    assert (said.out, opened) == ("", [f"{server.url}/#/jobs/{examples.ID}"])
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -62,6 +62,7 @@ def test_a_job_is_planned_submitted_followed_and_summed_up(
     for words in (
         "64 = 2 ranks × 8 samples × 4 accumulation steps",
         "node-1, now",
+        f"its page: {accepting.url}/jobs/{examples.ID}",
         "queued: waits for 2 free devices",
         "starting 2 ranks on node-1",
         "running",
@@ -77,7 +78,7 @@ def test_a_job_is_planned_submitted_followed_and_summed_up(
     assert closing["time went to"] == "backward 50 % · forward 25 % · checkpoint 25 %"
     assert closing["checkpoint"] == "step 200, 3.0 MiB, /store/jobs/x/1/step-00000200"
     assert f"lockstep logs {examples.ID[-8:]}" in closing["see more"]
-    assert closing["pages"] == f"{accepting.url}/"
+    assert closing["page"] == f"{accepting.url}/jobs/{examples.ID}"
 
 
 def test_what_is_sent_is_what_was_written_with_the_settings(

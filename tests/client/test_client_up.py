@@ -112,7 +112,7 @@ def test_it_comes_up_says_where_and_goes_down_in_order(up: Up) -> None:
         "api ends",
         "broker ends",
     ]
-    assert f"Lockstep is up at http://127.0.0.1:{up.port}" in said
+    assert f"Lockstep is up at http://127.0.0.1:{up.port}\n  pages   http://127.0.0.1:{up.port}/ " in said
     assert said.rstrip().endswith("stopped")
     assert not up.home.run_file.exists()
     assert not any(alive(pid) for pid in up.everybody())

@@ -10,6 +10,7 @@ Not here: the drills (most are the ``test_*`` beside this), and how one of them 
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
 import re
 from collections.abc import Mapping
@@ -86,7 +87,15 @@ def merge(file: Path, rows: Mapping[str, Row], verdicts: Mapping[str, str], *, t
     today : str
         As ``2026-11-21``.
     """
-    kept: dict[str, Row] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    with file.open("a+", encoding="utf-8") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)  # two runs may end at the same moment
+        opened.seek(0)
+        kept = _merged(json.loads(opened.read() or "{}"), rows, verdicts, today)
+        opened.truncate(0)
+        opened.write(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+
+def _merged(kept: dict[str, Row], rows: Mapping[str, Row], verdicts: Mapping[str, str], today: str) -> dict[str, Row]:
     for test, row in rows.items():
         verdict = verdicts.get(test, "error")
         if verdict == NOT_RUN and kept.get(test, {}).get("verdict", NOT_RUN) != NOT_RUN:
@@ -104,8 +113,7 @@ def merge(file: Path, rows: Mapping[str, Row], verdicts: Mapping[str, str], *, t
             "doubled": row["doubled"],
             "orphans": row["orphans"],
         }
-    in_order = dict(sorted(kept.items(), key=lambda one: (numbers(one[1]["fault"]), one[0])))
-    file.write_text(json.dumps(in_order, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return dict(sorted(kept.items(), key=lambda one: (numbers(one[1]["fault"]), one[0])))
 
 
 def _summary(seen: list[float], limit: float | None) -> dict[str, float | None] | None:

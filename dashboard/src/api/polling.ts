@@ -1,7 +1,14 @@
 /** How pages stay fresh: one interval that the person sets or pauses, none for what is final, none in hidden tabs. */
-import { keepPreviousData, QueryClient, type QueryKey, type UseQueryResult, useQuery } from "@tanstack/react-query";
+import {
+  keepPreviousData,
+  QueryClient,
+  type QueryKey,
+  type UseQueryOptions,
+  type UseQueryResult,
+  useQuery,
+} from "@tanstack/react-query";
 import { Refusal } from "./client";
-import { usePace } from "./pace";
+import { type Pace, usePace } from "./pace";
 
 export const queryClient = new QueryClient({
   defaultOptions: {
@@ -16,7 +23,7 @@ export const queryClient = new QueryClient({
   },
 });
 
-interface Polled<T> {
+export interface Polled<T> {
   key: QueryKey;
   fetch: (signal: AbortSignal) => Promise<{ data: T }>;
   /** Seconds between polls at the normal pace. */
@@ -28,16 +35,12 @@ interface Polled<T> {
   keepPrevious?: boolean;
 }
 
-export function usePolled<T>({
-  key,
-  fetch,
-  seconds,
-  isFinal,
-  enabled,
-  keepPrevious,
-}: Polled<T>): UseQueryResult<T, Error> {
-  const pace = usePace();
-  return useQuery<T, Error>({
+/** The options of a polled query, where there are several at once (`useQueries`). */
+export function polled<T>(
+  { key, fetch, seconds, isFinal, enabled, keepPrevious }: Polled<T>,
+  pace: Pace,
+): UseQueryOptions<T, Error> {
+  return {
     queryKey: key,
     queryFn: async ({ signal }) => (await fetch(signal)).data,
     enabled: enabled ?? true,
@@ -49,5 +52,9 @@ export function usePolled<T>({
       if (error instanceof Refusal && !error.isPassing) return false;
       return seconds * 1_000 * pace.factor;
     },
-  });
+  };
+}
+
+export function usePolled<T>(options: Polled<T>): UseQueryResult<T, Error> {
+  return useQuery<T, Error>(polled(options, usePace()));
 }

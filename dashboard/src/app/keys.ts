@@ -32,6 +32,7 @@ export const SHORTCUTS: { where: string; shortcuts: Shortcut[] }[] = [
     ],
   },
   { where: "Logs", shortcuts: [{ keys: "f", does: "follow, or let go" }] },
+  { where: "New job", shortcuts: [{ keys: "Ctrl Enter", does: "submit" }] },
 ];
 
 const PLACES: Record<string, string> = { j: "/jobs", q: "/queue", n: "/nodes", c: "/compare", s: "/submit" };

@@ -19,12 +19,50 @@ const pine: MantineColorsTuple = [
   "#1a362f",
 ];
 
+// Mantine's greys are blue; these are the paper's and the ink's.
+const gray: MantineColorsTuple = [
+  "#fbfaf8",
+  "#f3f1ec",
+  "#e9e5dd",
+  "#ded9cf",
+  "#cec8bc",
+  "#aea799",
+  "#8b867b",
+  "#615d55",
+  "#3d3a35",
+  "#1c1b19",
+];
+const dark: MantineColorsTuple = [
+  "#eceae5",
+  "#c9c5bc",
+  "#aaa599",
+  "#7d786d",
+  "#4a463f",
+  "#33302b",
+  "#292723",
+  "#1e1d1b",
+  "#161514",
+  "#121110",
+];
+
+// `--bad` is its seventh; white text can be read on every shade that a button has.
+const red: MantineColorsTuple = [
+  "#fbe7e4",
+  "#f7d3ce",
+  "#f2b4ac",
+  "#f29c93",
+  "#dd6d63",
+  "#c24a40",
+  "#b4362d",
+  "#a3261f",
+  "#8a1f19",
+  "#651612",
+];
+
 export const theme = createTheme({
   primaryColor: "pine",
-  primaryShade: { light: 7, dark: 3 },
-  autoContrast: true,
-  luminanceThreshold: 0.35,
-  colors: { pine },
+  primaryShade: { light: 7, dark: 6 },
+  colors: { pine, gray, dark, red },
   defaultRadius: "sm",
   cursorType: "pointer",
   respectReducedMotion: true,
@@ -32,6 +70,8 @@ export const theme = createTheme({
   fontFamilyMonospace: "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace",
   fontSizes: { xs: "0.75rem", sm: "0.8125rem", md: "0.875rem", lg: "1rem", xl: "1.25rem" },
   spacing: { xs: "0.25rem", sm: "0.5rem", md: "0.75rem", lg: "1rem", xl: "1.5rem" },
+  // A dialog's head is not the page's: without a role of its own it would be a second banner.
+  components: { Modal: { defaultProps: { attributes: { header: { role: "presentation" } } } } },
   headings: {
     fontWeight: "600",
     sizes: {

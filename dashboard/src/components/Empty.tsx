@@ -3,10 +3,19 @@ import { Code } from "@mantine/core";
 import type { ReactNode } from "react";
 import classes from "./Empty.module.css";
 
-export function Empty({ title, command, children }: { title: string; command?: string; children?: ReactNode }) {
+interface EmptyProps {
+  title: string;
+  command?: string;
+  /** It is all that the page has, so that its title is the page's. */
+  isPage?: boolean;
+  children?: ReactNode;
+}
+
+export function Empty({ title, command, isPage = false, children }: EmptyProps) {
+  const Title = isPage ? "h1" : "h2";
   return (
     <div className={classes.empty}>
-      <h2>{title}</h2>
+      <Title className={classes.title}>{title}</Title>
       {children}
       {command ? <Code className={classes.command}>{command}</Code> : null}
     </div>

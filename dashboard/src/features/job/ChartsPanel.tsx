@@ -1,11 +1,13 @@
-/** The seam to the charts: everything else of this page knows only that there are some. */
+/** A job's curves. A chunk of its own: what is said about the job is there before what draws. */
+import { lazy, Suspense } from "react";
 import type { JobView } from "@/api/generated";
-import { Empty } from "@/components/Empty";
+
+const Charts = lazy(async () => ({ default: (await import("@/components/charts/Charts")).Charts }));
 
 export function ChartsPanel({ job }: { job: Pick<JobView, "id" | "name" | "state"> }) {
   return (
-    <Empty title="No curves here" command={`lockstep metrics ${job.id.slice(-8)}`}>
-      <p>The numbers of this job are told by the command line.</p>
-    </Empty>
+    <Suspense fallback={null}>
+      <Charts jobs={[job]} />
+    </Suspense>
   );
 }

@@ -1,3 +1,80 @@
+/** All jobs: found by filters that live in the address, told apart at a glance, and acted on several at a time. */
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import type { JobView } from "@/api/generated";
+import { Empty } from "@/components/Empty";
+import { Failed } from "@/components/Failed";
+import { SkeletonRows } from "@/components/SkeletonRows";
+import { ChosenBar } from "./ChosenBar";
+import { Filters } from "./Filters";
+import classes from "./JobsPage.module.css";
+import { JobTable } from "./JobTable";
+import { Pages } from "./Pages";
+import { useChosen } from "./useChosen";
+import { useJobs, useLosses } from "./useJobs";
+import { isFiltered, type JobsView } from "./view";
+
+const NONE: readonly JobView[] = [];
+
 export function JobsPage() {
-  return <h1>Jobs</h1>;
+  const view = useSearch({ from: "/jobs" });
+  const navigate = useNavigate();
+  const { data, error, isPlaceholderData, refetch } = useJobs(view);
+  const jobs = data?.items ?? NONE;
+  const losses = useLosses(jobs);
+  const { chosen, choose, clear } = useChosen(jobs);
+  const names = new Map(jobs.map((job) => [job.id, job.name]));
+  const isFirstVisit = data !== undefined && jobs.length === 0 && !isFiltered(view) && view.cursor === undefined;
+  const go = (next: JobsView) => void navigate({ to: "/jobs", search: next });
+  return (
+    <>
+      <h1 className={classes.title}>Jobs</h1>
+      {isFirstVisit ? null : <Filters view={view} go={go} />}
+      {data === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
+      {data === undefined && error === null ? <SkeletonRows label="The jobs are loading" /> : null}
+      {isFirstVisit ? <NoJobsYet /> : null}
+      {data !== undefined && jobs.length === 0 && !isFirstVisit ? <NoneOfThese view={view} /> : null}
+      {jobs.length === 0 ? null : (
+        <div className={isPlaceholderData ? classes.old : undefined}>
+          <JobTable
+            jobs={jobs}
+            losses={losses}
+            view={view}
+            chosen={chosen}
+            choose={choose}
+            nameOf={(id) => names.get(id)}
+          />
+          <Pages view={view} jobs={jobs} next={data?.next_cursor ?? null} go={go} />
+        </div>
+      )}
+      <ChosenBar chosen={[...chosen.values()]} clear={clear} />
+    </>
+  );
+}
+
+function NoJobsYet() {
+  return (
+    <Empty title="No jobs yet" command="lockstep submit examples/gpt.yaml">
+      <p>
+        Lockstep trains models on your GPUs. You say how large a batch is, and it stays that large on any number of
+        them: the effective batch is a promise.
+      </p>
+      <p>
+        <Link to="/submit">Write the first job here</Link>, or submit one from a terminal:
+      </p>
+    </Empty>
+  );
+}
+
+function NoneOfThese({ view }: { view: JobsView }) {
+  const onlyPage = !isFiltered(view);
+  return (
+    <Empty title={onlyPage ? "No more jobs" : "No job matches these filters"}>
+      {view.name !== undefined || view.project !== undefined ? (
+        <p>Names of jobs and projects are compared whole, not in parts.</p>
+      ) : null}
+      <p>
+        <Link to="/jobs">Show all jobs</Link>
+      </p>
+    </Empty>
+  );
 }

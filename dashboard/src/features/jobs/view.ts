@@ -1,12 +1,76 @@
-/** What the list of jobs shows, as the address keeps it. */
-import type { JobState } from "@/api/generated";
+/**
+ * What the list of jobs shows, as the address keeps it: reading it, writing it, and asking the service for it.
+ *
+ * An address may be written by hand, so that whatever does not fit is left out. What is the default is left out too:
+ * one view has one address.
+ */
+import type { JobState, ListJobsData } from "@/api/generated";
+
+export const STATES: readonly JobState[] = ["queued", "starting", "running", "succeeded", "failed", "cancelled"];
+export const PAGE_SIZE = 50;
+/** The service's own bounds for a name and for `key=value`. */
+export const NAME_CHARS_MAX = 63;
+export const LABEL_CHARS_MAX = 319;
 
 export interface JobsView {
+  /** In the order of `STATES`; none shows all. */
   state?: JobState[];
-  search?: string;
-  label?: string[];
+  name?: string;
+  project?: string;
+  /** `key=value`. */
+  label?: string;
+  order?: "oldest";
+  /** The page after the job of this id; none is the first page. */
+  cursor?: string;
 }
 
 export function readJobsView(search: Record<string, unknown>): JobsView {
-  return search as JobsView;
+  const asked = [search.state].flat().map(String);
+  const state = STATES.filter((one) => asked.includes(one));
+  const label = text(search.label, LABEL_CHARS_MAX);
+  return withoutGaps({
+    state: state.length === 0 || state.length === STATES.length ? undefined : state,
+    name: text(search.name, NAME_CHARS_MAX),
+    project: text(search.project, NAME_CHARS_MAX),
+    label: label !== undefined && isLabel(label) ? label : undefined,
+    order: search.order === "oldest" ? "oldest" : undefined,
+    cursor: text(search.cursor, 100),
+  });
+}
+
+/** `view` with `changes`, on its first page: the cursor of another list says nothing about this one. */
+export function changed(view: JobsView, changes: Partial<JobsView>): JobsView {
+  return readJobsView({ ...view, cursor: undefined, ...changes });
+}
+
+export function toggled(view: JobsView, state: JobState): JobsView {
+  const before = view.state ?? [];
+  return changed(view, {
+    state: before.includes(state) ? before.filter((one) => one !== state) : [...before, state],
+  });
+}
+
+/** Whether some jobs may be hidden by it; the order and the page hide none. */
+export function isFiltered(view: JobsView): boolean {
+  return [view.state, view.name, view.project, view.label].some((one) => one !== undefined);
+}
+
+export function asQuery({ order, ...filters }: JobsView): NonNullable<ListJobsData["query"]> {
+  return { ...filters, order: order ?? "newest", limit: PAGE_SIZE };
+}
+
+/** A key, `=`, and any value. */
+export function isLabel(typed: string): boolean {
+  return typed.indexOf("=") > 0;
+}
+
+/** A number in an address (`?name=64`) was meant as text. */
+function text(value: unknown, charsMax: number): string | undefined {
+  if (typeof value !== "string" && typeof value !== "number") return undefined;
+  const trimmed = String(value).trim();
+  return trimmed === "" || trimmed.length > charsMax ? undefined : trimmed;
+}
+
+function withoutGaps(view: JobsView): JobsView {
+  return Object.fromEntries(Object.entries(view).filter(([, value]) => value !== undefined));
 }

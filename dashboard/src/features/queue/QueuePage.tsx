@@ -1,3 +1,106 @@
+/** Who goes next, what they wait for, and what is free: in the order and the words of the service. */
+import { Link } from "@tanstack/react-router";
+import { type JobView, listNodes, listQueue } from "@/api/generated";
+import { usePolled } from "@/api/polling";
+import { Empty } from "@/components/Empty";
+import { Failed } from "@/components/Failed";
+import { SkeletonRows } from "@/components/SkeletonRows";
+import { useNow } from "@/components/useNow";
+import { WaitReason } from "@/components/WaitReason";
+import { duration, moment } from "@/lib/format";
+import { asksFor, freeSentence } from "@/lib/resources";
+import classes from "./QueuePage.module.css";
+import { queueSentence, waitingSince } from "./words";
+
 export function QueuePage() {
-  return <h1>Queue</h1>;
+  const queue = usePolled({
+    key: ["queue"],
+    fetch: (signal) => listQueue({ signal, throwOnError: true }),
+    seconds: 5,
+  });
+  const nodes = usePolled({
+    key: ["nodes"],
+    fetch: (signal) => listNodes({ signal, throwOnError: true }),
+    seconds: 5,
+  });
+  const jobs = queue.data?.items;
+  return (
+    <>
+      <h1 className={classes.title}>Queue</h1>
+      <p className={classes.summary}>
+        {jobs === undefined || jobs.length === 0 ? null : <strong>{queueSentence(jobs.length)} </strong>}
+        {nodes.data === undefined ? null : (
+          <>
+            {freeSentence(nodes.data.items)} <Link to="/nodes">All nodes</Link>
+          </>
+        )}
+      </p>
+      {jobs === undefined && queue.error !== null ? (
+        <Failed error={queue.error} retry={() => void queue.refetch()} />
+      ) : null}
+      {jobs === undefined && queue.error === null ? <SkeletonRows label="The queue is loading" /> : null}
+      {jobs?.length === 0 ? (
+        <Empty title="Nothing waits" command="lockstep submit examples/gpt.yaml">
+          <p>
+            A job that is submitted now starts as soon as its devices are free. <Link to="/submit">Write one here</Link>
+            , or submit one from a terminal:
+          </p>
+        </Empty>
+      ) : null}
+      {jobs === undefined || jobs.length === 0 ? null : <QueueTable jobs={jobs} />}
+    </>
+  );
+}
+
+function QueueTable({ jobs }: { jobs: readonly JobView[] }) {
+  const now = useNow();
+  const names = new Map(jobs.map((job) => [job.id, job.name]));
+  return (
+    <div className={classes.panel}>
+      <table className={classes.table}>
+        <caption className={classes.caption}>Jobs that wait, in the order in which they go</caption>
+        <thead>
+          <tr>
+            <th scope="col">Place</th>
+            <th scope="col">Job</th>
+            <th scope="col">Priority</th>
+            <th scope="col">Asks for</th>
+            <th scope="col">Why it waits</th>
+            <th scope="col">Estimated start</th>
+            <th scope="col">Waits for</th>
+          </tr>
+        </thead>
+        <tbody>
+          {jobs.map((job) => (
+            <tr key={job.id}>
+              <td className={classes.place}>{job.queue === null ? "–" : job.queue.position}</td>
+              <th scope="row">
+                <Link to="/jobs/$job" params={{ job: job.id }} className={classes.name}>
+                  {job.name}
+                </Link>
+                <div className={classes.second}>{job.project}</div>
+              </th>
+              <td data-name="Priority">{job.priority}</td>
+              <td data-name="Asks for">{asksFor(job.spec)}</td>
+              <td className={classes.why}>
+                <WaitReason reason={job.queue?.reason ?? job.reason ?? ""} nameOf={(id) => names.get(id)} />
+              </td>
+              <td data-name="Estimated start">
+                {job.queue?.estimated_start ? (
+                  moment(job.queue.estimated_start)
+                ) : (
+                  <span className={classes.second}>not known</span>
+                )}
+              </td>
+              <td data-name="Waits for">
+                <time dateTime={waitingSince(job)} title={moment(waitingSince(job))}>
+                  {duration((now - Date.parse(waitingSince(job))) / 1_000)}
+                </time>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
 }

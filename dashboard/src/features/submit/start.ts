@@ -1,8 +1,18 @@
-/** From what a new spec starts, as the address says: nothing, or a job to clone. */
+/** From what a new spec starts, as the address says: nothing, or a job to clone, from its beginning or a checkpoint. */
 export interface SubmitStart {
   clone?: string;
+  /** A step of the cloned job's checkpoints, `best`, or `newest`. */
+  from?: string;
 }
 
 export function readSubmitStart(search: Record<string, unknown>): SubmitStart {
-  return typeof search.clone === "string" ? { clone: search.clone } : {};
+  // The address reads what looks like a number as one.
+  const clone = word(search.clone);
+  const from = word(search.from);
+  if (clone === null) return {};
+  return from === null ? { clone } : { clone, from };
+}
+
+function word(value: unknown): string | null {
+  return (typeof value === "string" && value !== "") || typeof value === "number" ? String(value) : null;
 }

@@ -1,0 +1,50 @@
+/**
+ * A question that is asked before something is done, with its answers at the foot.
+ *
+ * Put together from the modal's parts: its own header would be a second banner of the page to those who listen to it.
+ */
+import { Modal } from "@mantine/core";
+import type { ReactNode } from "react";
+import classes from "./Dialog.module.css";
+
+export function Dialog({ title, close, children }: { title: string; close: () => void; children: ReactNode }) {
+  return (
+    <Modal.Root opened onClose={close} centered>
+      <Modal.Overlay />
+      <Modal.Content className={classes.content}>
+        <Modal.Body className={classes.body}>
+          <Modal.Title className={classes.title}>{title}</Modal.Title>
+          {children}
+        </Modal.Body>
+      </Modal.Content>
+    </Modal.Root>
+  );
+}
+
+export function DialogFoot({ children }: { children: ReactNode }) {
+  return <div className={classes.foot}>{children}</div>;
+}
+
+interface AnswerProps {
+  /** What the dialog asks about; `danger` where it cannot be undone. The others leave things as they are. */
+  kind?: "main" | "danger";
+  isBusy?: boolean;
+  hasFocus?: boolean;
+  onClick: () => void;
+  children: ReactNode;
+}
+
+export function DialogAnswer({ kind, isBusy, hasFocus, onClick, children }: AnswerProps) {
+  return (
+    <button
+      type="button"
+      className={classes.answer}
+      data-kind={kind}
+      data-autofocus={hasFocus || undefined}
+      disabled={isBusy}
+      onClick={onClick}
+    >
+      {children}
+    </button>
+  );
+}

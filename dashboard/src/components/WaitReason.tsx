@@ -1,0 +1,19 @@
+/** Why a job waits, in the service's words; a job that they name is a link with its name. */
+import { Link } from "@tanstack/react-router";
+import { waitParts } from "@/lib/waiting";
+
+export function WaitReason({ reason, nameOf }: { reason: string; nameOf: (id: string) => string | undefined }) {
+  return (
+    <>
+      {waitParts(reason, nameOf).map((part) =>
+        typeof part === "string" ? (
+          part
+        ) : (
+          <Link key={part.job} to="/jobs/$job" params={{ job: part.job }}>
+            {part.name}
+          </Link>
+        ),
+      )}
+    </>
+  );
+}

@@ -1,0 +1,133 @@
+/** One metric of all jobs: its name, its figures and its chart. */
+import { useMutation } from "@tanstack/react-query";
+import { useEffect, useId, useMemo, useRef, useState } from "react";
+import type { Curves, CurvesOfJobs, JobOfCharts } from "@/api/series";
+import { Failed } from "@/components/Failed";
+import { figuresOf, refined } from "@/lib/curves";
+import { linesOf } from "@/lib/lines";
+import classes from "./Card.module.css";
+import { CardActions } from "./CardActions";
+import { CardFigures } from "./CardFigures";
+import { useChartColours } from "./colours";
+import { Expanded } from "./Expanded";
+import { Plot, type Zoom } from "./Plot";
+import { saveDrawn, saveEveryPoint, savePicture } from "./saving";
+import { useChartSettings } from "./settings";
+import { useOnScreen } from "./useOnScreen";
+import { described } from "./words";
+
+const HEIGHT = 208;
+
+export interface CardContext {
+  /** Those that are shown: hidden ones are not among them. */
+  jobs: readonly JobOfCharts[];
+  slots: ReadonlyMap<string, number>;
+  isAlone: boolean;
+  zoom: Zoom | null;
+  onZoom: (zoom: Zoom | null) => void;
+  syncKey: string;
+}
+
+interface CardProps extends CardContext {
+  metric: string;
+  unit: string;
+  all: CurvesOfJobs | null;
+  zoomed: Pick<Curves, "curves" | "steps"> | null;
+  onSeen: (metric: string, isSeen: boolean) => void;
+}
+
+export function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProps) {
+  const { jobs, slots, isAlone, zoom, onZoom, syncKey } = context;
+  const { axis, smoothing, logarithmic } = useChartSettings();
+  const isLog = logarithmic.includes(metric);
+  const element = useRef<HTMLElement>(null);
+  const isSeen = useOnScreen(element);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const colours = useChartColours();
+  const [isExpanded, setIsExpanded] = useState(false);
+  const heading = useId();
+  const everyPoint = useMutation({ mutationFn: () => saveEveryPoint(metric, jobs) });
+
+  useEffect(() => {
+    onSeen(metric, isSeen);
+    return () => onSeen(metric, false);
+  }, [metric, isSeen, onSeen]);
+
+  const sources = useMemo(
+    () =>
+      jobs.map(({ id, name, started_at }) => ({
+        job: id,
+        name,
+        slot: slots.get(id) ?? 0,
+        startedAt: started_at ? Date.parse(started_at) / 1_000 : null,
+        curves: (all?.get(id)?.get(metric) ?? []).map((curve) => {
+          const steps = zoomed?.steps ?? null;
+          if (steps === null) return curve;
+          const fine = zoomed?.curves
+            ?.get(id)
+            ?.get(metric)
+            ?.find(({ attempt }) => attempt === curve.attempt);
+          return refined(curve, fine, steps.from, steps.to);
+        }),
+      })),
+    [jobs, slots, all, zoomed?.curves, zoomed?.steps, metric],
+  );
+  const lines = useMemo(() => linesOf(sources, axis, smoothing), [sources, axis, smoothing]);
+  const figures = useMemo(
+    () => (isAlone && jobs[0] ? figuresOf(all?.get(jobs[0].id)?.get(metric) ?? []) : null),
+    [isAlone, jobs, all, metric],
+  );
+  const label = useMemo(() => described(metric, axis, sources), [metric, axis, sources]);
+
+  return (
+    <article className={classes.card} ref={element} aria-labelledby={heading} data-metric={metric}>
+      <header className={classes.header}>
+        <h3 id={heading} className={classes.name} title={metric}>
+          {metric} {unit ? <span className={classes.unit}>{unit}</span> : null}
+        </h3>
+        <CardActions
+          metric={metric}
+          onExpand={() => setIsExpanded(true)}
+          onPicture={() => canvas.current && savePicture(metric, lines, canvas.current, colours)}
+          onDrawn={() => saveDrawn(metric, lines)}
+          onEveryPoint={() => everyPoint.mutate()}
+        />
+      </header>
+      {isAlone ? (
+        <div className={classes.figures}>
+          {figures ? <CardFigures metric={metric} unit={unit} figures={figures} /> : null}
+        </div>
+      ) : null}
+      {isSeen && all !== null ? (
+        <Plot
+          lines={lines}
+          axis={axis}
+          unit={unit}
+          isLog={isLog}
+          zoom={zoom}
+          onZoom={onZoom}
+          label={label}
+          syncKey={syncKey}
+          height={HEIGHT}
+          canvas={canvas}
+        />
+      ) : (
+        <div className={classes.waiting} style={{ height: HEIGHT }} />
+      )}
+      {everyPoint.error ? <Failed error={everyPoint.error} retry={() => everyPoint.mutate()} /> : null}
+      {isExpanded ? (
+        <Expanded
+          {...context}
+          metric={metric}
+          unit={unit}
+          lines={lines}
+          figures={figures}
+          label={label}
+          isLog={isLog}
+          onClose={() => setIsExpanded(false)}
+          onEveryPoint={() => everyPoint.mutate()}
+        />
+      ) : null}
+    </article>
+  );
+}

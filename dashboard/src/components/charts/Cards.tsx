@@ -1,0 +1,81 @@
+/** The cards that one request fills: asked for while any of them is on the screen, and once more for the zoomed steps. */
+import { useCallback, useMemo, useState } from "react";
+import { type Steps, type Summaries, useCurves } from "@/api/series";
+import { Failed } from "@/components/Failed";
+import { linesOf, stepsBetween } from "@/lib/lines";
+import { Card, type CardContext } from "./Card";
+import classes from "./Charts.module.css";
+import { useChartSettings } from "./settings";
+
+interface CardsProps extends CardContext {
+  /** What is asked for. The same whatever the search filters, so that a letter typed asks for nothing new. */
+  metrics: readonly string[];
+  /** What of it is shown. */
+  shown: readonly string[];
+  ids: readonly string[];
+  live: ReadonlySet<string>;
+  summaries: Summaries;
+}
+
+export function Cards({ metrics, shown, ids, live, summaries, ...context }: CardsProps) {
+  const { zoom, jobs } = context;
+  const { axis } = useChartSettings();
+  const [seen, setSeen] = useState<ReadonlySet<string>>(new Set());
+  const onSeen = useCallback((metric: string, isSeen: boolean) => {
+    setSeen((before) => {
+      if (before.has(metric) === isSeen) return before;
+      const after = new Set(before);
+      if (isSeen) after.add(metric);
+      else after.delete(metric);
+      return after;
+    });
+  }, []);
+  const wanted = { jobs: ids, live, names: metrics };
+  const all = useCurves({ ...wanted, steps: null, enabled: seen.size > 0 });
+
+  const steps = useMemo((): Steps | null => {
+    if (zoom === null || all.curves === null) return null;
+    const curves = [...all.curves.values()].flatMap((series) => [...series.values()].flat());
+    // What came point by point has nothing more to show.
+    if (curves.every((curve) => curve.count === curve.step.length)) return null;
+    if (axis === "step") return { from: Math.max(0, Math.floor(zoom.from)), to: Math.max(0, Math.ceil(zoom.to)) };
+    const sources = jobs.map(({ id, name, started_at }) => ({
+      job: id,
+      name,
+      slot: 0,
+      startedAt: started_at ? Date.parse(started_at) / 1_000 : null,
+      series: [...(all.curves?.get(id)?.values() ?? [])],
+    }));
+    const lines = sources.flatMap(({ series, ...job }) =>
+      series.flatMap((curves) => linesOf([{ ...job, curves }], axis, 0)),
+    );
+    return stepsBetween(lines, zoom.from, zoom.to);
+  }, [zoom, all.curves, axis, jobs]);
+  const zoomed = useCurves({ ...wanted, steps, enabled: seen.size > 0 && steps !== null });
+
+  if (all.error !== null && all.curves === null)
+    return (
+      <div className={classes.wide}>
+        <Failed error={all.error} retry={all.retry} />
+      </div>
+    );
+  return shown.map((metric) => (
+    <Card
+      key={metric}
+      metric={metric}
+      unit={unitOf(metric, summaries)}
+      all={all.curves}
+      zoomed={steps === null ? null : zoomed}
+      onSeen={onSeen}
+      {...context}
+    />
+  ));
+}
+
+function unitOf(metric: string, { byJob }: Summaries): string {
+  for (const series of byJob.values()) {
+    const found = series.get(metric);
+    if (found !== undefined) return found.unit;
+  }
+  return "";
+}

@@ -1,0 +1,130 @@
+/**
+ * All metrics of one job or of several as cards, grouped by the prefix of their name: the charts of a job's page and of
+ * Compare. Cards are drawn, and their points asked for, only while they are on the screen.
+ */
+import { useId, useMemo, useRef, useState } from "react";
+import { type JobOfCharts, requestsFor, useLive, useSummaries } from "@/api/series";
+import { Empty } from "@/components/Empty";
+import { Failed } from "@/components/Failed";
+import { byInterest, grouped, matches } from "@/lib/metricNames";
+import { slotsOf } from "@/lib/palette";
+import { Cards } from "./Cards";
+import classes from "./Charts.module.css";
+import type { Zoom } from "./Plot";
+import "./palette.css";
+import { changeSettings, toggled, useChartSettings } from "./settings";
+import { Toolbar } from "./Toolbar";
+
+interface ChartsProps {
+  jobs: readonly JobOfCharts[];
+  /** Which colour each job has; by their order if not given. */
+  slots?: ReadonlyMap<string, number>;
+  /** Jobs that are not drawn. */
+  hidden?: ReadonlySet<string>;
+}
+
+const NONE: ReadonlySet<string> = new Set();
+const PINNED = "pinned";
+
+export function Charts({ jobs: given, slots: givenSlots, hidden = NONE }: ChartsProps) {
+  const jobs = useSame(given);
+  const live = useLive(jobs);
+  const summaries = useSummaries(jobs, live);
+  const { pinned, folded } = useChartSettings();
+  const [search, setSearch] = useState("");
+  const [zoom, setZoom] = useState<Zoom | null>(null);
+  const syncKey = useId();
+  const ids = useMemo(() => jobs.map(({ id }) => id), [jobs]);
+  const slots = useMemo(() => givenSlots ?? slotsOf(ids, new Map()), [givenSlots, ids]);
+  const shownJobs = useMemo(() => jobs.filter(({ id }) => !hidden.has(id)), [jobs, hidden]);
+  const groups = useMemo(() => {
+    const first = summaries.names.filter((name) => pinned.includes(name)).sort(byInterest);
+    const rest = grouped(summaries.names.filter((name) => !pinned.includes(name)));
+    return first.length > 0 ? [{ name: PINNED, metrics: first }, ...rest] : rest;
+  }, [summaries.names, pinned]);
+
+  if (summaries.names.length === 0) {
+    if (summaries.error !== null) return <Failed error={summaries.error} retry={summaries.retry} />;
+    if (summaries.isPending) return <div className={classes.loading} />;
+    return <Nothing isLive={live.size > 0} />;
+  }
+  const context = {
+    jobs: shownJobs,
+    slots,
+    isAlone: jobs.length === 1,
+    zoom,
+    onZoom: setZoom,
+    syncKey,
+    ids,
+    live,
+    summaries,
+  };
+  const found = groups
+    .map(({ name, metrics }) => ({ name, metrics, shown: metrics.filter((metric) => matches(metric, search)) }))
+    .filter(({ shown }) => shown.length > 0);
+  return (
+    <div className={classes.charts}>
+      <Toolbar search={search} onSearch={setSearch} isZoomed={zoom !== null} onReset={() => setZoom(null)} />
+      {found.length === 0 ? (
+        <Empty title={`No metric has “${search}” in its name`}>
+          <button type="button" className={classes.clear} onClick={() => setSearch("")}>
+            Show all charts
+          </button>
+        </Empty>
+      ) : null}
+      {found.map(({ name, metrics, shown }) => {
+        // What is searched for is shown, also where its group is folded.
+        const isOpen = !folded.includes(name) || search !== "";
+        return (
+          <section key={name} className={classes.group}>
+            <h2>
+              <button
+                type="button"
+                aria-expanded={isOpen}
+                onClick={() => changeSettings({ folded: toggled(folded, name) })}
+              >
+                <span aria-hidden>{isOpen ? "▾" : "▸"}</span> {name}{" "}
+                <span className={classes.count}>{shown.length}</span>
+              </button>
+            </h2>
+            {isOpen ? (
+              <div className={classes.grid}>
+                {requestsFor(metrics, jobs.length).map((part) => (
+                  <Cards
+                    key={part[0]}
+                    metrics={part}
+                    shown={part.filter((metric) => shown.includes(metric))}
+                    {...context}
+                  />
+                ))}
+              </div>
+            ) : null}
+          </section>
+        );
+      })}
+    </div>
+  );
+}
+
+function Nothing({ isLive }: { isLive: boolean }) {
+  if (!isLive)
+    return (
+      <Empty title="No metrics were reported">
+        <p>Nothing was reported before the end. The log and the outcome say more.</p>
+      </Empty>
+    );
+  return (
+    <Empty title="No points yet" command={`echo '{"step": 0, "loss": 1.5}' >> "$LOCKSTEP_METRICS"`}>
+      <p>Charts appear with the first point. A training job reports by itself; a script appends lines such as this:</p>
+    </Empty>
+  );
+}
+
+/** The same list as long as it says the same: pages make a new one on every poll, and lines would be drawn for nothing. */
+function useSame(jobs: readonly JobOfCharts[]): readonly JobOfCharts[] {
+  const kept = useRef(jobs);
+  const says = (list: readonly JobOfCharts[]) =>
+    JSON.stringify(list.map(({ id, name, state, started_at }) => [id, name, state, started_at ?? null]));
+  if (kept.current !== jobs && says(kept.current) !== says(jobs)) kept.current = jobs;
+  return kept.current;
+}

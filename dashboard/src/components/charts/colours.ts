@@ -1,0 +1,53 @@
+/** The theme's colours as a canvas needs them: read once, and again when the theme changes. */
+import { useSyncExternalStore } from "react";
+import { COLOURS, colourName } from "@/lib/palette";
+
+export interface ChartColours {
+  curves: readonly string[];
+  grid: string;
+  axis: string;
+  panel: string;
+  ink: string;
+  bad: string;
+}
+
+let read: ChartColours | null = null;
+const listeners = new Set<() => void>();
+let observer: MutationObserver | null = null;
+
+export function useChartColours(): ChartColours {
+  return useSyncExternalStore(follow, colours);
+}
+
+function colours(): ChartColours {
+  if (read !== null) return read;
+  const style = getComputedStyle(document.documentElement);
+  const of = (name: string) => style.getPropertyValue(name).trim() || "#808080";
+  read = {
+    curves: Array.from({ length: COLOURS }, (_, slot) => of(colourName(slot))),
+    grid: of("--chart-grid"),
+    axis: of("--chart-axis"),
+    panel: of("--panel"),
+    ink: of("--ink"),
+    bad: of("--bad"),
+  };
+  return read;
+}
+
+function follow(listener: () => void): () => void {
+  listeners.add(listener);
+  if (observer === null) {
+    read = null;
+    observer = new MutationObserver(() => {
+      read = null;
+      for (const each of listeners) each();
+    });
+    observer.observe(document.documentElement, { attributeFilter: ["data-mantine-color-scheme"] });
+  }
+  return () => {
+    listeners.delete(listener);
+    if (listeners.size > 0) return;
+    observer?.disconnect();
+    observer = null;
+  };
+}

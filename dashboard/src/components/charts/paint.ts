@@ -1,0 +1,246 @@
+/**
+ * Draws lines onto uPlot's canvas, over its axes: band, raw line, smoothed line, and marks for what is not a number.
+ *
+ * Each line keeps its own x. uPlot's own series share one, for which the steps of twenty jobs would have to be joined
+ * into twenty thousand columns full of holes. uPlot has the scales, the axes, the cursor and the zoom.
+ */
+import type uPlot from "uplot";
+import { type Line, window } from "@/lib/lines";
+import { COLOURS, dashOf } from "@/lib/palette";
+import type { ChartColours } from "./colours";
+
+export interface Scene {
+  lines: readonly Line[];
+  isLog: boolean;
+  colours: ChartColours;
+}
+
+interface Frame {
+  context: CanvasRenderingContext2D;
+  /** Device pixels of a CSS pixel. */
+  ratio: number;
+  left: number;
+  right: number;
+  top: number;
+  bottom: number;
+  from: number;
+  to: number;
+  x: (value: number) => number;
+  /** NaN for what has no place: not finite, or not above zero on a logarithmic axis. */
+  y: (value: number) => number;
+}
+
+const MARK_APART = 7;
+const FAINT = 0.32;
+
+export function paint(plot: uPlot, { lines, isLog, colours }: Scene): void {
+  const frame = frameOf(plot, isLog);
+  if (frame === null) return;
+  const { context } = frame;
+  context.save();
+  context.beginPath();
+  context.rect(frame.left, frame.top, frame.right - frame.left, frame.bottom - frame.top);
+  context.clip();
+  context.lineJoin = "round";
+  const seen = lines.map((line) => ({ line, range: window(line.x, frame.from, frame.to) }));
+  for (const { line, range } of seen) band(frame, line, range, colourOf(line, colours), lines.length > 2 ? 0.12 : 0.2);
+  for (const { line, range } of seen) curve(frame, line, range, colourOf(line, colours));
+  for (const { line, range } of seen) {
+    if (line.isRestart) restart(frame, line, colours, lines);
+    marks(frame, line, range, colourOf(line, colours), colours.panel);
+  }
+  context.restore();
+}
+
+function colourOf(line: Line, colours: ChartColours): string {
+  return colours.curves[line.slot % COLOURS] as string;
+}
+
+function frameOf(plot: uPlot, isLog: boolean): Frame | null {
+  const { min: from, max: to } = plot.scales.x ?? {};
+  const { min: low, max: high } = plot.scales.y ?? {};
+  if (from == null || to == null || low == null || high == null) return null;
+  const { left, top, width, height } = plot.bbox;
+  const place = isLog ? Math.log10 : (value: number) => value;
+  const start = place(low);
+  const tall = height / (place(high) - start);
+  const wide = width / (to - from);
+  return {
+    context: plot.ctx,
+    ratio: globalThis.devicePixelRatio || 1,
+    left,
+    right: left + width,
+    top,
+    bottom: top + height,
+    from,
+    to,
+    x: (value) => left + (value - from) * wide,
+    y: (value) => {
+      if (!Number.isFinite(value) || (isLog && value <= 0)) return Number.NaN;
+      // Far beyond the edge is beyond the edge: browsers draw nothing at all of coordinates that are too large.
+      return Math.max(-1e5, Math.min(1e5, top + height - (place(value) - start) * tall));
+    },
+  };
+}
+
+/** Between the extremes of each bucket. An infinity reaches the edge; what has no extremes is a gap. */
+function band(frame: Frame, line: Line, [first, last]: [number, number], colour: string, alpha: number): void {
+  const { context, x, y } = frame;
+  const { min, max, count, step } = line.curve;
+  if (count === step.length && line.curve.span === null) return;
+  const end = Math.min(last, line.end);
+  const low = (value: number) =>
+    value === Number.NEGATIVE_INFINITY ? frame.bottom : orEdge(y(value), value, frame.bottom);
+  const high = (value: number) => (value === Number.POSITIVE_INFINITY ? frame.top : y(value));
+  context.globalAlpha = alpha;
+  context.fillStyle = colour;
+  let begin = first;
+  while (begin < end) {
+    const isThere = (index: number) =>
+      !Number.isNaN(high(max[index] as number)) && !Number.isNaN(low(min[index] as number));
+    while (begin < end && !isThere(begin)) begin += 1;
+    let stop = begin;
+    while (stop < end && isThere(stop)) stop += 1;
+    if (stop - begin === 1) {
+      const at = x(line.x[begin] as number);
+      const top = high(max[begin] as number);
+      context.fillRect(at - frame.ratio, top, 2 * frame.ratio, low(min[begin] as number) - top);
+    } else if (stop > begin) {
+      context.beginPath();
+      for (let index = begin; index < stop; index += 1)
+        context.lineTo(x(line.x[index] as number), high(max[index] as number));
+      for (let index = stop - 1; index >= begin; index -= 1)
+        context.lineTo(x(line.x[index] as number), low(min[index] as number));
+      context.fill();
+    }
+    begin = stop;
+  }
+  context.globalAlpha = 1;
+}
+
+/** On a logarithmic axis a band that begins at or below zero begins at the lower edge. */
+function orEdge(place: number, value: number, edge: number): number {
+  return Number.isNaN(place) && value <= 0 ? edge : place;
+}
+
+function curve(frame: Frame, line: Line, [first, last]: [number, number], colour: string): void {
+  const { context, ratio } = frame;
+  context.strokeStyle = colour;
+  context.fillStyle = colour;
+  const end = Math.max(first, Math.min(last, line.end));
+  const isSparse = (last - first) * 14 * ratio < frame.right - frame.left;
+  const draw = (values: Float64Array, width: number, alpha: number, withDots: boolean) => {
+    context.globalAlpha = alpha;
+    context.lineWidth = width * ratio;
+    context.setLineDash(dashOf(line.slot).map((part) => part * ratio));
+    stroke(frame, line.x, values, first, end, withDots);
+    // What was run again is history: faint, and joined to the point where the attempts part.
+    context.globalAlpha = alpha * FAINT;
+    if (last > end) stroke(frame, line.x, values, Math.max(first, end - 1), last, false);
+  };
+  if (line.smoothed === null) draw(line.curve.value, 1.5, 1, isSparse);
+  else {
+    draw(line.curve.value, 1, FAINT, false);
+    draw(line.smoothed, 1.75, 1, isSparse);
+  }
+  context.globalAlpha = 1;
+  context.setLineDash([]);
+}
+
+function stroke(
+  frame: Frame,
+  xs: Float64Array,
+  values: Float64Array,
+  first: number,
+  last: number,
+  withDots: boolean,
+): void {
+  const { context, x, y, ratio } = frame;
+  const dots: [number, number][] = [];
+  let isOpen = false;
+  context.beginPath();
+  for (let index = first; index < last; index += 1) {
+    const top = y(values[index] as number);
+    if (Number.isNaN(top)) {
+      isOpen = false;
+      continue;
+    }
+    const at = x(xs[index] as number);
+    const isAlone = !isOpen && (index + 1 >= last || Number.isNaN(y(values[index + 1] as number)));
+    if (isOpen) context.lineTo(at, top);
+    else context.moveTo(at, top);
+    isOpen = true;
+    if (withDots || isAlone) dots.push([at, top]);
+  }
+  context.stroke();
+  for (const [at, top] of dots) {
+    context.beginPath();
+    context.arc(at, top, 2.25 * ratio, 0, 2 * Math.PI);
+    context.fill();
+  }
+}
+
+/** ▲ at the upper edge for Infinity, ▼ and ◆ at the lower one for -Infinity and NaN; as many as fit side by side. */
+function marks(frame: Frame, line: Line, [first, last]: [number, number], colour: string, panel: string): void {
+  const { context, ratio } = frame;
+  const size = 4 * ratio;
+  const drawn = { up: Number.NEGATIVE_INFINITY, down: Number.NEGATIVE_INFINITY, none: Number.NEGATIVE_INFINITY };
+  context.fillStyle = colour;
+  context.strokeStyle = panel;
+  context.lineWidth = ratio;
+  const put = (kind: keyof typeof drawn, at: number, shape: readonly (readonly [number, number])[], y: number) => {
+    if (at - drawn[kind] < MARK_APART * ratio) return;
+    drawn[kind] = at;
+    context.beginPath();
+    for (const [dx, dy] of shape) context.lineTo(at + dx * size, y + dy * size);
+    context.closePath();
+    context.fill();
+    context.stroke();
+  };
+  for (let index = first; index < last; index += 1) {
+    const at = frame.x(line.x[index] as number);
+    if (line.curve.max[index] === Number.POSITIVE_INFINITY) put("up", at, UP, frame.top + size * 1.25);
+    if (line.curve.min[index] === Number.NEGATIVE_INFINITY) put("down", at, DOWN, frame.bottom - size * 1.25);
+    if (Number.isNaN(line.curve.value[index])) put("none", at, DIAMOND, frame.bottom - size * 1.25);
+  }
+}
+
+const UP = [
+  [0, -1],
+  [1, 1],
+  [-1, 1],
+] as const;
+const DOWN = [
+  [0, 1],
+  [1, -1],
+  [-1, -1],
+] as const;
+const DIAMOND = [
+  [0, -1.2],
+  [1.2, 0],
+  [0, 1.2],
+  [-1.2, 0],
+] as const;
+
+function restart(frame: Frame, line: Line, colours: ChartColours, lines: readonly Line[]): void {
+  const { context, ratio } = frame;
+  if (line.x.length === 0) return;
+  const at = Math.round(frame.x(line.x[0] as number));
+  if (at < frame.left || at > frame.right) return;
+  context.strokeStyle = colours.axis;
+  context.lineWidth = ratio;
+  context.setLineDash([2 * ratio, 3 * ratio]);
+  context.beginPath();
+  context.moveTo(at, frame.top);
+  context.lineTo(at, frame.bottom);
+  context.stroke();
+  context.setLineDash([]);
+  if (lines.some((other) => other.job !== line.job)) return;
+  context.fillStyle = colours.axis;
+  context.font = `${12 * ratio}px system-ui, sans-serif`;
+  const words = `attempt ${line.curve.attempt}`;
+  const isLate = at + context.measureText(words).width + 6 * ratio > frame.right;
+  context.textAlign = isLate ? "right" : "left";
+  context.textBaseline = "top";
+  context.fillText(words, at + (isLate ? -4 : 4) * ratio, frame.top + 2 * ratio);
+}

@@ -1,0 +1,66 @@
+/** How a person looks at charts, kept by the browser: smoothing, axis, what is pinned, folded or logarithmic. */
+import { useSyncExternalStore } from "react";
+import type { Axis } from "@/lib/curves";
+
+export interface ChartSettings {
+  /** 0 is off. */
+  smoothing: number;
+  axis: Axis;
+  pinned: readonly string[];
+  folded: readonly string[];
+  logarithmic: readonly string[];
+}
+
+export const SMOOTHING_MOST = 0.999;
+const KEY = "lockstep.charts";
+const PLAIN: ChartSettings = { smoothing: 0, axis: "step", pinned: [], folded: ["system"], logarithmic: [] };
+const listeners = new Set<() => void>();
+let kept: { text: string | null; settings: ChartSettings } = { text: null, settings: PLAIN };
+
+export function useChartSettings(): ChartSettings {
+  return useSyncExternalStore((listener) => {
+    listeners.add(listener);
+    return () => listeners.delete(listener);
+  }, readSettings);
+}
+
+export function changeSettings(change: Partial<ChartSettings>): void {
+  localStorage.setItem(KEY, JSON.stringify({ ...readSettings(), ...change }));
+  for (const listener of listeners) listener();
+}
+
+/** In the list if it was not, and out of it if it was. */
+export function toggled(list: readonly string[], name: string): string[] {
+  return list.includes(name) ? list.filter((each) => each !== name) : [...list, name];
+}
+
+export function readSettings(): ChartSettings {
+  const text = localStorage.getItem(KEY);
+  if (text !== kept.text) kept = { text, settings: parsed(text) };
+  return kept.settings;
+}
+
+/** What an older or a strange page may have kept is taken only where it makes sense. */
+function parsed(text: string | null): ChartSettings {
+  let found: Partial<Record<keyof ChartSettings, unknown>> = {};
+  try {
+    found = JSON.parse(text ?? "{}") ?? {};
+  } catch {
+    return PLAIN;
+  }
+  const list = (value: unknown, otherwise: readonly string[]) =>
+    Array.isArray(value) ? value.filter((each) => typeof each === "string") : otherwise;
+  return {
+    smoothing: smoothingOf(found.smoothing),
+    axis: found.axis === "relative" || found.axis === "wall" ? found.axis : "step",
+    pinned: list(found.pinned, PLAIN.pinned),
+    folded: list(found.folded, PLAIN.folded),
+    logarithmic: list(found.logarithmic, PLAIN.logarithmic),
+  };
+}
+
+/** A weight that smoothing can have; 0 for what is none. */
+export function smoothingOf(value: unknown): number {
+  const weight = Number(value);
+  return Number.isFinite(weight) ? Math.min(SMOOTHING_MOST, Math.max(0, weight)) : 0;
+}

@@ -1,0 +1,103 @@
+/** How uPlot is set up here: scales and axes that we reckon, a zoom that the page decides, a cursor shared by all cards. */
+import type uPlot from "uplot";
+import type { Axis } from "@/lib/curves";
+import { linearTicks, logTicks, measureOf, tickLabels, wallLabels, wallTicks } from "@/lib/ticks";
+import type { ChartColours } from "./colours";
+
+const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
+const TICK_APART_X = 84;
+const TICK_APART_Y = 34;
+
+interface Setup {
+  axis: Axis;
+  unit: string;
+  isLog: boolean;
+  syncKey: string;
+  width: number;
+  height: number;
+  colours: () => ChartColours;
+  /** Of what lies in view. uPlot asks while its own scale of x is still the one before. */
+  rangeY: () => [number, number];
+  draw: (plot: uPlot) => void;
+  zoom: (range: { from: number; to: number } | null) => void;
+  moved: (plot: uPlot) => void;
+}
+
+export function optionsOf({ axis, unit, isLog, syncKey, width, height, colours, rangeY, ...on }: Setup): uPlot.Options {
+  const measure = measureOf(unit);
+  const ratio = () => globalThis.devicePixelRatio || 1;
+  const look = {
+    font: FONT,
+    stroke: () => colours().axis,
+    grid: { stroke: () => colours().grid, width: 1 },
+    ticks: { stroke: () => colours().grid, width: 1, size: 4 },
+    gap: 4,
+  };
+  return {
+    width,
+    height,
+    series: [{}, { scale: "y", paths: () => null, points: { show: false } }],
+    legend: { show: false },
+    padding: [8, 12, 0, 0],
+    scales: {
+      x: { time: false, range: (_, min, max) => [min, max] },
+      y: { distr: isLog ? 3 : 1, range: () => rangeY() },
+    },
+    axes: [
+      {
+        ...look,
+        size: 30,
+        splits: (plot, _, min, max) => {
+          const most = Math.max(2, Math.floor(plot.bbox.width / ratio() / TICK_APART_X));
+          if (axis === "wall") return wallTicks(min, max, most);
+          if (axis === "relative") return linearTicks(min, max, most, "duration");
+          // There is no half step.
+          return linearTicks(min, max, Math.max(1, Math.min(most, Math.floor(max - min))));
+        },
+        values: (_, ticks) =>
+          axis === "wall" ? wallLabels(ticks) : tickLabels(ticks, axis === "relative" ? "duration" : "number"),
+      },
+      {
+        ...look,
+        size: (_, labels) => Math.max(48, 16 + 7 * Math.max(0, ...(labels ?? []).map((label) => label.length))),
+        splits: (plot, _, min, max) => {
+          const most = Math.max(2, Math.floor(plot.bbox.height / ratio() / TICK_APART_Y));
+          return isLog ? logTicks(min, max, most) : linearTicks(min, max, most, measure);
+        },
+        values: (_, ticks) => tickLabels(ticks, measure),
+        filter: (_, ticks) => ticks,
+      },
+    ],
+    cursor: {
+      y: false,
+      points: { show: false },
+      drag: { x: true, y: false, setScale: false, dist: 4 },
+      bind: {
+        dblclick: () => () => {
+          on.zoom(null);
+          return null;
+        },
+      },
+      sync: {
+        key: syncKey,
+        setSeries: false,
+        scales: ["x", null],
+        // The zoom is the page's: a drag in one card must not be one in all of them.
+        filters: { pub: (type) => type === "mousemove" || type === "mouseleave" },
+      },
+    },
+    hooks: {
+      draw: [on.draw],
+      setCursor: [on.moved],
+      setSelect: [
+        (plot) => {
+          const { left, width: wide } = plot.select;
+          if (wide < 4) return;
+          const range = { from: plot.posToVal(left, "x"), to: plot.posToVal(left + wide, "x") };
+          plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          on.zoom(range);
+        },
+      ],
+    },
+  };
+}

@@ -1,0 +1,59 @@
+/** What can be done with the chosen jobs. It stays at the foot of the window, so that it is there however long the list is. */
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
+import type { JobView } from "@/api/generated";
+import { counted } from "@/lib/resources";
+import { CancelDialog } from "./CancelDialog";
+import classes from "./ChosenBar.module.css";
+import { hasEnded } from "./words";
+
+/** What one comparison can show. */
+const COMPARED_MAX = 20;
+
+export function ChosenBar({ chosen, clear }: { chosen: readonly JobView[]; clear: () => void }) {
+  /** The jobs as they were when the dialog was opened: it goes on telling of them after they were cancelled. */
+  const [cancelling, setCancelling] = useState<readonly JobView[] | null>(null);
+  const live = chosen.filter((job) => !hasEnded(job));
+  const only = chosen.length === 1 ? chosen[0] : undefined;
+  return (
+    <>
+      {chosen.length === 0 ? null : (
+        <section className={classes.bar} aria-label="Chosen jobs">
+          <strong>{counted(chosen.length, "job")} chosen</strong>
+          {live.length === 0 ? (
+            <span className={classes.hint}>{only ? "It has ended" : "All have ended"}: nothing to cancel</span>
+          ) : (
+            <button type="button" className={classes.danger} onClick={() => setCancelling(live)}>
+              Cancel {counted(live.length, "job")}
+            </button>
+          )}
+          {chosen.length >= 2 && chosen.length <= COMPARED_MAX ? (
+            <Link to="/compare" search={{ jobs: chosen.map((job) => job.id) }}>
+              Compare
+            </Link>
+          ) : null}
+          {chosen.length > COMPARED_MAX ? (
+            <span className={classes.hint}>At most {COMPARED_MAX} can be compared</span>
+          ) : null}
+          {only === undefined ? null : (
+            <Link to="/submit" search={{ clone: only.id }}>
+              Clone
+            </Link>
+          )}
+          <button type="button" className={classes.clear} onClick={clear}>
+            Choose none
+          </button>
+        </section>
+      )}
+      {cancelling === null ? null : (
+        <CancelDialog
+          jobs={cancelling}
+          close={(wereAsked) => {
+            setCancelling(null);
+            if (wereAsked) clear();
+          }}
+        />
+      )}
+    </>
+  );
+}

@@ -1,0 +1,130 @@
+/** One job of the list. */
+import { Link } from "@tanstack/react-router";
+import type { JobView, SeriesView } from "@/api/generated";
+import { StateBadge } from "@/components/StateBadge";
+import { WaitReason } from "@/components/WaitReason";
+import { ago, moment, number } from "@/lib/format";
+import classes from "./JobTable.module.css";
+import { Sparkline } from "./Sparkline";
+import { lossName } from "./sparkline";
+import { changed, type JobsView } from "./view";
+import { hasEnded, mishap, planInShort, progressWords, span } from "./words";
+
+interface Props {
+  job: JobView;
+  loss: SeriesView | undefined;
+  view: JobsView;
+  now: number;
+  isChosen: boolean;
+  isAtCursor: boolean;
+  onChoose: () => void;
+  nameOf: (id: string) => string | undefined;
+}
+
+export function JobRow({ job, loss, view, now, isChosen, isAtCursor, onChoose, nameOf }: Props) {
+  const attempts = job.attempt?.number ?? 0;
+  return (
+    <tr
+      data-row={job.id}
+      aria-current={isAtCursor ? "true" : undefined}
+      className={isChosen ? classes.chosen : undefined}
+    >
+      <td className={classes.choose}>
+        <input type="checkbox" aria-label={`Choose ${job.name}`} checked={isChosen} onChange={onChoose} />
+      </td>
+      <td className={classes.state}>
+        <StateBadge state={job.state} intent={hasEnded(job) ? null : job.intent} />
+        {attempts > 1 ? <div className={classes.second}>attempt {attempts}</div> : null}
+      </td>
+      <th scope="row" className={classes.job}>
+        <Link to="/jobs/$job" params={{ job: job.id }} className={classes.name}>
+          {job.name}
+        </Link>
+        <div className={classes.marks}>
+          <Link to="/jobs" search={changed(view, { project: job.project })} title={`Jobs of project ${job.project}`}>
+            {job.project}
+          </Link>
+          {Object.entries(job.labels).map(([key, value]) => (
+            <Link
+              key={key}
+              to="/jobs"
+              search={changed(view, { label: `${key}=${value}` })}
+              title={`Jobs with ${key}=${value}`}
+            >
+              {key}={value}
+            </Link>
+          ))}
+        </div>
+      </th>
+      <td className={classes.progress}>
+        <Progress job={job} />
+        {job.queue === null ? null : (
+          <div className={classes.waits}>
+            <span className={classes.position}>#{job.queue.position}</span>{" "}
+            <WaitReason reason={job.queue.reason} nameOf={nameOf} />
+            {job.queue.estimated_start ? ` · starts about ${moment(job.queue.estimated_start)}` : null}
+          </div>
+        )}
+        {job.queue === null && job.state === "queued" && job.reason ? (
+          <div className={classes.waits}>{job.reason}</div>
+        ) : null}
+        <Mishap job={job} />
+      </td>
+      <td className={job.plan === null ? classes.kind : classes.plan}>
+        {job.plan === null ? job.kind : <span title={job.plan_sentence ?? undefined}>{planInShort(job.plan)}</span>}
+      </td>
+      <td className={classes.loss}>
+        <Loss job={job} series={loss} />
+      </td>
+      <td className={classes.age}>
+        <time dateTime={job.created_at} title={`submitted ${moment(job.created_at)}`}>
+          {ago(job.created_at, now)}
+        </time>
+        <div className={classes.second}>{span(job, now)}</div>
+      </td>
+    </tr>
+  );
+}
+
+function Progress({ job }: { job: JobView }) {
+  const words = progressWords(job);
+  if (words === null) return null;
+  const { share, steps, percent, left } = words;
+  return (
+    <div className={classes.figures}>
+      {share === null ? null : (
+        <div className={classes.bar} aria-hidden>
+          <div style={{ width: `${100 * share}%` }} data-ended={hasEnded(job)} />
+        </div>
+      )}
+      <span>{steps}</span>
+      {percent === null ? null : <span>{percent}</span>}
+      {left === null ? null : <span>{left}</span>}
+    </div>
+  );
+}
+
+function Mishap({ job }: { job: JobView }) {
+  const found = mishap(job);
+  if (found === null) return null;
+  return (
+    <div className={classes.mishap} title={found.message}>
+      <strong>{found.reason}</strong> {found.message}
+    </div>
+  );
+}
+
+function Loss({ job, series }: { job: JobView; series: SeriesView | undefined }) {
+  const latest = job.progress?.latest ?? {};
+  const name = lossName(Object.keys(latest));
+  if (name === null) return null;
+  return (
+    <div className={classes.curve}>
+      {series === undefined ? <span className={classes.blank} /> : <Sparkline series={series} />}
+      <span title={`last ${name}`}>
+        {number(Number(latest[name]))}
+        {name === "train/loss" ? null : <span className={classes.second}> {name}</span>}
+      </span>
+    </div>
+  );
+}

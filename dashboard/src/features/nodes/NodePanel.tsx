@@ -1,0 +1,110 @@
+/** One node: its state in words, its devices in their order, and giving it no more work, or work again. */
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { type JobView, type NodeView, resumeNode, type SeriesView } from "@/api/generated";
+import { Failed } from "@/components/Failed";
+import { useNow } from "@/components/useNow";
+import { ago, bytes, moment } from "@/lib/format";
+import { DeviceCell } from "./DeviceCell";
+import { DrainDialog } from "./DrainDialog";
+import { machineOf, rankOn, STALE_SECONDS, takenBy } from "./measured";
+import classes from "./NodePanel.module.css";
+import { devicesInWords, meaning } from "./words";
+
+const SIGNS: Record<NodeView["state"], { icon: string; tone: "good" | "wait" | "bad" }> = {
+  ready: { icon: "✓", tone: "good" },
+  draining: { icon: "◐", tone: "wait" },
+  quarantined: { icon: "!", tone: "bad" },
+  lost: { icon: "✕", tone: "bad" },
+};
+
+interface Props {
+  node: NodeView;
+  holders: ReadonlyMap<string, JobView>;
+  measured: ReadonlyMap<string, readonly SeriesView[]>;
+  lit: string | null;
+  light: (job: string | null) => void;
+}
+
+export function NodePanel({ node, holders, measured, lit, light }: Props) {
+  const now = useNow();
+  const queries = useQueryClient();
+  const [isDraining, setIsDraining] = useState(false);
+  const resume = useMutation({
+    mutationFn: () => resumeNode({ path: { name: node.name }, throwOnError: true }),
+    onSuccess: () => {
+      void queries.invalidateQueries({ queryKey: ["nodes"] });
+      void queries.invalidateQueries({ queryKey: ["queue"] });
+    },
+  });
+  const sign = SIGNS[node.state];
+  const said = meaning(node);
+  const machine = machineOf(node, holders, measured);
+  const isFresh = machine.percent !== null && now / 1_000 - machine.percent.at < STALE_SECONDS;
+  const devices = [...node.devices].sort((a, b) => a.index - b.index);
+  return (
+    <section className={classes.node} aria-label={`Node ${node.name}`}>
+      <header className={classes.head}>
+        <h2 className={classes.name}>{node.name}</h2>
+        <span className={classes.state} data-tone={sign.tone}>
+          <span aria-hidden>{sign.icon}</span> {node.state}
+        </span>
+        <span className={classes.fact}>
+          <strong>
+            {node.devices_free} of {node.devices.length}
+          </strong>{" "}
+          {node.state === "ready" ? "devices free" : "devices held by nobody"}
+        </span>
+        <span className={classes.fact}>{devicesInWords(node)}</span>
+        {isFresh && machine.percent !== null ? (
+          <span className={classes.fact}>
+            machine: CPU {Math.round(machine.percent.value)} %
+            {machine.memoryBytes === null ? null : `, ${bytes(machine.memoryBytes.value)} of memory in use`}
+          </span>
+        ) : null}
+        <span className={classes.fact} title={moment(node.seen_at)}>
+          heard {ago(node.seen_at, now)}
+        </span>
+        <span className={classes.act}>
+          {node.state === "ready" ? (
+            <button type="button" onClick={() => setIsDraining(true)}>
+              Drain
+            </button>
+          ) : null}
+          {node.state === "draining" || node.state === "quarantined" ? (
+            <button type="button" disabled={resume.isPending} onClick={() => resume.mutate()}>
+              Resume
+            </button>
+          ) : null}
+        </span>
+      </header>
+      {said === null ? null : (
+        <p className={classes.said} data-tone={sign.tone}>
+          {said.means} <span className={classes.next}>{said.next}</span>
+        </p>
+      )}
+      {resume.error === null ? null : <Failed error={resume.error} />}
+      <ul className={classes.devices} aria-label={`Devices of ${node.name}`}>
+        {devices.map((device) => {
+          const job = device.job_id === null ? undefined : holders.get(device.job_id);
+          const rank = job === undefined ? null : rankOn(job, node, device.index);
+          return (
+            <DeviceCell
+              key={device.index}
+              device={device}
+              job={job}
+              rank={rank}
+              use={
+                job === undefined || rank === null ? null : takenBy(job, rank, device.kind, measured.get(job.id) ?? [])
+              }
+              now={now}
+              isLit={lit !== null && lit === device.job_id}
+              light={light}
+            />
+          );
+        })}
+      </ul>
+      {isDraining ? <DrainDialog node={node} holders={holders} close={() => setIsDraining(false)} /> : null}
+    </section>
+  );
+}

@@ -1,0 +1,35 @@
+import { screen } from "@testing-library/react";
+import { afterEach, expect, it, vi } from "vitest";
+import { aJob } from "@/testing/jobs";
+import { open, serve } from "@/testing/pages";
+import { QueuePage } from "./QueuePage";
+
+const FIRST = "01a201d6-041d-7787-80c4-00a52f02a2d6";
+
+afterEach(() => vi.unstubAllGlobals());
+
+function answer(items: object[]) {
+  return ({ path }: { path: string }) => ({ body: { items: path === "/v1/queue" ? items : [], next_cursor: null } });
+}
+
+it("shows who waits for what, in order, and names the job that is waited for", async () => {
+  const reason = `behind job ${FIRST}, which waits for the same devices`;
+  const wide = aJob({ id: FIRST, name: "wide", state: "queued", queue: { position: 1, reason: "waits for 1 more" } });
+  const next = aJob({ id: "2", name: "next", state: "queued", queue: { position: 2, reason } });
+  serve(answer([{ ...wide, spec: { resources: { gpus: 8 } } }, next]));
+  open("/queue", QueuePage);
+  const rows = (await screen.findAllByRole("row")).slice(1).map((row) => row.textContent);
+  expect(rows[0]).toMatch(/^1widedefault508 deviceswaits for 1 morenot known/);
+  expect(rows[1]).toContain("behind job wide, which waits for the same devices");
+  expect(screen.getAllByRole("link", { name: "wide" }).map((link) => link.getAttribute("href"))).toEqual([
+    `/jobs/${FIRST}`,
+    `/jobs/${FIRST}`,
+  ]);
+  expect(await screen.findByText(/No node is registered/)).toBeTruthy();
+});
+
+it("says that nothing waits", async () => {
+  serve(answer([]));
+  open("/queue", QueuePage);
+  expect(await screen.findByRole("heading", { name: "Nothing waits" })).toBeTruthy();
+});

@@ -1,0 +1,64 @@
+/** Where the text came from: the templates to start from, or the job that is cloned; and the way back from a replacement. */
+
+import classes from "./Start.module.css";
+import { TEMPLATES } from "./templates";
+import type { Draft } from "./useDraft";
+import type { Original } from "./useSubmission";
+
+interface Props {
+  draft: Draft;
+  initial: string;
+  original: Original | null;
+  /** `train.init_from` of the text. */
+  source: unknown;
+}
+
+export function Start({ draft, initial, original, source }: Props) {
+  const { text, replaced, isKept } = draft;
+  return (
+    <div className={classes.start}>
+      {original === null ? (
+        <div className={classes.templates}>
+          <span id="templates">Start from</span>
+          <ul aria-labelledby="templates">
+            {TEMPLATES.map(({ name, text: template }) => (
+              <li key={name}>
+                <button type="button" aria-pressed={text === template} onClick={() => draft.replace(template, name)}>
+                  {name}
+                </button>
+              </li>
+            ))}
+          </ul>
+        </div>
+      ) : (
+        <p className={classes.says}>{keeps(original, source)}</p>
+      )}
+      {isKept ? (
+        <p className={classes.says} role="status">
+          This is your text from before.{" "}
+          <button type="button" onClick={() => draft.replace(initial, "the first text")}>
+            Start over
+          </button>
+        </p>
+      ) : null}
+      {replaced !== null && replaced.text !== text ? (
+        <p className={classes.says} role="status">
+          {replaced.by} replaced what was here.{" "}
+          <button type="button" onClick={draft.putBack}>
+            Put it back
+          </button>
+        </p>
+      ) : null}
+    </div>
+  );
+}
+
+/** What a clone keeps of the other job that its text does not show. */
+function keeps({ job }: Original, source: unknown): string {
+  const code = job.spec.code as Record<string, unknown> | null | undefined;
+  const words: string[] = [];
+  if (code?.upload !== undefined) words.push("It runs the same uploaded code.");
+  if (code?.git !== undefined) words.push("Unless code changes here, it runs the commit that the other job ran.");
+  if (typeof source === "string") words.push(`Its weights start from ${source}; steps and optimizer begin anew.`);
+  return words.join(" ");
+}

@@ -1,0 +1,107 @@
+/** What every job has: its name, its kind and its devices; and how long and how often it may run. */
+import type { JobSpec } from "@/api/generated";
+import { removeAt, setAt } from "../text/edit";
+import { valueAt } from "../text/read";
+import { useField, useForm } from "./context";
+import { every, Frame, TextField } from "./Field";
+import classes from "./Field.module.css";
+import { PairsField } from "./PairsField";
+import { Section } from "./Section";
+
+const KINDS = every<JobSpec["kind"]>({ train: true, script: true });
+const SAYS: Record<JobSpec["kind"], string> = {
+  train: "Lockstep owns the loop and keeps the promise about the batch.",
+  script: "Your own torchrun script, run unchanged.",
+};
+/** The least that a section needs, where one changes to its kind. */
+const BEGINNING: Record<JobSpec["kind"], unknown> = {
+  train: { task: "causal_lm", batch: { size: 64, micro_size: "auto" }, steps: 100 },
+  script: { command: ["train.py"] },
+};
+
+/** `replace` puts another text in the place of this one, so that it can be put back. */
+export function JobFields({ replace }: { replace: (text: string, by: string) => void }) {
+  const { spec } = useForm();
+  const kind = useField(["kind"]);
+
+  function chooseKind(chosen: string) {
+    let text = setAt(spec.text, ["kind"], chosen);
+    for (const other of KINDS) if (other !== chosen) text = removeAt(text, [other]);
+    if (valueAt(spec.value, [chosen]) === undefined && Object.hasOwn(BEGINNING, chosen)) {
+      text = setAt(text, [chosen], BEGINNING[chosen as JobSpec["kind"]]);
+    }
+    replace(text, `kind ${chosen}`);
+  }
+
+  const says = Object.hasOwn(SAYS, String(kind.value)) ? SAYS[kind.value as JobSpec["kind"]] : undefined;
+  return (
+    <Section title="Job" says={says}>
+      <TextField needed label="Name" path={["name"]} as="text" />
+      <TextField label="Project" path={["project"]} as="text" hint="default" />
+      <Frame label="Kind" path={["kind"]} problems={kind.problems}>
+        {(control) => (
+          <select
+            {...control}
+            className={classes.input}
+            value={KINDS.find((known) => known === kind.value) ?? ""}
+            onChange={({ target }) => chooseKind(target.value)}
+          >
+            {KINDS.some((known) => known === kind.value) ? null : <option value="">choose</option>}
+            {KINDS.map((known) => (
+              <option key={known} value={known}>
+                {known}
+              </option>
+            ))}
+          </select>
+        )}
+      </Frame>
+      <GpuFields />
+      <PairsField legend="Labels" noun="label" path={["labels"]} as="text" />
+    </Section>
+  );
+}
+
+function GpuFields() {
+  const path = ["resources", "gpus"];
+  const { value, set, problems } = useField(path);
+  const isRange = typeof value === "object" && value !== null;
+  return (
+    <>
+      {isRange ? (
+        <>
+          <TextField needed label="GPUs at least" path={[...path, "min"]} />
+          <TextField needed label="GPUs at most" path={[...path, "max"]} />
+        </>
+      ) : (
+        <TextField label="GPUs" path={path} />
+      )}
+      <button
+        type="button"
+        data-quiet
+        onClick={() => set(isRange ? (valueAt(value, ["max"]) ?? 1) : { min: 1, max: value ?? 1 })}
+      >
+        {isRange ? "Fixed number" : "Elastic range"}
+      </button>
+      {isRange
+        ? problems
+            .filter(({ pointer }) => pointer === "/resources/gpus")
+            .map(({ message, next_step }) => (
+              <p key={message} className={classes.problem} data-wide>
+                {message}
+                {next_step ? `: ${next_step}` : ""}
+              </p>
+            ))
+        : null}
+    </>
+  );
+}
+
+export function LimitFields() {
+  return (
+    <Section title="Limits">
+      <TextField label="Priority (0–100)" path={["priority"]} />
+      <TextField label="Retries" path={["retry", "max"]} />
+      <TextField label="Timeout (seconds)" path={["timeout_seconds"]} hint="none" />
+    </Section>
+  );
+}

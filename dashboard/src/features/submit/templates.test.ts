@@ -1,0 +1,14 @@
+import { expect, it } from "vitest";
+import { TEMPLATES } from "./templates";
+import { readText } from "./text/read";
+
+it.each(TEMPLATES.map(({ name, text }) => [name, text]))(
+  "%s is a document with a name and the section of its kind",
+  (_, text) => {
+    const { unreadable, value } = readText(text);
+    expect(unreadable).toBeNull();
+    const spec = value as Record<string, unknown>;
+    expect(spec.name).toMatch(/^[a-z0-9-]+$/);
+    expect(spec[String(spec.kind)]).toBeTypeOf("object");
+  },
+);

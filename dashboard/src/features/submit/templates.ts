@@ -1,0 +1,15 @@
+/** Specs to start from. Each is a file of its own; a test of the service checks that it would be accepted. */
+import digits from "./templates/digits.yaml?raw";
+import gpt from "./templates/gpt.yaml?raw";
+import torchrun from "./templates/torchrun.yaml?raw";
+
+export interface Template {
+  name: string;
+  text: string;
+}
+
+export const TEMPLATES: readonly Template[] = [
+  { name: "GPT on text", text: gpt },
+  { name: "Digits", text: digits },
+  { name: "torchrun script", text: torchrun },
+];

@@ -1,0 +1,183 @@
+import { describe, expect, it } from "vitest";
+import type { SeriesView } from "@/api/generated";
+import { randomFrom } from "@/testing/random";
+import { curveOf, figuresOf, firstAtLeast, nearestIndex, pointsPerPlace, refined, supersededFrom, xOf } from "./curves";
+
+interface Point {
+  step: number;
+  value: number;
+}
+
+/** Buckets as the service makes them: last step and value of each, NaN if any value in it is, extremes of the numbers. */
+function bucketed(points: Point[], most: number, attempt = 1): SeriesView {
+  const size = Math.max(1, Math.ceil(points.length / most));
+  const parts = [];
+  for (let at = 0; at < points.length; at += size) parts.push(points.slice(at, at + size));
+  const numbers = (part: Point[]) => part.map((point) => point.value).filter((value) => !Number.isNaN(value));
+  const named = (value: number) => (Number.isFinite(value) ? value : String(value));
+  return {
+    name: "train/loss",
+    unit: "loss",
+    attempt,
+    count: points.length,
+    step: parts.map((part) => (part.at(-1) as Point).step),
+    time: parts.map((part) => 1_000 + (part.at(-1) as Point).step),
+    value: parts.map((part) =>
+      named(part.some((point) => Number.isNaN(point.value)) ? Number.NaN : (part.at(-1) as Point).value),
+    ),
+    min: parts.map((part) => named(numbers(part).length ? Math.min(...numbers(part)) : Number.NaN)),
+    max: parts.map((part) => named(numbers(part).length ? Math.max(...numbers(part)) : Number.NaN)),
+  };
+}
+
+function randomPoints(random: () => number, length: number): Point[] {
+  let step = Math.floor(random() * 5);
+  return Array.from({ length }, () => {
+    step += 1 + Math.floor(random() * 3);
+    const kind = random();
+    const value =
+      kind < 0.03
+        ? Number.NaN
+        : kind < 0.05
+          ? Number.POSITIVE_INFINITY
+          : kind < 0.07
+            ? Number.NEGATIVE_INFINITY
+            : random() * 10 - 5;
+    return { step, value };
+  });
+}
+
+describe("curveOf", () => {
+  it("reads the names of what is not finite", () => {
+    const curve = curveOf(
+      bucketed(
+        [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 1.5].map((value, step) => ({ step, value })),
+        10,
+      ),
+    );
+    expect([...curve.value]).toEqual([Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 1.5]);
+  });
+
+  it("puts steps in order, and keeps what belongs together", () => {
+    const curve = curveOf(
+      bucketed(
+        [
+          { step: 5, value: 50 },
+          { step: 2, value: 20 },
+          { step: 9, value: 90 },
+        ],
+        10,
+      ),
+    );
+    expect([...curve.step]).toEqual([2, 5, 9]);
+    expect([...curve.value]).toEqual([20, 50, 90]);
+    expect([...curve.time]).toEqual([1_002, 1_005, 1_009]);
+  });
+});
+
+it("finds places as a search through all of them does", () => {
+  const random = randomFrom(3);
+  for (let round = 0; round < 300; round += 1) {
+    const values = Array.from({ length: Math.floor(random() * 12) }, () => Math.floor(random() * 20)).sort(
+      (a, b) => a - b,
+    );
+    const wanted = Math.floor(random() * 44) / 2 - 1;
+    const slow = values.findIndex((value) => value >= wanted);
+    expect(firstAtLeast(values, wanted)).toBe(slow === -1 ? values.length : slow);
+    const nearest = nearestIndex(values, wanted);
+    const least = Math.min(...values.map((value) => Math.abs(value - wanted)));
+    if (values.length === 0) expect(nearest).toBe(-1);
+    else expect(Math.abs((values[nearest] as number) - wanted)).toBe(least);
+  }
+});
+
+describe("refined", () => {
+  it("has the fine places inside, the coarse outside, each step once, in order, and no value is lost", () => {
+    const random = randomFrom(5);
+    for (let round = 0; round < 200; round += 1) {
+      const points = randomPoints(random, 20 + Math.floor(random() * 200));
+      const lastStep = (points.at(-1) as Point).step;
+      const from = Math.floor(random() * lastStep);
+      const to = from + Math.floor(random() * (lastStep - from + 1));
+      const coarse = curveOf(bucketed(points, 10));
+      const within = points.filter((point) => point.step >= from && point.step <= to);
+      const fine = within.length === 0 ? undefined : curveOf(bucketed(within, 1_000));
+      const curve = refined(coarse, fine, from, to);
+
+      const outside = [...coarse.step].filter((step) => step < from || step > to);
+      const wanted = fine === undefined ? [...coarse.step] : [...outside, ...within.map((point) => point.step)];
+      expect([...curve.step]).toEqual(wanted.sort((a, b) => a - b));
+      // Each point of the zoomed range is there as it was reported: no spike, NaN or infinity has gone.
+      for (const point of within) expect(curve.value[firstAtLeast(curve.step, point.step)]).toBe(point.value);
+      expect([curve.time, curve.value, curve.min, curve.max].map((column) => column.length)).toEqual(
+        new Array(4).fill(curve.step.length),
+      );
+      if (fine !== undefined && curve.span !== null) {
+        const at = firstAtLeast(curve.step, fine.step[0] as number);
+        expect(curve.span[at]).toBeCloseTo(1 / pointsPerPlace(coarse), 9);
+      }
+    }
+  });
+});
+
+describe("attempts", () => {
+  const steps = (from: number, to: number, value: number) =>
+    Array.from({ length: to - from }, (_, index) => ({ step: from + index, value }));
+
+  it("marks what a later attempt ran again", () => {
+    const random = randomFrom(9);
+    for (let round = 0; round < 100; round += 1) {
+      const curves = Array.from({ length: 1 + Math.floor(random() * 4) }, (_, index) => {
+        const from = Math.floor(random() * 50);
+        return curveOf(bucketed(steps(from, from + Math.floor(random() * 60), index), 1_000, index + 1));
+      });
+      supersededFrom(curves).forEach((found, which) => {
+        const curve = curves[which] as (typeof curves)[number];
+        const later = curves.filter((other) => other.attempt > curve.attempt).flatMap((other) => [...other.step]);
+        const slow = [...curve.step].filter((step) => later.every((other) => step < other)).length;
+        expect(found).toBe(slow);
+      });
+    }
+  });
+
+  it("counts neither the last value nor the extremes of what was run again", () => {
+    const first = curveOf(bucketed([...steps(0, 5, 3), { step: 5, value: -100 }, { step: 6, value: 100 }], 1_000, 1));
+    const second = curveOf(bucketed(steps(5, 9, 2), 1_000, 2));
+    expect(figuresOf([first, second])).toMatchObject({ last: 2, lastStep: 8, min: 2, minStep: 5, max: 3, maxStep: 0 });
+  });
+});
+
+describe("figuresOf", () => {
+  it("finds what a search through all points finds, however coarse the buckets", () => {
+    const random = randomFrom(13);
+    for (let round = 0; round < 100; round += 1) {
+      const points = randomPoints(random, 1 + Math.floor(random() * 300));
+      const fine = figuresOf([curveOf(bucketed(points, 1_000))]);
+      const finite = points.map((point) => point.value).filter(Number.isFinite);
+      if (finite.length === 0) continue;
+      expect(fine?.min).toBe(Math.min(...finite));
+      expect(fine?.max).toBe(Math.max(...finite));
+      expect(fine?.nonFinite).toBe(points.length - finite.length);
+      expect(fine).toMatchObject({ count: points.length, perPlace: 1 });
+    }
+  });
+
+  it("says nothing of no points", () => {
+    expect(figuresOf([])).toBeNull();
+  });
+});
+
+it("lies on the axis by step, by seconds since the job began, or by the clock", () => {
+  const curve = curveOf(
+    bucketed(
+      [
+        { step: 3, value: 1 },
+        { step: 8, value: 2 },
+      ],
+      10,
+    ),
+  );
+  expect([...xOf(curve, "step", 1_001)]).toEqual([3, 8]);
+  expect([...xOf(curve, "relative", 1_001)]).toEqual([2, 7]);
+  expect([...xOf(curve, "wall", 1_001)]).toEqual([1_003, 1_008]);
+});

@@ -1,0 +1,103 @@
+import { describe, expect, it } from "vitest";
+import { randomFrom } from "@/testing/random";
+import { linearTicks, logTicks, roundStep, tickLabels, valueRange } from "./ticks";
+
+it("never makes more ticks than asked for, all within bounds, evenly apart", () => {
+  const random = randomFrom(2);
+  for (let round = 0; round < 500; round += 1) {
+    const size = 10 ** (random() * 14 - 6);
+    const min = (random() - 0.5) * size;
+    const max = min + random() * size + size * 1e-6;
+    const most = 2 + Math.floor(random() * 8);
+    for (const measure of ["number", "bytes", "duration"] as const) {
+      const ticks = linearTicks(min, max, most, measure);
+      const step = roundStep(max - min, most, measure);
+      expect(ticks.length).toBeLessThanOrEqual(most + 1);
+      for (const tick of ticks) {
+        expect(tick).toBeGreaterThanOrEqual(min - step * 1e-6);
+        expect(tick).toBeLessThanOrEqual(max + step * 1e-6);
+        expect(Math.abs(tick / step - Math.round(tick / step))).toBeLessThan(1e-4);
+      }
+    }
+  }
+});
+
+it.each([
+  [0, 10, 5, "number", [0, 2, 4, 6, 8, 10]],
+  [0.1, 0.35, 3, "number", [0.1, 0.2, 0.3]],
+  [0, 3_600, 4, "duration", [0, 900, 1_800, 2_700, 3_600]],
+  [0, 4 * 1_024 ** 3, 4, "bytes", [0, 1, 2, 3, 4].map((count) => count * 1_024 ** 3)],
+] as const)("ticks from %d to %d", (min, max, most, measure, ticks) => {
+  expect(linearTicks(min, max, most, measure)).toEqual(ticks);
+});
+
+describe("logTicks", () => {
+  it.each([
+    [0.001, 1_000, 10, [0.001, 0.01, 0.1, 1, 10, 100, 1_000]],
+    [1e-8, 1e8, 5, [1e-8, 1e-4, 1, 1e4, 1e8]],
+    [1, 40, 5, [1, 2, 5, 10, 20]],
+    [2, 3, 5, [2, 2.2, 2.4, 2.6, 2.8, 3]],
+  ])("from %d to %d", (min, max, most, ticks) => {
+    expect(logTicks(min, max, most)).toEqual(ticks);
+  });
+
+  it("stays within bounds and is never empty, however narrow the range", () => {
+    const random = randomFrom(4);
+    for (let round = 0; round < 500; round += 1) {
+      const [min, max] = valueRange(10 ** (random() * 12 - 6), 10 ** (random() * 12 - 6), true);
+      if (!(max > min)) continue;
+      const ticks = logTicks(min, max, 6);
+      expect(ticks.length).toBeGreaterThan(0);
+      for (const tick of ticks) expect(tick >= min * 0.999_999 && tick <= max * 1.000_001).toBe(true);
+    }
+  });
+});
+
+describe("tickLabels", () => {
+  it.each([
+    [[0, 0.1, 0.2], "number", ["0", "0.1", "0.2"]],
+    [[4.6, 4.8, 5], "number", ["4.6", "4.8", "5.0"]],
+    [[0, 50_000, 100_000], "number", ["0", "50 k", "100 k"]],
+    [[1e-4, 2e-4], "number", ["1e-4", "2e-4"]],
+    [[0.001, 1, 1_000], "number", ["0.001", "1", "1000"]],
+    [[1e-8, 1e-4, 1], "number", ["1e-8", "1e-4", "1e0"]],
+    [[0, 1_024 ** 3, 2 * 1_024 ** 3], "bytes", ["0", "1 GiB", "2 GiB"]],
+    [[30, 60, 90, 3_600, 5_400, 172_800], "duration", ["30 s", "1 min", "1:30 min", "1 h", "1:30 h", "2 d"]],
+  ] as const)("of %j", (ticks, measure, labels) => {
+    expect(tickLabels(ticks, measure)).toEqual(labels);
+  });
+
+  it("tells neighbours apart", () => {
+    const random = randomFrom(6);
+    for (let round = 0; round < 300; round += 1) {
+      const size = 10 ** (random() * 12 - 5);
+      const min = random() < 0.5 ? 0 : random() * size;
+      const ticks = linearTicks(min, min + size * (0.05 + random()), 6);
+      expect(new Set(tickLabels(ticks)).size).toBe(ticks.length);
+    }
+  });
+});
+
+describe("valueRange", () => {
+  it("holds the values, with air, and is never empty", () => {
+    for (const isLog of [false, true])
+      for (const [min, max] of [
+        [1, 2],
+        [3, 3],
+        [1e-9, 1e9],
+        [5e3, 5e3],
+      ] as const) {
+        const [low, high] = valueRange(min, max, isLog);
+        expect(low).toBeLessThan(min);
+        expect(high).toBeGreaterThan(max);
+        if (isLog) expect(low).toBeGreaterThan(0);
+      }
+  });
+
+  it("has bounds also of zero, of nothing, and of nothing above zero on a logarithmic axis", () => {
+    expect(valueRange(0, 0, false)).toEqual([-1, 1]);
+    expect(valueRange(Number.NaN, Number.NaN, false)).toEqual([0, 1]);
+    expect(valueRange(-5, -1, true)).toEqual([0.1, 1]);
+    expect(valueRange(-5, 10, true)[0]).toBeGreaterThan(0);
+  });
+});

@@ -1,0 +1,68 @@
+/** Pages in tests: with a router in memory, and a service that is a function. */
+import { MantineProvider } from "@mantine/core";
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import {
+  createMemoryHistory,
+  createRootRoute,
+  createRoute,
+  createRouter,
+  Outlet,
+  RouterProvider,
+} from "@tanstack/react-router";
+import { render } from "@testing-library/react";
+import type { ReactNode } from "react";
+import { vi } from "vitest";
+import { setUpClient } from "@/api/client";
+
+export interface Asked {
+  method: string;
+  path: string;
+  query: URLSearchParams;
+}
+
+/** What the service answers: a document, or a refusal with its status. */
+export type Service = (asked: Asked) => { status?: number; body: unknown };
+
+// Once: what it registers stays with the client, and a second time would be told what the first one made of an error.
+setUpClient();
+// The router asks for it; jsdom has no such thing.
+window.scrollTo = () => {};
+
+/** The service from here on; every request is in the list that comes back. */
+export function serve(service: Service): Asked[] {
+  const requests: Asked[] = [];
+  vi.stubGlobal("fetch", async (request: Request) => {
+    const url = new URL(request.url);
+    const asked = { method: request.method, path: url.pathname, query: url.searchParams };
+    requests.push(asked);
+    const { status = 200, body } = service(asked);
+    return new Response(JSON.stringify(body), { status, headers: { "Content-Type": "application/json" } });
+  });
+  return requests;
+}
+
+/** Show `Page` at `path`; the pages that it links to are empty. */
+export function open(
+  path: "/jobs" | "/queue" | "/nodes",
+  Page: () => ReactNode,
+  search = "",
+  validateSearch: (search: Record<string, unknown>) => object = (all) => all,
+) {
+  const root = createRootRoute({ component: Outlet });
+  const others = ["/jobs", "/queue", "/nodes", "/jobs/$job", "/compare", "/submit"].filter((other) => other !== path);
+  const router = createRouter({
+    routeTree: root.addChildren([
+      createRoute({ getParentRoute: () => root, path, component: Page, validateSearch }),
+      ...others.map((other) => createRoute({ getParentRoute: () => root, path: other, component: () => null })),
+    ]),
+    history: createMemoryHistory({ initialEntries: [path + search] }),
+  });
+  render(
+    <MantineProvider env="test">
+      <QueryClientProvider client={new QueryClient({ defaultOptions: { queries: { retry: false } } })}>
+        <RouterProvider router={router as never} />
+      </QueryClientProvider>
+    </MantineProvider>,
+  );
+  return router;
+}

@@ -1,0 +1,135 @@
+"""A person's browser for one test: it goes to pages, and writes down whatever it complains about.
+
+Not here: the service behind the pages (``tests.e2e.service``), and when a browser is started (``conftest``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect
+
+AXE = Path(__file__).parents[2] / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+WAIT_MS = 10_000
+"""For anything to be seen; a busy machine needs some of it."""
+WIDE, NARROW = (1440, 900), (360, 780)
+expect.set_options(timeout=WAIT_MS)
+
+Scheme = Literal["light", "dark"]
+
+
+def chromium() -> str | None:
+    """The browser of this machine, if it has one. None is ever downloaded."""
+    return os.environ.get("LOCKSTEP_CHROMIUM") or shutil.which("chromium")
+
+
+class Visitor:
+    """One person in one tab."""
+
+    def __init__(self, page: Page, url: str):
+        self.page = page
+        self.url = url
+        self.complaints: list[str] = []
+        self._expected: list[re.Pattern[str]] = []
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.complaints.append(f"page error: {error}"))
+
+    def expects(self, pattern: str) -> None:
+        """Whatever the browser says from here on is no fault where it fits this: a refusal that is the test's point."""
+        self._expected.append(re.compile(pattern))
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        said = f"{message.type}: {message.text} ({message.location.get('url', '')})"
+        if message.type in {"error", "warning"} and not any(known.search(said) for known in self._expected):
+            self.complaints.append(said)
+
+    # --- going and seeing
+
+    def go(self, address: str, heading: str | re.Pattern[str] | None = None) -> Visitor:
+        """Open an address of the dashboard, and wait for the page with this heading."""
+        self.page.goto(f"{self.url}{address}")
+        if heading is not None:
+            self.sees_heading(heading)
+        return self
+
+    def sees_heading(self, name: str | re.Pattern[str]) -> None:
+        exact = isinstance(name, str)
+        expect(self.page.get_by_role("heading", level=1, name=name, exact=exact)).to_be_visible()
+
+    def sees(self, text: str | re.Pattern[str]) -> Locator:
+        found = self.page.get_by_text(text).first
+        expect(found).to_be_visible()
+        return found
+
+    def button(self, name: str | re.Pattern[str]) -> Locator:
+        return self.page.get_by_role("button", name=name, exact=isinstance(name, str))
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    @property
+    def address(self) -> str:
+        """Where the tab is, without the service's own part."""
+        return self.page.url.removeprefix(self.url)
+
+    # --- what holds of every page
+
+    def is_accessible(self) -> None:
+        """axe finds nothing, in light and in dark, and nothing has to be scrolled sideways on a telephone."""
+        schemes: tuple[Scheme, ...] = ("light", "dark")
+        found = [f"{self.address}, {scheme}: {line}" for scheme in schemes for line in violations(self.page, scheme)]
+        assert not found, "\n".join(found)
+        self.page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
+        width = self.page.evaluate("document.documentElement.scrollWidth")
+        self.page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+        assert width <= NARROW[0], f"{self.address} is {width} px wide on a screen of {NARROW[0]}"
+
+
+def violations(page: Page, scheme: Scheme) -> list[str]:
+    """What axe finds on the page as it is, in the colours of ``scheme``."""
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", scheme)
+    # Evaluated, not added as a script: the page's own policy stays in force, which would refuse one.
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+    found: list[dict[str, Any]] = page.evaluate(
+        "async () => (await axe.run(document, { resultTypes: ['violations'] })).violations"
+    )
+    return [f"{one['id']}: {node['target']} {node['failureSummary']}" for one in found for node in one["nodes"]]
+
+
+@contextmanager
+def visiting(browser: Browser, url: str, token: str | None) -> Iterator[Visitor]:
+    """A tab of its own, signed in where a token is given; afterwards the browser must not have complained."""
+    context = browser.new_context(
+        viewport={"width": WIDE[0], "height": WIDE[1]}, reduced_motion="reduce", locale="en-GB"
+    )
+    context.set_default_timeout(WAIT_MS)
+    if token is not None:
+        # Once: a test that signs out must stay signed out when it loads a page again.
+        context.add_init_script(
+            f"if (!sessionStorage.getItem('seen')) {{ sessionStorage.setItem('seen', '1');"
+            f" sessionStorage.setItem('lockstep.token', '{token}'); }}"
+        )
+    try:
+        visitor = Visitor(context.new_page(), url)
+        yield visitor
+        assert not visitor.complaints, "\n".join(visitor.complaints)
+    finally:
+        context.close()

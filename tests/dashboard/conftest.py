@@ -1,0 +1,72 @@
+"""One browser per session, one running service per module, one fresh tab per test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.dashboard.browser import FLAGS, Visitor, chromium, visiting
+from tests.dashboard.work import Work
+from tests.e2e.service import ROOT, Service, service
+
+
+@pytest.fixture(scope="session")
+def pages() -> None:
+    """The pages as the dashboard's sources say; built now if they are not."""
+    build = [sys.executable, str(ROOT / "dashboard" / "build.py")]
+    done = subprocess.run(build, capture_output=True, text=True, check=False, timeout=900)
+    if done.returncode != 0:
+        pytest.skip(f"NOT RUN: {done.stderr.splitlines()[-1]}")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = chromium()
+    if found is None:
+        pytest.skip("NOT RUN: there is no chromium here; install Debian's, or name one in LOCKSTEP_CHROMIUM")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def lockstep(pages: None, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The service on its embedded defaults. Asked for after the browser, so that nothing is started in vain."""
+    yield from service(tmp_path_factory.mktemp("lockstep"))
+
+
+@pytest.fixture(scope="module")
+def token(lockstep: Service) -> str:
+    return (lockstep.home / "token").read_text().strip()
+
+
+@pytest.fixture(scope="module")
+def work(lockstep: Service, tmp_path_factory: pytest.TempPathFactory) -> Work:
+    return Work(lockstep, tmp_path_factory.mktemp("work") / "code")
+
+
+@pytest.fixture
+def stranger(browser: Browser, lockstep: Service) -> Iterator[Visitor]:
+    """Somebody who has not signed in."""
+    with visiting(browser, lockstep.url, None) as visitor:
+        yield visitor
+
+
+@pytest.fixture
+def visitor(browser: Browser, lockstep: Service, token: str) -> Iterator[Visitor]:
+    """Somebody who is signed in."""
+    with visiting(browser, lockstep.url, token) as visitor:
+        yield visitor
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.e2e)

@@ -1,0 +1,158 @@
+"""Charts of several jobs: what a person reads off them, and that live data takes nothing away from under the cursor."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.dashboard.browser import Visitor
+from tests.dashboard.work import Work
+from tests.e2e.service import Service
+
+STEPS = 40
+
+
+@pytest.fixture(scope="module")
+def pair(work: Work) -> str:
+    """The comparison of two ended jobs, as an address."""
+    jobs = work.curve("lower", steps=STEPS), work.curve("higher", steps=STEPS, scale=2)
+    work.ended(*jobs)
+    return f"/compare?jobs={','.join(jobs)}"
+
+
+def card(visitor: Visitor, metric: str = "train/loss") -> Locator:
+    found = visitor.page.locator(f"[data-metric='{metric}']")
+    expect(found.get_by_role("img")).to_be_visible()
+    return found
+
+
+def picture(of: Locator) -> str:
+    """The chart as it is drawn; the cursor is no part of it."""
+    of.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    drawn: str = of.locator("canvas").evaluate("canvas => canvas.toDataURL()")
+    return drawn
+
+
+def point_at(of: Locator, share: float) -> None:
+    """Put the cursor over this share of the drawing area's width."""
+    area = of.locator(".u-over").bounding_box()
+    assert area is not None
+    of.page.mouse.move(area["x"] + share * area["width"] - 1, area["y"] + area["height"] / 2)
+
+
+def drag(of: Locator, start: float, end: float) -> None:
+    point_at(of, start)
+    of.page.mouse.down()
+    point_at(of, (start + end) / 2)
+    point_at(of, end)
+    of.page.mouse.up()
+
+
+def smoothed(weight: float, scale: float) -> float:
+    """The debiased moving average of the curve's points at its last step, one by one."""
+    total = count = 0.0
+    for step in range(1, STEPS + 1):
+        if step != 7:  # NaN: it has no part in an average
+            total = weight * total + (1 - weight) * scale * (1 + 9 * 0.9**step)
+            count += 1
+    return total / (1 - weight**count)
+
+
+def test_jobs_are_compared_by_their_figures_and_by_what_differs(visitor: Visitor, pair: str) -> None:
+    page = visitor.go(pair, "Compare").page
+    best = page.get_by_role("region", name="Figures").get_by_role("row").filter(has_text="✓")
+    expect(best).to_contain_text("lower")
+    differs = page.get_by_role("region", name="Settings that differ")
+    expect(differs.get_by_role("rowheader")).to_have_count(1)
+    expect(differs.get_by_role("rowheader")).to_contain_text("script.command")
+    expect(card(visitor).get_by_role("img")).to_have_attribute("aria-label", re.compile("not finite in places"))
+    visitor.is_accessible()
+    page.get_by_role("checkbox", name="Show higher").uncheck()
+    expect(card(visitor).get_by_role("img")).not_to_have_attribute("aria-label", re.compile("higher"))
+    page.reload()
+    expect(page.get_by_role("checkbox", name="Show higher")).not_to_be_checked()
+
+
+def test_smoothing_is_the_debiased_average_of_the_points_and_can_be_switched_off(visitor: Visitor, pair: str) -> None:
+    page = visitor.go(pair, "Compare").page
+    plain = picture(card(visitor))
+    page.get_by_label("Smoothing, as a number").fill("0.9")
+    point_at(card(visitor), 1)
+    rows = page.get_by_test_id("chart-tooltip").get_by_role("row", include_hidden=True)
+    for name, scale in (("lower", 1), ("higher", 2)):
+        cells = rows.filter(has_text=name).get_by_role("cell", include_hidden=True)
+        expect(cells.nth(3)).to_have_text(str(STEPS))
+        assert float(cells.nth(1).inner_text()) == pytest.approx(smoothed(0.9, scale), rel=1e-3)
+        assert float(cells.nth(2).inner_text()) == pytest.approx(scale * (1 + 9 * 0.9**STEPS), rel=1e-3)
+    assert picture(card(visitor)) != plain
+    page.reload()
+    expect(page.get_by_label("Smoothing, as a number")).to_have_value("0.9")
+    visitor.button("Off").click()
+    expect(page.get_by_label("Smoothing, as a number")).to_have_value("0")
+    assert picture(card(visitor)) == plain
+
+
+def test_a_logarithmic_axis_is_one_charts_own(visitor: Visitor, pair: str) -> None:
+    visitor.go(pair, "Compare")
+    loss, rate = card(visitor), card(visitor, "train/lr")
+    plain, other = picture(loss), picture(rate)
+    toggle = visitor.button("Logarithmic axis for train/loss")
+    toggle.click()
+    expect(toggle).to_have_attribute("aria-pressed", "true")
+    assert picture(loss) != plain
+    assert picture(rate) == other
+    toggle.click()
+    assert picture(loss) == plain
+
+
+def test_the_zoom_and_the_cursor_stay_while_points_arrive(visitor: Visitor, work: Work, lockstep: Service) -> None:
+    job = work.endless("live")
+    lockstep.at_step(job, 25)
+    page = visitor.go(f"/compare?jobs={job}", "Compare").page
+    chart = card(visitor).get_by_role("img")
+    drag(card(visitor), 0.1, 0.5)
+    expect(visitor.button("Reset zoom")).to_be_visible()
+    point_at(card(visitor), 0.5)
+    tooltip = page.get_by_test_id("chart-tooltip")
+    read = tooltip.inner_text()
+    before, label = picture(card(visitor)), chart.get_attribute("aria-label") or ""
+    for _ in range(2):
+        expect(chart).not_to_have_attribute("aria-label", label)
+        label = chart.get_attribute("aria-label") or ""
+    # More points have come twice, and what is looked at has not moved.
+    assert picture(card(visitor)) == before
+    assert tooltip.inner_text() == read
+    visitor.button("Reset zoom").click()
+    expect(visitor.button("Reset zoom")).to_be_hidden()
+    assert picture(card(visitor)) != before
+    drag(card(visitor), 0.1, 0.5)
+    expect(visitor.button("Reset zoom")).to_be_visible()
+    card(visitor).locator(".u-over").dblclick()
+    expect(visitor.button("Reset zoom")).to_be_hidden()
+    work.cancel(job)
+
+
+def test_cards_are_found_pinned_and_shown_on_the_whole_screen(visitor: Visitor, pair: str) -> None:
+    page = visitor.go(pair, "Compare").page
+    expect(card(visitor, "train/lr")).to_be_visible()
+    visitor.press("/")
+    page.keyboard.type("loss")
+    expect(page.locator("[data-metric='train/lr']")).to_have_count(0)
+    visitor.press("Escape")
+    page.get_by_label("Filter charts by the name of the metric").fill("")
+    visitor.button("Pin train/lr").click()
+    expect(page.locator("[data-metric]").first).to_have_attribute("data-metric", "train/lr")
+    visitor.button("Show train/loss on the whole screen").click()
+    dialog = page.get_by_role("dialog", name="train/loss")
+    expect(dialog.locator("canvas")).to_be_visible()
+    visitor.is_accessible()
+    visitor.press("Escape")
+    expect(dialog).to_be_hidden()
+    visitor.button("Save train/loss").first.click()
+    with page.expect_download() as download:
+        page.get_by_role("menuitem", name="What is drawn (CSV)").click()
+    lines = download.value.path().read_text().splitlines()
+    assert len(lines) == 1 + 2 * STEPS
+    assert "NaN" in "".join(lines)

@@ -1,0 +1,121 @@
+"""One job's page: live while it runs, its log, its end, and what can be done with it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.dashboard.browser import Visitor
+from tests.dashboard.work import Work
+from tests.e2e.service import Service
+from tests.e2e.specs import digits, script
+
+
+@pytest.fixture(scope="module")
+def trained(lockstep: Service) -> str:
+    """Two ranks, eight samples at a time, four times: 64."""
+    return str(lockstep.ended(lockstep.submit(digits("trained", steps=12))["id"])["id"])
+
+
+def test_the_promise_is_written_out_and_every_part_of_the_page_is_accessible(visitor: Visitor, trained: str) -> None:
+    page = visitor.go(f"/jobs/{trained}", "trained").page
+    promise = page.get_by_test_id("promise")
+    for part in ("64", "2", "8", "4"):
+        expect(promise.get_by_text(part, exact=True).first).to_be_visible()
+    expect(page.get_by_test_id("outcome")).to_contain_text("12")
+    for tab in ("Overview", "Logs", "Timeline", "Configuration", "Checkpoints"):
+        page.get_by_role("navigation", name="Parts of this job").get_by_role("link", name=tab).click()
+        expect(page.get_by_role("link", name=tab, exact=True)).to_have_attribute("aria-current", "page")
+        visitor.is_accessible()
+
+
+def test_a_running_job_is_seen_running_and_is_cancelled_from_its_page(
+    visitor: Visitor, work: Work, lockstep: Service
+) -> None:
+    job = work.endless("live")
+    lockstep.at_step(job, 1)
+    page = visitor.go(f"/jobs/{job}", "live").page
+    step = page.get_by_role("region", name="Progress").locator("dd").first
+    expect(step).to_have_text(re.compile(r"\d"))
+    before = step.inner_text()
+    expect(step).not_to_have_text(before)
+    visitor.button("Cancel").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("SIGTERM")
+    visitor.is_accessible()
+    dialog.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator("[data-state=cancelled]").first).to_be_visible()
+    assert lockstep.ended(job)["state"] == "cancelled"
+
+
+def test_a_log_is_followed_let_go_and_followed_again(visitor: Visitor, work: Work, lockstep: Service) -> None:
+    job = work.curve("talking", steps=400, pause=0.05)
+    lockstep.at_step(job, 60)
+    page = visitor.go(f"/jobs/{job}?tab=logs").page
+    lines = page.get_by_test_id("log-lines")
+    follow = page.get_by_role("button", name=re.compile("^Follow"))
+    expect(follow).to_have_attribute("aria-pressed", "true")
+    newest = lines.get_by_text(re.compile(r"^.*loss")).last
+    before = newest.inner_text()
+    expect(newest).not_to_have_text(before)
+    lines.hover()
+    page.mouse.wheel(0, -600)
+    expect(follow).to_have_attribute("aria-pressed", "false")
+    top = lines.evaluate("element => element.scrollTop")
+    length = page.get_by_test_id("log-where").inner_text()
+    expect(page.get_by_test_id("log-where")).not_to_have_text(length)
+    assert lines.evaluate("element => element.scrollTop") == pytest.approx(top, abs=2)
+    visitor.press("f")
+    expect(follow).to_have_attribute("aria-pressed", "true")
+    expect(newest).not_to_have_text(newest.inner_text())
+    work.cancel(job)
+
+
+def test_a_log_is_searched_its_first_error_found_and_a_line_linked(visitor: Visitor, work: Work) -> None:
+    job = work.curve("searched", steps=40)
+    work.ended(job)
+    page = visitor.go(f"/jobs/{job}?tab=logs").page
+    lines = page.get_by_test_id("log-lines")
+    expect(lines).to_contain_text("step 40")
+    visitor.press("/")
+    page.keyboard.type("step 17")
+    expect(lines.locator("mark")).to_have_text(["step 17"])
+    expect(page).to_have_url(re.compile("search=step"))
+    page.reload()
+    expect(lines.locator("mark")).to_have_text(["step 17"])
+    visitor.is_accessible()
+    page.get_by_label("Search the log").fill("nowhere to be found")
+    visitor.sees("No line fits the filter")
+    visitor.button("Show all lines").click()
+    page.get_by_label("Stream").select_option("stderr")
+    expect(lines).to_contain_text("a shard was read twice")
+    expect(lines).not_to_contain_text("step 17")
+    page.get_by_label("Stream").select_option("")
+    visitor.button("First error").click()
+    pointed = lines.locator("[aria-current]")
+    expect(pointed).to_contain_text("Traceback: a shard was read twice")
+    link = visitor.address
+    page.goto("about:blank")
+    visitor.go(link)
+    expect(pointed).to_contain_text("Traceback: a shard was read twice")
+
+
+def test_a_failure_says_why_and_leads_to_its_first_line(visitor: Visitor, lockstep: Service) -> None:
+    job = lockstep.submit(script("broken", ["sh", "-c", "echo fine; echo 'Error: no such shard' >&2; exit 3"]))["id"]
+    lockstep.ended(job)
+    page = visitor.go(f"/jobs/{job}", "broken").page
+    outcome = page.get_by_test_id("outcome")
+    expect(outcome).to_contain_text("Exit code3")
+    expect(outcome).to_contain_text("no such shard")
+    visitor.is_accessible()
+    outcome.get_by_role("link", name=re.compile("First error")).click()
+    expect(page.get_by_test_id("log-lines")).to_contain_text("no such shard")
+
+
+def test_a_job_that_is_not_there_is_said(visitor: Visitor) -> None:
+    visitor.expects("status of 404")
+    visitor.go("/jobs/nobody")
+    visitor.sees("nobody")
+    visitor.is_accessible()

@@ -1,0 +1,120 @@
+"""The list of jobs: what it shows, what its address keeps, and what can be done to several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.dashboard.browser import Visitor
+from tests.dashboard.work import Work
+from tests.e2e.service import Service
+from tests.e2e.specs import script
+
+
+@pytest.fixture(scope="module")
+def jobs(lockstep: Service, work: Work) -> Iterator[dict[str, str]]:
+    """One of each kind: ended well, failed, running, and waiting for more than there is."""
+    made = {
+        "done": work.curve("done", labels={"team": "vision"}),
+        "broken": lockstep.submit(script("broken", ["false"], labels={"team": "vision"}))["id"],
+        "going": work.endless("going", project="night"),
+    }
+    work.ended(made["done"], made["broken"])
+    lockstep.at_step(made["going"], 2)
+    made["waiting"] = work.curve("waiting", gpus=4)
+    yield made
+    work.cancel(made["waiting"], made["going"])
+
+
+@pytest.fixture
+def visitor(visitor: Visitor, jobs: dict[str, str]) -> Visitor:
+    """In front of the list."""
+    return visitor.go("/jobs", "Jobs")
+
+
+def row(visitor: Visitor, name: str) -> Locator:
+    return visitor.page.get_by_role("row").filter(has=visitor.page.get_by_role("link", name=name, exact=True))
+
+
+def shown(visitor: Visitor) -> list[str]:
+    return visitor.page.locator("tbody th[scope=row] a[href*='/jobs/']").all_inner_texts()
+
+
+def test_a_row_says_how_far_a_job_is_and_why_it_waits(visitor: Visitor) -> None:
+    for name, state in (("done", "succeeded"), ("broken", "failed"), ("going", "running"), ("waiting", "queued")):
+        expect(row(visitor, name)).to_contain_text(state)
+    expect(row(visitor, "waiting")).to_contain_text("#1")
+    expect(row(visitor, "done").get_by_role("img", name="train/loss from")).to_be_visible()
+    expect(row(visitor, "done").get_by_role("img", name="NaN")).to_be_visible()
+    visitor.is_accessible()
+
+
+def test_the_whole_view_is_in_the_address_and_a_reload_shows_the_same(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.button("failed").click()
+    visitor.button("succeeded").click()
+    page.get_by_label("Label").fill("team=vision")
+    page.get_by_label("Label").press("Enter")
+    page.get_by_label("Order").select_option("oldest")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    before, address = shown(visitor), visitor.address
+    assert before == ["done", "broken"]
+    page.reload()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    assert (shown(visitor), visitor.address) == (before, address)
+    expect(visitor.button("failed")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_label("Label")).to_have_value("team=vision")
+    # And the way back leads through the same views.
+    page.go_back()
+    expect(page.get_by_label("Order")).to_have_value("newest")
+    page.get_by_role("link", name="Show all jobs").click()
+    expect(row(visitor, "going")).to_be_visible()
+
+
+def test_a_filter_that_nothing_fits_says_so_and_offers_a_way_out(visitor: Visitor) -> None:
+    visitor.press("/")
+    field = visitor.page.get_by_label("Name")
+    expect(field).to_be_focused()
+    field.fill("nobody")
+    field.press("Enter")
+    visitor.sees("No job matches these filters")
+    visitor.is_accessible()
+    visitor.page.get_by_role("link", name="Show all jobs").first.click()
+    expect(row(visitor, "done")).to_be_visible()
+
+
+def test_rows_are_chosen_by_key_and_compared(visitor: Visitor, jobs: dict[str, str]) -> None:
+    visitor.press("j", "x", "j", "x")
+    bar = visitor.page.get_by_role("region", name="Chosen jobs")
+    expect(bar).to_contain_text("2 jobs chosen")
+    visitor.is_accessible()
+    bar.get_by_role("link", name="Compare").click()
+    visitor.sees_heading("Compare")
+    assert jobs["waiting"] in visitor.page.url
+    assert jobs["going"] in visitor.page.url
+
+
+def test_enter_opens_the_row_under_the_cursor(visitor: Visitor) -> None:
+    visitor.press("j", "j", "k", "Enter")
+    visitor.sees_heading("waiting")
+
+
+def test_several_jobs_are_cancelled_at_once_and_each_answer_is_said(
+    visitor: Visitor, work: Work, lockstep: Service
+) -> None:
+    first, second = work.endless("one"), work.curve("two", gpus=4)
+    lockstep.at_step(first, 1)
+    for name in ("one", "two"):
+        row(visitor, name).get_by_role("checkbox").check()
+    visitor.button("Cancel 2 jobs").click()
+    dialog = visitor.page.get_by_role("dialog")
+    visitor.is_accessible()
+    dialog.get_by_role("button", name="Cancel 2 jobs").click()
+    expect(dialog).to_contain_text("asked to stop")
+    expect(dialog).to_contain_text("2 jobs cancelled")
+    dialog.get_by_role("button", name="Close").last.click()
+    work.ended(first, second)
+    for name in ("one", "two"):
+        expect(row(visitor, name)).to_contain_text("cancelled")

@@ -1,0 +1,49 @@
+"""Nodes and the queue: who holds what, what waits for it, and taking a node out and back."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.dashboard.browser import Visitor
+from tests.dashboard.work import Work
+from tests.e2e.service import Service, until
+
+
+def test_a_device_names_the_job_that_holds_it_and_the_queue_says_why_another_waits(
+    visitor: Visitor, work: Work, lockstep: Service
+) -> None:
+    going = work.endless("going")
+    lockstep.at_step(going, 1)
+    waiting = work.curve("waiting", gpus=4)
+    try:
+        visitor.go("/nodes", "Nodes")
+        devices = visitor.page.get_by_role("list", name="Devices of").get_by_role("listitem")
+        expect(devices).to_have_count(4)
+        expect(devices.filter(has_text="free")).to_have_count(3)
+        visitor.is_accessible()
+        devices.get_by_role("link", name="going").click()
+        visitor.sees_heading("going")
+        visitor.go("/queue", "Queue")
+        row = visitor.page.get_by_role("row").filter(has_text="waiting")
+        expect(row).to_contain_text("4")
+        visitor.is_accessible()
+    finally:
+        work.cancel(waiting, going)
+    visitor.sees("Nothing waits")
+    visitor.is_accessible()
+
+
+def test_a_drained_node_gets_no_work_until_it_is_resumed(visitor: Visitor, work: Work, lockstep: Service) -> None:
+    page = visitor.go("/nodes", "Nodes").page
+    visitor.button("Drain").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("It is given no more work until somebody resumes it.")
+    visitor.is_accessible()
+    dialog.get_by_role("button", name="Drain").click()
+    visitor.sees("draining")
+    waits = work.curve("waits")
+    until(lambda: lockstep.job(waits)["queue"], 10, "a place in the queue")
+    visitor.is_accessible()
+    visitor.button("Resume").click()
+    expect(visitor.button("Drain")).to_be_visible()
+    assert lockstep.ended(waits)["state"] == "succeeded"

@@ -1,0 +1,125 @@
+"""Signing in and out, the settings of a browser, the keys, and addresses that lead nowhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.dashboard.browser import Visitor
+
+UNAUTHENTICATED = r"status of 401"
+"""The browser says so of every request that is refused; before a sign-in all are."""
+
+
+def sign_in(visitor: Visitor, token: str, *, remember: bool = False) -> None:
+    visitor.sees_heading("Sign in")
+    visitor.page.get_by_label(re.compile("^Token")).fill(token)
+    visitor.page.get_by_label("Remember on this computer").set_checked(remember)
+    visitor.button("Sign in").click()
+
+
+def kept(page: Page) -> list[str | None]:
+    """The token as the browser keeps it: in the tab, and for good."""
+    found: list[str | None] = page.evaluate(
+        "[sessionStorage.getItem('lockstep.token'), localStorage.getItem('lockstep.token')]"
+    )
+    return found
+
+
+def test_only_the_right_token_opens_the_door(stranger: Visitor, token: str) -> None:
+    stranger.expects(UNAUTHENTICATED)
+    stranger.go("/nodes")
+    sign_in(stranger, "lockstep_wrong")
+    stranger.sees("The service does not know this token.")
+    assert kept(stranger.page) == [None, None]
+    stranger.is_accessible()
+    sign_in(stranger, token)
+    stranger.sees_heading("Nodes")
+    assert stranger.address == "/nodes"
+    assert kept(stranger.page) == [token, None]
+
+
+def test_a_remembered_token_is_there_in_the_next_tab_until_one_signs_out(stranger: Visitor, token: str) -> None:
+    stranger.expects(UNAUTHENTICATED)
+    stranger.go("/settings")
+    sign_in(stranger, token, remember=True)
+    stranger.sees_heading("Settings")
+    other = stranger.page.context.new_page()
+    other.goto(f"{stranger.url}/settings")
+    other.get_by_role("button", name="Sign out").click()
+    expect(other.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert kept(other) == [None, None]
+    stranger.page.reload()
+    stranger.sees_heading("Sign in")
+
+
+def test_a_link_signs_in_and_leaves_no_token_in_the_address(stranger: Visitor, token: str) -> None:
+    asked: list[str] = []
+    stranger.page.on("request", lambda request: asked.append(request.url))
+    stranger.go(f"/jobs?state=%5B%22failed%22%5D#token={token}", "Jobs")
+    assert token not in stranger.page.url
+    assert "state" in stranger.address
+    assert kept(stranger.page) == [token, None]
+    stranger.page.reload()
+    stranger.sees_heading("Jobs")
+    assert [url for url in asked if token in url and not url.startswith(f"{stranger.url}/jobs?")] == []
+
+
+def test_colours_follow_the_system_until_one_is_chosen(visitor: Visitor) -> None:
+    page = visitor.go("/settings", "Settings").page
+    html = page.locator("html")
+    for system in ("dark", "light"):
+        page.emulate_media(color_scheme=system)
+        expect(html).to_have_attribute("data-mantine-color-scheme", system)
+    page.get_by_text("Dark", exact=True).click()
+    expect(html).to_have_attribute("data-mantine-color-scheme", "dark")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.reload()
+    expect(html).to_have_attribute("data-mantine-color-scheme", "dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == ground
+    page.get_by_text("As the system", exact=True).click()
+    expect(html).to_have_attribute("data-mantine-color-scheme", "light")
+    visitor.is_accessible()
+
+
+def test_the_pace_is_chosen_in_two_places_and_kept(visitor: Visitor) -> None:
+    page = visitor.go("/settings", "Settings").page
+    above = page.get_by_label("How often the pages are brought up to date").first
+    page.get_by_text("Paused", exact=True).click()
+    expect(above).to_have_value("paused")
+    page.reload()
+    expect(above).to_have_value("paused")
+    above.select_option("calm")
+    expect(page.get_by_label("Calm (12–30 s)")).to_be_checked()
+
+
+def test_every_place_is_a_key_away_and_the_help_says_which(visitor: Visitor) -> None:
+    page = visitor.go("/settings", "Settings").page
+    visitor.press("?")
+    help_ = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(help_).to_be_visible()
+    for does in ("show these keys", "go to Jobs", "search on this page"):
+        expect(help_.get_by_text(does)).to_be_visible()
+    visitor.is_accessible()
+    visitor.press("Escape")
+    expect(help_).to_be_hidden()
+    for key, address in (("q", "/queue"), ("n", "/nodes"), ("c", "/compare"), ("s", "/submit"), ("j", "/jobs")):
+        visitor.press("g", key)
+        expect(page).to_have_url(re.compile(rf"{address}(\?.*)?$"))
+
+
+def test_the_first_thing_that_the_tab_key_reaches_skips_to_the_content(visitor: Visitor) -> None:
+    visitor.go("/settings", "Settings")
+    visitor.press("Tab")
+    expect(visitor.page.get_by_text("Skip to the content")).to_be_focused()
+
+
+@pytest.mark.parametrize("address", ["/nowhere", "/jobs/a/b"])
+def test_an_address_that_leads_nowhere_leads_back(visitor: Visitor, address: str) -> None:
+    visitor.go(address)
+    visitor.sees("There is no such page")
+    visitor.is_accessible()
+    visitor.page.get_by_role("link", name="All jobs", exact=True).click()
+    visitor.sees_heading("Jobs")
