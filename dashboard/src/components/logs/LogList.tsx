@@ -58,6 +58,16 @@ export function LogList(props: LogListProps) {
   useLayoutEffect(() => {
     if (startsAtEnd) rows.scrollToEnd();
   }, []);
+  const seen = useRef(0);
+  seen.current = rows.getVirtualItemForOffset(rows.scrollOffset ?? 0)?.index ?? 0;
+  const wrapped = useRef(wrap);
+  useLayoutEffect(() => {
+    if (wrapped.current === wrap) return;
+    wrapped.current = wrap;
+    // All heights are others now. The first line that was seen stays the first.
+    rows.measure();
+    rows.scrollToIndex(seen.current, { align: "start" });
+  }, [wrap, rows]);
   const height = rows.scrollRect?.height;
   // biome-ignore lint/correctness/useExhaustiveDependencies: also when lines have come and when they are laid out anew
   useLayoutEffect(() => {

@@ -7,6 +7,7 @@
  */
 import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useReducer, useRef } from "react";
+import { Refusal } from "@/api/client";
 import { type GetJobLogsData, getJobLogs, type LogPage } from "@/api/generated";
 import { usePace } from "@/api/pace";
 import { cursorAt, type LogFilter, type Place } from "@/lib/log-view";
@@ -197,11 +198,14 @@ export function useLogWindow(jobId: string, filter: LogFilter, following: boolea
     void look("newer", () => forward(after), forward);
   }, [look, forward]);
 
-  const { window, busy, polls } = reading;
+  const { window, busy, polls, openings, openedAtEnd, error } = reading;
+  // What the service refuses it will refuse again.
+  const isRefused = error instanceof Refusal && !error.isPassing;
   const after = window?.after ?? null;
   const mayGrow = following || (window?.lines.length ?? 0) < WINDOW_LINES_MAX;
   const catchesUp = following && window?.atEnd === false;
-  const polled = after !== null && (window?.atEnd || catchesUp) && !window?.complete && busy === null && mayGrow;
+  const polled =
+    after !== null && (window?.atEnd || catchesUp) && !window?.complete && busy === null && mayGrow && !isRefused;
   // biome-ignore lint/correctness/useExhaustiveDependencies: each poll that ended plans the next, also where nothing came
   useEffect(() => {
     if (!polled || after === null || pace.factor === 0) return;
@@ -224,6 +228,5 @@ export function useLogWindow(jobId: string, filter: LogFilter, following: boolea
     };
   }, [polled, after, catchesUp, polls, pace.factor, forward]);
 
-  const { openings, openedAtEnd, error } = reading;
   return { window, openings, openedAtEnd, error, busy, open, older, newer };
 }

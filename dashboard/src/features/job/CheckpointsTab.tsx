@@ -16,6 +16,7 @@ import { hasEnded, useCheckpoints } from "./job-queries";
 export function CheckpointsTab({ job }: { job: JobView }) {
   const { data: checkpoints, error, refetch } = useCheckpoints(job);
   const [opened, setOpened] = useState<string | null>(null);
+  if (job.kind === "script") return <ScriptsKeepTheirOwn />;
   if (checkpoints === undefined) {
     return error === null ? <div aria-busy="true" /> : <Failed error={error} retry={() => void refetch()} />;
   }
@@ -94,13 +95,15 @@ function Row({ job, checkpoint, isNewest, measured, isOpen, onToggle }: RowProps
           <code title={sha256}>{sha256.slice(0, 12)}</code>
           <CopyButton text={sha256} what={`digest of step ${step}`} />
         </td>
-        <td className={classes.doing}>
-          <button type="button" className={buttons.button} aria-expanded={isOpen} onClick={onToggle}>
-            Files
-          </button>
-          <Link to="/submit" search={cloneStart(job.id, step)} className={buttons.button}>
-            Start from it
-          </Link>
+        <td>
+          <div className={classes.doing}>
+            <button type="button" className={buttons.button} aria-expanded={isOpen} onClick={onToggle}>
+              Files
+            </button>
+            <Link to="/submit" search={cloneStart(job.id, step)} className={buttons.button}>
+              New job from it
+            </Link>
+          </div>
         </td>
       </tr>
       {isOpen ? (
@@ -124,14 +127,15 @@ function Command({ what, command }: { what: string; command: string }) {
   );
 }
 
+function ScriptsKeepTheirOwn() {
+  return (
+    <Empty title="No checkpoints">
+      <p>A script keeps its own: Lockstep publishes those of jobs of kind train.</p>
+    </Empty>
+  );
+}
+
 function NoCheckpoints({ job }: { job: JobView }) {
-  if (job.kind === "script") {
-    return (
-      <Empty title="No checkpoints">
-        <p>A script keeps its own: Lockstep publishes those of jobs of kind train.</p>
-      </Empty>
-    );
-  }
   return (
     <Empty
       title={hasEnded(job) ? "It saved no checkpoint" : "No checkpoint yet"}

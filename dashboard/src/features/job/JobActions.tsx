@@ -53,30 +53,36 @@ export function JobActions({ job }: { job: JobView }) {
           className={buttons.button}
           title="A new job that starts from this one's weights; optimizer, schedule and data begin anew"
         >
-          Start from step {newest.step}
+          New job from step {newest.step}
         </Link>
       )}
       <Link to="/submit" search={cloneStart(job.id)} className={buttons.button} title="A new job with this one's spec">
         Clone
       </Link>
-      <Modal
-        opened={asks}
-        onClose={close}
-        title={`Cancel ${job.name}?`}
-        closeButtonProps={{ "aria-label": "Keep it" }}
-        transitionProps={{ duration: 0 }}
-      >
-        <p className={classes.says}>{whatCancellingDoes(job)}</p>
-        {cancel.error === null ? null : <Failed error={cancel.error} />}
-        <div className={classes.choice}>
-          <button type="button" className={buttons.button} onClick={close} data-autofocus>
-            Keep it
-          </button>
-          <button type="button" className={buttons.danger} disabled={cancel.isPending} onClick={() => cancel.mutate()}>
-            Cancel the job
-          </button>
-        </div>
-      </Modal>
+      {/* In parts, because the whole brings a header that reads as a second banner of the page. */}
+      <Modal.Root opened={asks} onClose={close} transitionProps={{ duration: 0 }}>
+        <Modal.Overlay />
+        <Modal.Content>
+          <Modal.Body>
+            <Modal.Title className={classes.asks}>Cancel {job.name}?</Modal.Title>
+            <p className={classes.says}>{whatCancellingDoes(job)}</p>
+            {cancel.error === null ? null : <Failed error={cancel.error} />}
+            <div className={classes.choice}>
+              <button type="button" className={buttons.button} onClick={close} data-autofocus>
+                Keep it
+              </button>
+              <button
+                type="button"
+                className={buttons.danger}
+                disabled={cancel.isPending}
+                onClick={() => cancel.mutate()}
+              >
+                Cancel the job
+              </button>
+            </div>
+          </Modal.Body>
+        </Modal.Content>
+      </Modal.Root>
     </div>
   );
 }

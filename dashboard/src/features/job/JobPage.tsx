@@ -29,7 +29,12 @@ export function JobPage() {
   const view = route.useSearch();
   const { data: job, error, refetch } = useJob(reference);
   if (job === undefined) {
-    return error === null ? <div aria-busy="true" /> : <Failed error={error} retry={() => void refetch()} />;
+    return (
+      <div className={classes.page}>
+        <h1 className={error === null ? classes.unseen : classes.missing}>{reference}</h1>
+        {error === null ? <div aria-busy="true" /> : <Failed error={error} retry={() => void refetch()} />}
+      </div>
+    );
   }
   return (
     <div className={classes.page}>

@@ -1,21 +1,11 @@
 /** The promise: so many samples in one optimizer step, and the factors that keep it on these devices. */
-import { Fragment } from "react";
 import type { JobView } from "@/api/generated";
 import { number } from "@/lib/format";
 import classes from "./PromisePanel.module.css";
 import { planFactors } from "./plan-factors";
 
 export function PromisePanel({ job }: { job: JobView }) {
-  if (job.plan === null) {
-    return (
-      <section className={classes.panel} aria-label="Effective batch">
-        <p className={classes.none}>
-          A script keeps its own loop: Lockstep promises nothing about its batch. Write <code>kind: train</code> to have
-          the batch kept.
-        </p>
-      </section>
-    );
-  }
+  if (job.plan === null) return <ScriptPanel job={job} />;
   const { batch, exact, factors } = planFactors(job.plan);
   return (
     <section className={classes.panel} aria-label="Effective batch" data-testid="promise">
@@ -25,16 +15,28 @@ export function PromisePanel({ job }: { job: JobView }) {
           <span className={classes.name}>effective batch, samples a step</span>
         </div>
         {factors.map(({ value, name }, index) => (
-          <Fragment key={name}>
+          <div key={name} className={classes.term}>
             <span className={classes.sign}>{index > 0 ? "×" : exact ? "=" : "over"}</span>
             <div className={classes.factor}>
               <span className={classes.value}>{value}</span>
               <span className={classes.name}>{name}</span>
             </div>
-          </Fragment>
+          </div>
         ))}
       </div>
       {exact || job.plan_sentence === null ? null : <p className={classes.sentence}>{job.plan_sentence}</p>}
+    </section>
+  );
+}
+
+/** A script owns its loop: what is run is all there is to say. */
+function ScriptPanel({ job }: { job: JobView }) {
+  const { script } = job.spec;
+  const words = typeof script === "object" && script !== null && "command" in script ? script.command : null;
+  return (
+    <section className={classes.panel} aria-label="Script">
+      {Array.isArray(words) ? <code className={classes.command}>{words.join(" ")}</code> : null}
+      <p className={classes.sentence}>A script keeps its own loop, so nothing is promised about its batch.</p>
     </section>
   );
 }

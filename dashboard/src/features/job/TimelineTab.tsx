@@ -80,7 +80,9 @@ function OneEntry({ entry: { event, more } }: { entry: Entry }) {
       <span className={classes.kind}>{event.kind.replaceAll("_", " ")}</span>
       <span className={classes.message}>
         {last === undefined ? event.message : `${event.message} to ${last.message}: ${more.length + 1} checkpoints`}
-        {event.actor === "lockstep" ? null : <span className={classes.soft}> · {event.actor}</span>}
+        {event.actor === "lockstep" || event.message.includes(event.actor) ? null : (
+          <span className={classes.soft}> · {event.actor}</span>
+        )}
       </span>
     </li>
   );

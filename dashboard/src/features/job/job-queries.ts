@@ -77,14 +77,22 @@ export function useCheckpoints(job: JobView) {
     },
     seconds: 5,
     isFinal: () => ended,
+    // A script keeps its own.
+    enabled: job.kind === "train",
     keepPrevious: true,
   });
+}
+
+/** Steps between two points of a job's series, as its spec says; 1 where it does not. */
+function stepsPerPoint({ spec: { train } }: JobView): number {
+  const every = typeof train === "object" && train !== null && "log_every_steps" in train ? train.log_every_steps : 1;
+  return typeof every === "number" && every >= 1 ? every : 1;
 }
 
 /** How long the parts of the newest steps took. */
 export function useStepTimes(job: JobView) {
   const ended = hasEnded(job);
-  const from = Math.max(0, (job.progress?.step ?? 0) - NEWEST_STEPS + 1);
+  const from = Math.max(0, (job.progress?.step ?? 0) - NEWEST_STEPS * stepsPerPoint(job) + 1);
   return usePolled<SeriesView[]>({
     key: ["job", job.id, "metrics", "time", ended],
     fetch: async (signal) => {
