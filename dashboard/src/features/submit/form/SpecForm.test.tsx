@@ -34,7 +34,12 @@ function Harness({ problems = [], start = TEXT }: { problems?: FieldProblem[]; s
   return (
     <QueryClientProvider client={new QueryClient()}>
       <SpecForm
-        form={{ spec, edit: (change) => put(change(now)), full: FULL, problems }}
+        form={{
+          spec,
+          edit: (change) => put(change(now)),
+          filled: { full: FULL, written: readText(start).value },
+          problems,
+        }}
         unreadable={spec.unreadable}
         replace={put}
       />
