@@ -10,5 +10,21 @@ export default defineConfig({
   resolve: { alias: { "@": fileURLToPath(new URL("./src", import.meta.url)) } },
   build: { outDir: "../api/pages", emptyOutDir: true, target: "es2022", chunkSizeWarningLimit: 600 },
   server: { proxy: { "/v1": service, "/readyz": service, "/openapi.json": service } },
-  test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"], setupFiles: ["src/testing/setup.ts"] },
+  test: {
+    // For a machine that is busy with other tests.
+    testTimeout: 30_000,
+    projects: [
+      // Making a document takes longer than most tests of logic, which need none.
+      { extends: true, test: { name: "logic", environment: "node", include: ["src/**/*.test.ts"] } },
+      {
+        extends: true,
+        test: {
+          name: "pages",
+          environment: "jsdom",
+          include: ["src/**/*.test.tsx"],
+          setupFiles: ["src/testing/setup.ts"],
+        },
+      },
+    ],
+  },
 });

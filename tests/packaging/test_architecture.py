@@ -15,6 +15,7 @@ PACKAGES = ("domain", "storage", "broker", "api", "scheduler", "worker", "engine
 BESIDE = ("docs", "docker", "benchmarks", "examples", "dashboard")
 LINES_MAX = 400
 TEST_LINES_MAX = 500
+PAGE_LINES_MAX = 250
 
 LONGER: dict[str, str] = {}
 """Modules that may be longer, each with its reason."""
@@ -130,3 +131,31 @@ def test_every_ignore_carries_its_reason() -> None:
             if found and len(found[1].strip(" #-")) < 8 and not own_reason.search(line):
                 bare.append(f"{_name(path)}:{number}")
     assert bare == []
+
+
+def _pages() -> list[Path]:
+    found = sorted(path for path in (ROOT / "dashboard/src").rglob("*.ts*") if "generated" not in path.parts)
+    assert len(found) > 100
+    return found
+
+
+def test_no_feature_of_the_dashboard_knows_another() -> None:
+    source = ROOT / "dashboard/src"
+    below = {"components": {"api", "components", "lib"}, "lib": {"api", "lib"}}
+    wrong = []
+    for path in _pages():
+        own = path.relative_to(source).parts
+        if ".test." in path.name or own[0] not in {"features", *below}:
+            continue
+        allowed = below.get(own[0], below["components"])
+        for imported in re.findall(r'(?:from|import\()\s*"((?:@|\.\.?)/[^"]+)"', path.read_text()):
+            target = source / imported[2:] if imported.startswith("@/") else path.parent / imported
+            place = target.resolve().relative_to(source).parts
+            if place[0] not in allowed and place[:2] not in {own[:2], ("app", "keys")}:
+                wrong.append(f"{_name(path)} imports {imported}")
+    assert wrong == []
+
+
+def test_no_file_of_the_dashboard_is_longer_than_one_sitting() -> None:
+    lengths = {_name(path): len(path.read_text().splitlines()) for path in _pages()}
+    assert {name: length for name, length in lengths.items() if length > PAGE_LINES_MAX} == {}

@@ -1,3 +1,4 @@
+// @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
 import { lastState, marked, type Piece, pieces } from "./ansi";
 

@@ -158,6 +158,7 @@ describe("figuresOf", () => {
       expect(fine?.min).toBe(Math.min(...finite));
       expect(fine?.max).toBe(Math.max(...finite));
       expect(fine?.nonFinite).toBe(points.length - finite.length);
+      expect(fine).toMatchObject({ count: points.length, perPlace: 1 });
     }
   });
 

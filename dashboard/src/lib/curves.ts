@@ -150,6 +150,10 @@ export interface Figures {
   maxStep: number;
   /** Places where a value was not finite: buckets, where there are buckets. */
   nonFinite: number;
+  /** Points stored. */
+  count: number;
+  /** Of them in one place, at most. */
+  perPlace: number;
 }
 
 /** The last value and the finite extremes of a job's series, over its attempts, without what was run again. */
@@ -162,11 +166,15 @@ export function figuresOf(curves: readonly Curve[]): Figures | null {
     max: Number.NaN,
     maxStep: -1,
     nonFinite: 0,
+    count: 0,
+    perPlace: 1,
   };
   const until = supersededFrom(curves);
   let lastAttempt = -1;
   curves.forEach((curve, which) => {
     const end = until[which] as number;
+    figures.count += curve.count;
+    figures.perPlace = Math.max(figures.perPlace, pointsPerPlace(curve));
     if (end > 0 && curve.attempt > lastAttempt) {
       lastAttempt = curve.attempt;
       figures.last = curve.value[end - 1] as number;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { randomFrom } from "@/testing/random";
 import type { Curve } from "./curves";
-import { extentOfX, extentOfY, type Line, linesOf, readingsAt, stepsBetween, window } from "./lines";
+import { extentOfX, extentOfY, isNothingBetween, type Line, linesOf, readingsAt, stepsBetween, window } from "./lines";
 
 function curve(step: number[], value: number[] = step, attempt = 1): Curve {
   const column = Float64Array.from(value);
@@ -66,6 +66,20 @@ it("draws every place between the bounds, and one more on each side", () => {
     });
     if (first > 0) expect(x[first]).toBeLessThan(from);
     if (last < x.length) expect(x[last - 1]).toBeGreaterThan(to);
+  }
+});
+
+it("knows where there is nothing to see", () => {
+  const random = randomFrom(24);
+  for (let round = 0; round < 300; round += 1) {
+    const lines = randomLines(random);
+    const from = random() * 80 - 10;
+    const to = from + random() * 20;
+    const isSeen = lines.some(({ x }) => {
+      const inside = [...x].some((value) => value >= from && value <= to);
+      return inside || ([...x].some((value) => value < from) && [...x].some((value) => value > to));
+    });
+    expect(isNothingBetween(lines, from, to)).toBe(!isSeen);
   }
 });
 

@@ -106,6 +106,14 @@ export function extentOfY(lines: readonly Line[], from: number, to: number, isLo
   return low > high ? [Number.NaN, Number.NaN] : [low, high];
 }
 
+/** Neither a place lies between the bounds, nor a line from one before them to one after. */
+export function isNothingBetween(lines: readonly Line[], from: number, to: number): boolean {
+  return lines.every(({ x }) => {
+    const after = firstAtLeast(x, from);
+    return after === x.length || (after === 0 && (x[0] as number) > to);
+  });
+}
+
 export interface Reading {
   line: Line;
   index: number;

@@ -54,7 +54,7 @@ export function logTicks(min: number, max: number, most: number): number[] {
       const tick = Number((lead * power(exponent)).toPrecision(12));
       if (tick >= min * (1 - 1e-9) && tick <= max * (1 + 1e-9)) ticks.push(tick);
     }
-  return ticks;
+  return ticks.length < 3 ? linearTicks(min, max, most) : ticks;
 }
 
 function power(exponent: number): number {

@@ -1,5 +1,4 @@
-/** One metric of all jobs: its name and figures, the chart, and the same on the whole screen. */
-import { Modal } from "@mantine/core";
+/** One metric of all jobs: its name, its figures and its chart. */
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useId, useMemo, useRef, useState } from "react";
 import type { Curves, CurvesOfJobs, JobOfCharts } from "@/api/series";
@@ -10,8 +9,8 @@ import classes from "./Card.module.css";
 import { CardActions } from "./CardActions";
 import { CardFigures } from "./CardFigures";
 import { useChartColours } from "./colours";
+import { Expanded } from "./Expanded";
 import { Plot, type Zoom } from "./Plot";
-import { Swatch } from "./Swatch";
 import { saveDrawn, saveEveryPoint, savePicture } from "./saving";
 import { useChartSettings } from "./settings";
 import { useOnScreen } from "./useOnScreen";
@@ -44,7 +43,6 @@ export function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProp
   const element = useRef<HTMLElement>(null);
   const isSeen = useOnScreen(element);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const large = useRef<HTMLCanvasElement>(null);
   const colours = useChartColours();
   const [isExpanded, setIsExpanded] = useState(false);
   const heading = useId();
@@ -81,19 +79,19 @@ export function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProp
   );
   const label = useMemo(() => described(metric, axis, sources), [metric, axis, sources]);
 
-  const shared = { lines, axis, unit, isLog, zoom, onZoom, label, syncKey };
-  const saving = (from: typeof canvas) => ({
-    onPicture: () => from.current && savePicture(metric, lines, from.current, colours),
-    onDrawn: () => saveDrawn(metric, lines),
-    onEveryPoint: () => everyPoint.mutate(),
-  });
   return (
     <article className={classes.card} ref={element} aria-labelledby={heading} data-metric={metric}>
       <header className={classes.header}>
         <h3 id={heading} className={classes.name} title={metric}>
           {metric} {unit ? <span className={classes.unit}>{unit}</span> : null}
         </h3>
-        <CardActions metric={metric} onExpand={() => setIsExpanded(true)} {...saving(canvas)} />
+        <CardActions
+          metric={metric}
+          onExpand={() => setIsExpanded(true)}
+          onPicture={() => canvas.current && savePicture(metric, lines, canvas.current, colours)}
+          onDrawn={() => saveDrawn(metric, lines)}
+          onEveryPoint={() => everyPoint.mutate()}
+        />
       </header>
       {isAlone ? (
         <div className={classes.figures}>
@@ -101,39 +99,35 @@ export function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProp
         </div>
       ) : null}
       {isSeen && all !== null ? (
-        <Plot {...shared} height={HEIGHT} canvas={canvas} />
+        <Plot
+          lines={lines}
+          axis={axis}
+          unit={unit}
+          isLog={isLog}
+          zoom={zoom}
+          onZoom={onZoom}
+          label={label}
+          syncKey={syncKey}
+          height={HEIGHT}
+          canvas={canvas}
+        />
       ) : (
         <div className={classes.waiting} style={{ height: HEIGHT }} />
       )}
       {everyPoint.error ? <Failed error={everyPoint.error} retry={() => everyPoint.mutate()} /> : null}
-      <Modal
-        fullScreen
-        opened={isExpanded}
-        onClose={() => setIsExpanded(false)}
-        title={metric}
-        closeButtonProps={{ "aria-label": "Close" }}
-        transitionProps={{ duration: 0 }}
-      >
-        <div className={classes.tools}>
-          {isAlone ? null : (
-            <ul className={classes.legend}>
-              {jobs.map(({ id, name }) => (
-                <li key={id}>
-                  <Swatch slot={slots.get(id) ?? 0} /> {name}
-                </li>
-              ))}
-            </ul>
-          )}
-          {figures ? <CardFigures metric={metric} unit={unit} figures={figures} /> : null}
-          {zoom === null ? null : (
-            <button type="button" className={classes.reset} onClick={() => onZoom(null)}>
-              Reset zoom
-            </button>
-          )}
-          <CardActions metric={metric} {...saving(large)} />
-        </div>
-        <Plot {...shared} height={Math.max(HEIGHT, window.innerHeight - 160)} canvas={large} />
-      </Modal>
+      {isExpanded ? (
+        <Expanded
+          {...context}
+          metric={metric}
+          unit={unit}
+          lines={lines}
+          figures={figures}
+          label={label}
+          isLog={isLog}
+          onClose={() => setIsExpanded(false)}
+          onEveryPoint={() => everyPoint.mutate()}
+        />
+      ) : null}
     </article>
   );
 }

@@ -20,7 +20,7 @@ export function CardActions({ metric, onExpand, onPicture, onDrawn, onEveryPoint
       <button
         type="button"
         aria-pressed={isLog}
-        aria-label={`Logarithmic axis for ${metric}`}
+        aria-label={`Log axis for ${metric}`}
         title="Logarithmic axis; values of 0 and below are gaps"
         onClick={() => changeSettings({ logarithmic: toggled(logarithmic, metric) })}
       >
@@ -35,7 +35,7 @@ export function CardActions({ metric, onExpand, onPicture, onDrawn, onEveryPoint
       >
         pin
       </button>
-      <Menu position="bottom-end" withinPortal>
+      <Menu position="bottom-end" withinPortal classNames={{ dropdown: classes.menu }}>
         <Menu.Target>
           <button type="button" aria-label={`Save ${metric}`} title="Save as a file">
             save
@@ -48,7 +48,13 @@ export function CardActions({ metric, onExpand, onPicture, onDrawn, onEveryPoint
         </Menu.Dropdown>
       </Menu>
       {onExpand ? (
-        <button type="button" aria-label={`Show ${metric} on the whole screen`} title="Whole screen" onClick={onExpand}>
+        <button
+          type="button"
+          aria-label={`Show ${metric} on the whole screen`}
+          title="Whole screen"
+          className={classes.expand}
+          onClick={onExpand}
+        >
           ⤢
         </button>
       ) : null}

@@ -110,7 +110,7 @@ function Nothing({ isLive }: { isLive: boolean }) {
   if (!isLive)
     return (
       <Empty title="No metrics were reported">
-        <p>The job ended without a point. Its log and its outcome say more.</p>
+        <p>Nothing was reported before the end. The log and the outcome say more.</p>
       </Empty>
     );
   return (

@@ -3,7 +3,7 @@ import "uplot/dist/uPlot.min.css";
 import { type RefObject, useEffect, useLayoutEffect, useRef, useState } from "react";
 import uPlot from "uplot";
 import type { Axis } from "@/lib/curves";
-import { extentOfX, extentOfY, type Line } from "@/lib/lines";
+import { extentOfX, extentOfY, isNothingBetween, type Line } from "@/lib/lines";
 import { valueRange } from "@/lib/ticks";
 import { useChartColours } from "./colours";
 import classes from "./Plot.module.css";
@@ -43,8 +43,9 @@ export function Plot(props: PlotProps) {
   const isOver = useRef(false);
   const [spot, setSpot] = useState<Spot | null>(null);
   const colours = useChartColours();
-  const now = useRef({ ...props, colours });
-  now.current = { ...props, colours };
+  const [from, to] = zoom === null ? (extentOfX(lines) ?? [0, 1]) : [zoom.from, zoom.to];
+  const now = useRef({ ...props, colours, from, to });
+  now.current = { ...props, colours, from, to };
 
   useLayoutEffect(() => {
     const element = holder.current;
@@ -58,7 +59,10 @@ export function Plot(props: PlotProps) {
         width: element.clientWidth,
         height,
         colours: () => now.current.colours,
-        rangeY: (from, to) => valueRange(...extentOfY(now.current.lines, from, to, isLog), isLog),
+        rangeY: () => {
+          const { lines: drawn, from: first, to: last } = now.current;
+          return valueRange(...extentOfY(drawn, first, last, isLog), isLog);
+        },
         draw: (self) => paint(self, { lines: now.current.lines, isLog, colours: now.current.colours }),
         zoom: (range) => now.current.onZoom(range),
         moved: ({ cursor: { left = -1, top = -1 } }) => setSpot(isOver.current && left >= 0 ? { left, top } : null),
@@ -86,7 +90,6 @@ export function Plot(props: PlotProps) {
     };
   }, [axis, unit, isLog, height, syncKey]);
 
-  const [from, to] = zoom === null ? (extentOfX(lines) ?? [0, 1]) : [zoom.from, zoom.to];
   // biome-ignore lint/correctness/useExhaustiveDependencies: whatever changes what is drawn draws it again
   useEffect(() => {
     const shown = plot.current;
@@ -106,6 +109,7 @@ export function Plot(props: PlotProps) {
   return (
     <div className={classes.plot} style={{ height }}>
       <div ref={holder} role="img" aria-label={label} className={classes.canvas} />
+      {isNothingBetween(lines, from, to) ? <p className={classes.nothing}>No points here</p> : null}
       {spot !== null && plot.current !== null ? (
         <Tooltip plot={plot.current} spot={spot} lines={lines} axis={axis} />
       ) : null}

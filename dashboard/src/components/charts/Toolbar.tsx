@@ -14,7 +14,7 @@ export function Toolbar({ search, onSearch, isZoomed, onReset }: ToolbarProps) {
   const { smoothing, axis } = useChartSettings();
   const setSmoothing = (value: unknown) => changeSettings({ smoothing: smoothingOf(value) });
   return (
-    <div className={classes.toolbar} role="toolbar" aria-label="Charts">
+    <section className={classes.toolbar} aria-label="How charts are shown">
       <input
         type="search"
         className={classes.search}
@@ -73,6 +73,6 @@ export function Toolbar({ search, onSearch, isZoomed, onReset }: ToolbarProps) {
       ) : (
         <span className={classes.hint}>Drag across a chart to zoom</span>
       )}
-    </div>
+    </section>
   );
 }

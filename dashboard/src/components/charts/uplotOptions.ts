@@ -16,7 +16,8 @@ interface Setup {
   width: number;
   height: number;
   colours: () => ChartColours;
-  rangeY: (from: number, to: number) => [number, number];
+  /** Of what lies in view. uPlot asks while its own scale of x is still the one before. */
+  rangeY: () => [number, number];
   draw: (plot: uPlot) => void;
   zoom: (range: { from: number; to: number } | null) => void;
   moved: (plot: uPlot) => void;
@@ -40,7 +41,7 @@ export function optionsOf({ axis, unit, isLog, syncKey, width, height, colours, 
     padding: [8, 12, 0, 0],
     scales: {
       x: { time: false, range: (_, min, max) => [min, max] },
-      y: { distr: isLog ? 3 : 1, range: (plot) => rangeY(plot.scales.x?.min ?? 0, plot.scales.x?.max ?? 1) },
+      y: { distr: isLog ? 3 : 1, range: () => rangeY() },
     },
     axes: [
       {

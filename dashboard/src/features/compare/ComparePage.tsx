@@ -9,9 +9,11 @@ import { Legend } from "./Legend";
 import { Picker } from "./Picker";
 import { SettingsTable } from "./SettingsTable";
 import { useComparison } from "./useComparison";
+import { useLookInAddress } from "./useLookInAddress";
 
 export function ComparePage() {
   const { chosen, jobs, slots, hidden, isPending, missing, error, retry, choose, hide, remove } = useComparison();
+  useLookInAddress();
   const add = (id: string) => choose([...chosen, id]);
   return (
     <div className={classes.page}>

@@ -6,6 +6,7 @@ import { figure } from "@/components/charts/CardFigures";
 import { Swatch } from "@/components/charts/Swatch";
 import { number } from "@/lib/format";
 import { type Column, mainMetric, rowsOf, sorted, winners } from "./ranking";
+import { Scroller } from "./Scroller";
 import classes from "./Tables.module.css";
 
 const COLUMNS: readonly { column: Column; title: string }[] = [
@@ -45,7 +46,7 @@ export function FiguresTable({ jobs, slots }: FiguresTableProps) {
           </select>
         </label>
       </div>
-      <div className={classes.scroll}>
+      <Scroller label="Figures, as a table">
         <table className={classes.table}>
           <thead>
             <tr>
@@ -87,7 +88,7 @@ export function FiguresTable({ jobs, slots }: FiguresTableProps) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroller>
     </section>
   );
 }

@@ -2,6 +2,7 @@
 import type { JobView } from "@/api/generated";
 import { differing } from "@/lib/differing";
 import { JobHeads } from "./JobHeads";
+import { Scroller } from "./Scroller";
 import classes from "./Tables.module.css";
 
 interface SettingsTableProps {
@@ -18,7 +19,7 @@ export function SettingsTable({ jobs, slots }: SettingsTableProps) {
       {differences.length === 0 ? (
         <p className={classes.none}>None: these jobs were submitted with the same settings.</p>
       ) : (
-        <div className={classes.scroll}>
+        <Scroller label="Settings that differ, as a table">
           <table className={classes.table}>
             <thead>
               <tr>
@@ -41,7 +42,7 @@ export function SettingsTable({ jobs, slots }: SettingsTableProps) {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroller>
       )}
     </section>
   );

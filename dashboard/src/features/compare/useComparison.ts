@@ -52,32 +52,38 @@ export function useComparison(): Compared {
   }));
   const jobs = found.flatMap(({ job }) => (job === undefined ? [] : [job]));
   const before = useRef<ReadonlyMap<string, number>>(new Map());
-  const ids = jobs.map(({ id }) => id).join(",");
+  // By the address, because answers come in any order: after a reload each job has its colour again.
+  const ids = found.map(({ reference, job }) => `${reference}=${job?.id ?? reference}`).join(",");
   const slots = useMemo(() => {
-    before.current = slotsOf(listed(ids), before.current);
-    return before.current;
+    const pairs = listed(ids).map((pair) => pair.split("=") as [string, string]);
+    before.current = slotsOf(
+      pairs.map(([reference]) => reference),
+      before.current,
+    );
+    return new Map(pairs.map(([reference, id]) => [id, before.current.get(reference) ?? 0]));
   }, [ids]);
-  const hiddenNames = search.hidden ?? "";
-  const hidden = useMemo(() => new Set(listed(hiddenNames)), [hiddenNames]);
+  const hidden = listed(search.hidden);
+  // By its text, because a new set on each poll would draw all charts again.
+  const hiddenIds = found
+    .flatMap(({ reference, job }) => (job && hidden.includes(reference) ? [job.id] : []))
+    .join(",");
   const isUnknown = (error: unknown) => error instanceof Refusal && error.status === 404;
 
-  const go = (next: readonly string[], without: Iterable<string>) =>
+  const referenceOf = (id: string) => found.find(({ job }) => job?.id === id)?.reference ?? id;
+  const go = (next: readonly string[], without: readonly string[]) =>
     void navigate({
       to: "/compare",
-      search: written(
-        next,
-        [...without].filter((id) => next.includes(id)),
-      ),
+      search: ({ smoothing, axis }) => {
+        const left = without.filter((each) => next.includes(each));
+        return { ...written(next, left), smoothing, axis };
+      },
       replace: true,
     });
   return {
     chosen,
     jobs,
     slots,
-    hidden: useMemo(
-      () => new Set(found.flatMap(({ reference, job }) => (job && hidden.has(reference) ? [job.id] : []))),
-      [hidden, found],
-    ),
+    hidden: useMemo(() => new Set(listed(hiddenIds)), [hiddenIds]),
     isPending: answers.some(({ isPending }) => isPending),
     missing: found.filter(({ error }) => isUnknown(error)).map(({ reference }) => reference),
     error: found.find(({ job, error }) => job === undefined && error && !isUnknown(error))?.error ?? null,
@@ -86,17 +92,12 @@ export function useComparison(): Compared {
     },
     choose: (next) => go(next, hidden),
     hide: (id, isHidden) => {
-      const reference = found.find(({ job }) => job?.id === id)?.reference ?? id;
-      const next = new Set(hidden);
-      if (isHidden) next.add(reference);
-      else next.delete(reference);
-      go(chosen, next);
+      const others = hidden.filter((each) => each !== referenceOf(id));
+      go(chosen, isHidden ? [...others, referenceOf(id)] : others);
     },
     remove: (id) =>
       go(
-        chosen.filter(
-          (reference) => reference !== id && found.find(({ job }) => job?.id === id)?.reference !== reference,
-        ),
+        chosen.filter((each) => each !== referenceOf(id)),
         hidden,
       ),
   };

@@ -9,7 +9,14 @@ it.each([
     { jobs: "a,b", hidden: "b,c" },
     { jobs: "a,b", hidden: "b" },
   ],
-  [{ jobs: 7, hidden: "a" }, {}],
+  [{ jobs: 7, hidden: "a" }, { jobs: "7" }],
+  [{ jobs: { a: 1 } }, {}],
+  [
+    { jobs: "a", smoothing: 0.6, axis: "wall" },
+    { jobs: "a", smoothing: 0.6, axis: "wall" },
+  ],
+  [{ smoothing: 1, axis: "step" }, {}],
+  [{ smoothing: "much", axis: 7 }, {}],
   [{}, {}],
 ])("the address %j reads %j", (search, comparison) => {
   expect(readComparison(search)).toEqual(comparison);

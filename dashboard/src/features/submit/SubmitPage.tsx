@@ -10,6 +10,7 @@ import { readText } from "./text/read";
 import { specText } from "./text/spec";
 import type { Original } from "./useSubmission";
 import { Workbench } from "./Workbench";
+import classes from "./Workbench.module.css";
 
 const route = getRouteApi("/submit");
 
@@ -27,7 +28,7 @@ function Clone({ reference, from }: { reference: string; from: string | undefine
   if (data !== undefined) return <CloneOf job={data} from={from} />;
   return (
     <>
-      <h1>New job</h1>
+      <h1 className={classes.title}>Clone</h1>
       {error === null ? null : <Failed error={error} retry={() => void refetch()} />}
     </>
   );

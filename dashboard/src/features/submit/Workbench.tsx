@@ -1,5 +1,4 @@
 /** Form, plan and YAML side by side: three views of one text. */
-import { Button } from "@mantine/core";
 import { Link } from "@tanstack/react-router";
 import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
 import { Refusal } from "@/api/client";
@@ -55,7 +54,11 @@ export function Workbench({ id, initial, original }: Props) {
   }
   useSubmitKey(submit);
 
-  const form: Form = { spec, edit: (change) => draft.setText(change(text)), full: planned.full, problems };
+  // While the text is no document the form shows, closed, what it said when it last was one.
+  const [readable, setReadable] = useState(spec);
+  if (spec.unreadable === null && readable !== spec) setReadable(spec);
+
+  const form: Form = { spec: readable, edit: (change) => draft.setText(change(text)), full: planned.full, problems };
   return (
     <div className={classes.page}>
       <header className={classes.head}>
@@ -79,17 +82,19 @@ export function Workbench({ id, initial, original }: Props) {
         />
       </header>
       <div className={classes.columns}>
-        <SpecForm form={form} replace={draft.replace} />
+        <SpecForm form={form} unreadable={spec.unreadable} replace={draft.replace} />
         <div className={classes.side}>
           <section className={classes.panel} aria-labelledby="plan">
             <h2 id="plan">Plan</h2>
-            <PlanPanel planned={planned} spec={spec} />
-            <Problems problems={problems} spec={spec} reveal={(at) => editor.current?.reveal(at)} />
-            {refusal !== null && refused.length === 0 ? <Refused error={refusal} /> : null}
+            <div className={classes.says}>
+              <PlanPanel planned={planned} spec={spec} />
+              <Problems problems={problems} spec={spec} reveal={(at) => editor.current?.reveal(at)} />
+              {refusal !== null && refused.length === 0 ? <Refused error={refusal} /> : null}
+            </div>
             <div className={classes.act}>
-              <Button onClick={submit} loading={submission.isPending} disabled={spec.unreadable !== null}>
-                {original === null ? "Submit job" : "Submit clone"}
-              </Button>
+              <button type="button" onClick={submit} disabled={spec.unreadable !== null || submission.isPending}>
+                {submission.isPending ? "Submitting" : original === null ? "Submit job" : "Submit clone"}
+              </button>
               <span>Ctrl or ⌘ and Enter</span>
             </div>
           </section>

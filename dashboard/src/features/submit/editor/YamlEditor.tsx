@@ -41,7 +41,7 @@ export function YamlEditor({ text, onChange, marks, label, ref }: Props) {
           indentUnit.of("  "),
           editorLook,
           EditorView.lineWrapping,
-          EditorView.contentAttributes.of({ "aria-label": first.current.label }),
+          EditorView.contentAttributes.of({ "aria-label": first.current.label, tabindex: "0" }),
           EditorView.updateListener.of((update) => {
             const isTyped = update.transactions.some((change) => change.annotation(Transaction.remote) !== true);
             if (update.docChanged && isTyped) tell.current(update.state.doc.toString());

@@ -5,7 +5,8 @@ import { tags } from "@lezer/highlight";
 
 const theme = EditorView.theme({
   "&": { color: "var(--ink)", backgroundColor: "var(--panel)", fontSize: "0.8125rem", height: "100%" },
-  "&.cm-focused": { outline: "2px solid var(--mark)", outlineOffset: "-2px" },
+  // The panel around it shows the focus: the gutter would cover a part of an outline here.
+  "&.cm-focused": { outline: "none" },
   ".cm-scroller": { fontFamily: "var(--mantine-font-family-monospace)", lineHeight: "1.6" },
   ".cm-content": { padding: "8px 0", caretColor: "var(--ink)" },
   ".cm-line": { padding: "0 12px 0 4px" },

@@ -28,7 +28,7 @@ export function Frame({ label, path, problems, wide, children }: Frame) {
           {problems.map(({ pointer, message, next_step }) => (
             <span key={pointer + message}>
               {message}
-              {next_step ? `: ${next_step}` : ""}
+              {next_step ? `: ${next_step}` : ""}{" "}
             </span>
           ))}
         </p>

@@ -1,7 +1,7 @@
 /** The form: another view of the YAML. It has what most jobs need, and says what the field one is in means. */
 import { type FocusEvent, useState } from "react";
 import { CodeFields } from "../code/CodeFields";
-import { valueAt } from "../text/read";
+import { type Unreadable, valueAt } from "../text/read";
 import { type Form, FormContext } from "./context";
 import { FieldHelp } from "./FieldHelp";
 import { JobFields, LimitFields } from "./JobFields";
@@ -11,11 +11,13 @@ import { TrainFields } from "./TrainFields";
 
 interface Props {
   form: Form;
+  /** Set where the text is no document now; `form` has then what it was before. */
+  unreadable: Unreadable | null;
   replace: (text: string, by: string) => void;
 }
 
-export function SpecForm({ form, replace }: Props) {
-  const { unreadable, value } = form.spec;
+export function SpecForm({ form, unreadable, replace }: Props) {
+  const { value } = form.spec;
   const [asked, setAsked] = useState<string | null>(null);
   const kind = valueAt(value, ["kind"]);
 

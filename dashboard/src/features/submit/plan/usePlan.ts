@@ -37,7 +37,8 @@ export function usePlan(spec: SpecText): Planned {
   }, [data]);
   const isOld = isPlaceholderData || body !== spec.json;
   const problems = error instanceof Refusal ? (error.problem.errors ?? NONE) : NONE;
-  return { view: error === null ? (data ?? null) : null, isOld, full, problems, error };
+  const isKnown = error === null && spec.unreadable === null;
+  return { view: isKnown ? (data ?? null) : null, isOld, full, problems, error };
 }
 
 /** A body that travels as it was written: JavaScript's own numbers would round large ones. */

@@ -35,15 +35,18 @@ export function setAt(text: string, path: Path, value: unknown, order: readonly 
   });
 }
 
+/** Of these, being empty says something that not being there does not. */
+const SECTIONS = new Set(["train", "script"]);
+
 /** The text without the value at `path`, and without the object around it where that is then empty. */
 export function removeAt(text: string, path: Path): string {
   const spec = readText(text);
   if (spec.unreadable !== null || valueAt(spec.value, path) === undefined) return text;
   const around = path.slice(0, -1);
   const left = valueAt(spec.value, around);
-  // Sections of the spec are kept: `train: {}` says something that leaving train out does not.
-  if (around.length > 1 && !Array.isArray(left) && Object.keys(left as object).length === 1)
-    return removeAt(text, around);
+  const isSection = around.length === 1 && SECTIONS.has(String(around[0]));
+  const isLast = around.length > 0 && !Array.isArray(left) && Object.keys(left as object).length === 1;
+  if (isLast && !isSection) return removeAt(text, around);
   const wanted = withoutValue(spec.value, path);
   return finished(spec, cutToRemove(spec, path), wanted, () => spec.document.deleteIn(path));
 }

@@ -7,7 +7,7 @@ export class Typed {
 }
 
 /** A text without any sign that means something to YAML, here or inside of brackets. */
-const PLAIN = /^[\p{L}\p{N}_./][\p{L}\p{N}_./@+:= -]*$/u;
+const PLAIN = /^(?:--?)?[\p{L}\p{N}_./][\p{L}\p{N}_./@+:= -]*$/u;
 const NUMBER = /^[-+]?[.\d][\d_.eE+-]*$/;
 
 export function write(value: unknown): string {

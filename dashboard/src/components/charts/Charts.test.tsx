@@ -1,0 +1,180 @@
+import { MantineProvider } from "@mantine/core";
+import { QueryClientProvider } from "@tanstack/react-query";
+import { fireEvent, render, screen, waitFor, within } from "@testing-library/react";
+import { beforeEach, expect, it, vi } from "vitest";
+import { getJobMetrics, getSeries } from "@/api/generated";
+import { queryClient } from "@/api/polling";
+import type { JobOfCharts } from "@/api/series";
+import { Charts } from "./Charts";
+import { drawnCsv } from "./saving";
+
+vi.mock("@/api/generated");
+// A canvas is needed to draw; what it is given is looked at in its place.
+vi.mock("./Plot", () => ({
+  Plot: ({ label, lines, onZoom }: { label: string; lines: { job: string }[]; onZoom: (zoom: unknown) => void }) => (
+    <button type="button" aria-label={label} onClick={() => onZoom({ from: 100, to: 199.5 })}>
+      {lines.map((line) => line.job).join(" ")}
+    </button>
+  ),
+}));
+
+const NAMES = ["train/loss", "train/grad_norm", "eval/loss", "system/node0/cpu_percent"];
+
+function view(name: string, places: number, count = places, from = 0) {
+  const column = Array.from({ length: places }, (_, index) => from + index);
+  return { name, unit: "loss", attempt: 1, count, step: column, time: column, value: column, min: column, max: column };
+}
+
+beforeEach(() => {
+  localStorage.clear();
+  queryClient.clear();
+  vi.stubGlobal(
+    "IntersectionObserver",
+    class {
+      constructor(private readonly seen: (entries: { isIntersecting: boolean }[]) => void) {}
+      observe() {
+        this.seen([{ isIntersecting: true }]);
+      }
+      disconnect() {}
+    },
+  );
+  vi.mocked(getJobMetrics).mockImplementation((({ path }: { path: { reference: string } }) =>
+    Promise.resolve({ data: { job_id: path.reference, series: NAMES.map((name) => view(name, 1)) } })) as never);
+  vi.mocked(getSeries).mockImplementation((({
+    query,
+  }: {
+    query: { jobs: string[]; names: string[]; from_step?: number };
+  }) =>
+    Promise.resolve({
+      data: {
+        jobs: query.jobs.map((job_id) => ({
+          job_id,
+          series: query.names.map((name) => view(name, 1_000, 5_000, query.from_step ?? 0)),
+        })),
+      },
+    })) as never);
+});
+
+function show(jobs: JobOfCharts[], hidden?: Set<string>) {
+  return render(
+    <MantineProvider>
+      <QueryClientProvider client={queryClient}>
+        <Charts jobs={jobs} hidden={hidden} />
+      </QueryClientProvider>
+    </MantineProvider>,
+  );
+}
+
+const job = (id: string, state: JobOfCharts["state"] = "succeeded"): JobOfCharts => ({ id, name: `job ${id}`, state });
+const cards = () => screen.getAllByRole("article").map((card) => card.dataset.metric);
+
+it("groups cards, losses first, and folds what is of the system", async () => {
+  show([job("a")]);
+  await screen.findByRole("button", { name: /train 2/ });
+  expect(cards()).toEqual(["train/loss", "train/grad_norm", "eval/loss"]);
+  fireEvent.click(screen.getByRole("button", { name: /system 1/ }));
+  expect(cards()).toContain("system/node0/cpu_percent");
+});
+
+it("filters cards by name, folded ones too, and says so where none is left", async () => {
+  show([job("a")]);
+  const search = await screen.findByRole("searchbox");
+  fireEvent.change(search, { target: { value: "cpu" } });
+  expect(cards()).toEqual(["system/node0/cpu_percent"]);
+  fireEvent.change(search, { target: { value: "nothing like it" } });
+  expect(screen.queryAllByRole("article")).toEqual([]);
+  fireEvent.click(screen.getByRole("button", { name: "Show all charts" }));
+  expect(cards()).toHaveLength(3);
+});
+
+it("shows pinned cards first, also on the next visit", async () => {
+  const first = show([job("a")]);
+  fireEvent.click(await screen.findByRole("button", { name: "Pin eval/loss" }));
+  expect(cards()[0]).toBe("eval/loss");
+  first.unmount();
+  show([job("a")]);
+  await screen.findByRole("button", { name: /pinned 1/ });
+  expect(cards()).toEqual(["eval/loss", "train/loss", "train/grad_norm"]);
+});
+
+it("asks for all cards of a group at once, for ended jobs and running ones apart", async () => {
+  show([job("a"), job("b", "running"), job("c")]);
+  await waitFor(() => expect(getSeries).toHaveBeenCalledTimes(4));
+  const asked = vi.mocked(getSeries).mock.calls.map(([{ query }]) => [query.jobs, query.names]);
+  expect(asked).toContainEqual([
+    ["a", "c"],
+    ["train/loss", "train/grad_norm"],
+  ]);
+  expect(asked).toContainEqual([["b"], ["train/loss", "train/grad_norm"]]);
+});
+
+it("draws every job but the hidden ones", async () => {
+  show([job("a"), job("b")], new Set(["a"]));
+  const card = await screen.findByRole("article", { name: /train\/loss/ });
+  await waitFor(() => expect(within(card).getByText("b")).toBeDefined());
+  expect(within(card).queryByText("a b")).toBeNull();
+});
+
+it("asks again for the zoomed steps where places are buckets, and leads back", async () => {
+  show([job("a")]);
+  const card = await screen.findByRole("article", { name: /train\/loss/ });
+  expect(screen.queryByRole("button", { name: "Reset zoom" })).toBeNull();
+  fireEvent.click(await within(card).findByRole("button", { name: /^Line chart/ }));
+  await waitFor(() =>
+    expect(
+      vi.mocked(getSeries).mock.calls.some(([{ query }]) => query.from_step === 100 && query.to_step === 200),
+    ).toBe(true),
+  );
+  fireEvent.click(screen.getByRole("button", { name: "Reset zoom" }));
+  expect(screen.queryByRole("button", { name: "Reset zoom" })).toBeNull();
+});
+
+it("says in words what a chart shows", async () => {
+  show([job("a")]);
+  const card = await screen.findByRole("article", { name: /train\/loss/ });
+  await within(card).findByRole("button", {
+    name: "Line chart of train/loss over steps. job a: last 999 at step 999, lowest 0, highest 999.",
+  });
+});
+
+it("tells what to do where there are no points yet, and that nothing comes any more where the job has ended", async () => {
+  vi.mocked(getJobMetrics).mockResolvedValue({ data: { job_id: "a", series: [] } } as never);
+  const first = show([job("a", "running")]);
+  await screen.findByText("No points yet");
+  first.unmount();
+  show([job("b", "failed")]);
+  await screen.findByText("No metrics were reported");
+});
+
+it("writes what is drawn with its buckets and its smoothed line", () => {
+  const column = Float64Array.from([1, Number.NaN]);
+  const curve = {
+    name: "m",
+    unit: "",
+    attempt: 2,
+    count: 2,
+    step: column,
+    time: column,
+    value: column,
+    min: column,
+    max: column,
+    span: null,
+  };
+  const line = {
+    job: "id",
+    name: "a, b",
+    slot: 0,
+    curve,
+    x: column,
+    smoothed: column,
+    end: 2,
+    isRestart: false,
+    origin: 0,
+  };
+  expect(drawnCsv("m", [line]).split("\r\n")).toEqual([
+    "job,name,metric,attempt,step,time,value,min,max,smoothed",
+    'id,"a, b",m,2,1,1,1,1,1,1',
+    'id,"a, b",m,2,NaN,NaN,NaN,NaN,NaN,NaN',
+    "",
+  ]);
+});
