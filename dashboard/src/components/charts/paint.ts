@@ -29,7 +29,9 @@ export function paint(plot: uPlot, { lines, isLog, colours }: Scene): void {
   context.clip();
   context.lineJoin = "round";
   const seen = lines.map((line) => ({ line, range: window(line.x, frame.from, frame.to) }));
-  for (const { line, range } of seen) band(frame, line, range, colourOf(line, colours), lines.length > 2 ? 0.12 : 0.2);
+  const several = lines.some((line) => line.job !== lines[0]?.job);
+  for (const { line, range } of seen)
+    band(frame, line, range, colourOf(line, colours), several || line.smoothed !== null);
   for (const { line, range } of seen) curve(frame, line, range, colourOf(line, colours));
   for (const { line, range } of seen) {
     if (line.isRestart) restart(frame, line, colours, lines);
