@@ -68,6 +68,13 @@ describe("the form", () => {
     expect(screen.getByLabelText<HTMLInputElement>("eval_fraction").placeholder).toBe("0.2");
   });
 
+  it("calls no default what was only written before", () => {
+    render(<Harness />);
+    fireEvent.blur(type("Learning rate", ""));
+    expect(text).not.toContain("lr:");
+    expect(screen.getByLabelText<HTMLInputElement>("Learning rate").placeholder).toBe("");
+  });
+
   it("changes the text in place", () => {
     render(<Harness />);
     type("Batch size", "96");
