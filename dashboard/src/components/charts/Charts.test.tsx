@@ -26,6 +26,7 @@ function view(name: string, places: number, count = places, from = 0) {
 }
 
 beforeEach(() => {
+  vi.clearAllMocks();
   localStorage.clear();
   queryClient.clear();
   vi.stubGlobal(
@@ -106,6 +107,45 @@ it("asks for all cards of a group at once, for ended jobs and running ones apart
     ["train/loss", "train/grad_norm"],
   ]);
   expect(asked).toContainEqual([["b"], ["train/loss", "train/grad_norm"]]);
+});
+
+it("goes on asking for what runs, and asks once for what has ended", async () => {
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  try {
+    show([job("ended"), job("runs", "running")]);
+    await waitFor(() => expect(getSeries).toHaveBeenCalledTimes(4));
+    await vi.advanceTimersByTimeAsync(6_500);
+    const asked = (id: string) =>
+      vi.mocked(getSeries).mock.calls.filter(([{ query }]) => query.jobs.includes(id)).length;
+    // Two requests each, for the cards of two groups; three times more of what runs.
+    expect(asked("ended")).toBe(2);
+    expect(asked("runs")).toBeGreaterThanOrEqual(8);
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+it("asks a last time for a job that ends while one looks, when its last points are stored", async () => {
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  try {
+    const page = (state: JobOfCharts["state"]) => (
+      <MantineProvider>
+        <QueryClientProvider client={queryClient}>
+          <Charts jobs={[job("a", state)]} />
+        </QueryClientProvider>
+      </MantineProvider>
+    );
+    const { rerender } = render(page("running"));
+    await waitFor(() => expect(getSeries).toHaveBeenCalledTimes(2));
+    rerender(page("succeeded"));
+    await vi.advanceTimersByTimeAsync(10_000);
+    const calls = vi.mocked(getSeries).mock.calls.length;
+    expect(calls).toBeGreaterThanOrEqual(6);
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(vi.mocked(getSeries).mock.calls.length).toBe(calls);
+  } finally {
+    vi.useRealTimers();
+  }
 });
 
 it("draws every job but the hidden ones", async () => {

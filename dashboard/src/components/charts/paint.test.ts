@@ -151,6 +151,17 @@ describe("whatever the zoom and however coarse the buckets", () => {
   });
 });
 
+it("shows a spike where several buckets share a column of pixels", () => {
+  for (const at of [5, 1_777, 2_022, 3_990])
+    for (const value of [9, -9]) {
+      const points = Array.from({ length: 4_000 }, (_, step) => ({ step, value: step === at ? value : 0 }));
+      const drawn = draw(line(points, 1_000), [0, 3_999], [-10, 10]);
+      const y = TALL - ((value + 10) / 20) * TALL;
+      const places = drawn.strokes.filter(({ alpha }) => alpha >= 0.5).flatMap(({ path }) => path.flat());
+      expect(places.some(([x, top]) => Math.abs(x - at / 10) < 1.5 && Math.abs(top - y) < 0.5)).toBe(true);
+    }
+});
+
 it("draws a restarted job as one line per attempt, what was run again faintly, and where the attempt begins", () => {
   const steps = (from: number, to: number) =>
     Array.from({ length: to - from }, (_, index) => ({ step: from + index, value: 1 }));
