@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, expect
 
 from tests.dashboard.browser import Visitor
 from tests.dashboard.work import Work
-from tests.e2e.service import Service
+from tests.e2e.service import Service, until
 
 STEPS = 40
 
@@ -29,10 +29,16 @@ def card(visitor: Visitor, metric: str = "train/loss") -> Locator:
 
 
 def picture(of: Locator) -> str:
-    """The chart as it is drawn; the cursor is no part of it."""
-    of.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    drawn: str = of.locator("canvas").evaluate("canvas => canvas.toDataURL()")
-    return drawn
+    """The chart as it is drawn, once it is drawn to its end; the cursor is no part of it."""
+    canvas = of.locator("canvas")
+    drawn: list[str] = []
+
+    def is_still() -> bool:
+        drawn.append(canvas.evaluate("canvas => canvas.toDataURL()"))
+        return drawn[-3:] == drawn[-1:] * 3
+
+    until(is_still, 10, "a chart that stands still")
+    return drawn[-1]
 
 
 def point_at(of: Locator, share: float) -> None:
@@ -98,7 +104,7 @@ def test_a_logarithmic_axis_is_one_charts_own(visitor: Visitor, pair: str) -> No
     visitor.go(pair, "Compare")
     loss, rate = card(visitor), card(visitor, "train/lr")
     plain, other = picture(loss), picture(rate)
-    toggle = visitor.button("Logarithmic axis for train/loss")
+    toggle = visitor.button("Log axis for train/loss")
     toggle.click()
     expect(toggle).to_have_attribute("aria-pressed", "true")
     assert picture(loss) != plain

@@ -26,6 +26,7 @@ def test_a_job_is_submitted_from_the_form(visitor: Visitor, lockstep: Service) -
 
 
 def test_what_the_service_refuses_is_said_at_its_line(visitor: Visitor) -> None:
+    visitor.expects("status of 422")
     page = visitor.go("/submit", "New job").page
     editor = page.get_by_label("YAML of the job")
     editor.click()
@@ -34,7 +35,6 @@ def test_what_the_service_refuses_is_said_at_its_line(visitor: Visitor) -> None:
     refused = page.get_by_role("list", name="What the service refuses")
     expect(refused).to_contain_text("train.batch.size")
     expect(refused.get_by_role("button", name="Go to line 5").first).to_be_visible()
-    visitor.expects("status of 422")
     visitor.is_accessible()
 
 

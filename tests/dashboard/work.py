@@ -28,7 +28,7 @@ with open(os.environ["LOCKSTEP_METRICS"], "a", buffering=1) as metrics:
         metrics.write(json.dumps({"step": step, "train/loss": loss, "train/lr": 0.1 / step}) + "\\n")
         print(f"\\033[32mstep {step}\\033[0m loss {loss:.4f}", flush=True)
         if step == 5:
-            print("Traceback: a shard was read twice", file=sys.stderr, flush=True)
+            print("Error: a shard was read twice", file=sys.stderr, flush=True)
         time.sleep(pause)
 '''
 

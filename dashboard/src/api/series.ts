@@ -21,8 +21,8 @@ export interface JobOfCharts {
 
 /** Of each series a chart has at most this many places. */
 export const PLACES = 1_000;
-/** One answer has at most 200,000 places; see `SERIES_POINTS_OF_JOBS_MAX` of the service. */
-const PLACES_OF_AN_ANSWER = 200_000;
+/** The service gives 200,000 at most. Of fewer, each answer is read and drawn between two frames. */
+const PLACES_OF_AN_ANSWER = 40_000;
 const SERIES_OF_AN_ANSWER = 6;
 /** The last points of a job are stored shortly after its end. */
 const LATE_POINTS_MS = 5_000;

@@ -7,13 +7,15 @@ import { Modal } from "@mantine/core";
 import type { ReactNode } from "react";
 import classes from "./Dialog.module.css";
 
+const PARTS = { content: classes.content, body: classes.body, title: classes.title };
+
 export function Dialog({ title, close, children }: { title: string; close: () => void; children: ReactNode }) {
   return (
-    <Modal.Root opened onClose={close} centered>
+    <Modal.Root opened onClose={close} centered classNames={PARTS}>
       <Modal.Overlay />
-      <Modal.Content className={classes.content}>
-        <Modal.Body className={classes.body}>
-          <Modal.Title className={classes.title}>{title}</Modal.Title>
+      <Modal.Content>
+        <Modal.Body>
+          <Modal.Title>{title}</Modal.Title>
           {children}
         </Modal.Body>
       </Modal.Content>

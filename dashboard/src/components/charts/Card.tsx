@@ -1,9 +1,10 @@
 /** One metric of all jobs: its name, its figures and its chart. */
 import { useMutation } from "@tanstack/react-query";
-import { useEffect, useId, useMemo, useRef, useState } from "react";
+import { memo, useEffect, useId, useMemo, useRef, useState } from "react";
 import type { Curves, CurvesOfJobs, JobOfCharts } from "@/api/series";
 import { Failed } from "@/components/Failed";
-import { figuresOf, refined } from "@/lib/curves";
+import { figuresOf, pointsPerPlace, refined } from "@/lib/curves";
+import { number } from "@/lib/format";
 import { linesOf } from "@/lib/lines";
 import classes from "./Card.module.css";
 import { CardActions } from "./CardActions";
@@ -17,6 +18,9 @@ import { useOnScreen } from "./useOnScreen";
 import { described } from "./words";
 
 const HEIGHT = 208;
+const BUCKETS =
+  "Each place of the line is the last point of a bucket; the band is from its lowest to its highest. Smoothing runs over " +
+  "the buckets. Zoom in to see every point.";
 
 export interface CardContext {
   /** Those that are shown: hidden ones are not among them. */
@@ -36,7 +40,8 @@ interface CardProps extends CardContext {
   onSeen: (metric: string, isSeen: boolean) => void;
 }
 
-export function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProps) {
+/** Remembered, because a page of sixty cards is rendered on every poll of anything, and most cards have nothing new. */
+export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProps) {
   const { jobs, slots, isAlone, zoom, onZoom, syncKey } = context;
   const { axis, smoothing, logarithmic } = useChartSettings();
   const isLog = logarithmic.includes(metric);
@@ -77,6 +82,10 @@ export function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProp
     () => (isAlone && jobs[0] ? figuresOf(all?.get(jobs[0].id)?.get(metric) ?? []) : null),
     [isAlone, jobs, all, metric],
   );
+  const perPlace = useMemo(() => {
+    const curves = jobs.flatMap(({ id }) => all?.get(id)?.get(metric) ?? []);
+    return Math.max(1, ...curves.map(pointsPerPlace));
+  }, [jobs, all, metric]);
   const label = useMemo(() => described(metric, axis, sources), [metric, axis, sources]);
 
   return (
@@ -84,6 +93,11 @@ export function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProp
       <header className={classes.header}>
         <h3 id={heading} className={classes.name} title={metric}>
           {metric} {unit ? <span className={classes.unit}>{unit}</span> : null}
+          {perPlace > 1 ? (
+            <span className={classes.unit} title={BUCKETS}>
+              {unit ? " · " : " "}buckets of {number(Math.ceil(perPlace))}
+            </span>
+          ) : null}
         </h3>
         <CardActions
           metric={metric}
@@ -130,4 +144,4 @@ export function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProp
       ) : null}
     </article>
   );
-}
+});

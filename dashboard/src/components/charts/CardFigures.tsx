@@ -20,14 +20,6 @@ export function CardFigures({ metric, unit, figures }: { metric: string; unit: s
       <Figure name="last" value={figures.last} step={figures.lastStep} unit={unit} isMain />
       <Figure name={low} value={figures.min} step={figures.minStep} unit={unit} isMain={way === "low"} />
       <Figure name={high} value={figures.max} step={figures.maxStep} unit={unit} isMain={way === "high"} />
-      {figures.perPlace > 1 ? (
-        <div title="The band is from the lowest to the highest of each bucket. Smoothing runs over the buckets. Zoom in to see every point.">
-          <dt>points</dt>
-          <dd>
-            {number(figures.count)}, {number(Math.ceil(figures.perPlace))} to a bucket
-          </dd>
-        </div>
-      ) : null}
       {figures.nonFinite > 0 ? (
         <div className={classes.odd} title="Marked in the chart: ◆ NaN, ▲ Infinity, ▼ −Infinity">
           <dt>not finite</dt>

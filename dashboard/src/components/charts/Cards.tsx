@@ -53,6 +53,12 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
   }, [zoom, all.curves, axis, jobs]);
   const zoomed = useCurves({ ...wanted, steps, enabled: seen.size > 0 && steps !== null });
 
+  const { curves: fine, steps: fineSteps } = zoomed;
+  const shownZoom = useMemo(
+    () => (steps === null ? null : { curves: fine, steps: fineSteps }),
+    [steps, fine, fineSteps],
+  );
+
   if (all.error !== null && all.curves === null)
     return (
       <div className={classes.wide}>
@@ -65,7 +71,7 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
       metric={metric}
       unit={unitOf(metric, summaries)}
       all={all.curves}
-      zoomed={steps === null ? null : zoomed}
+      zoomed={shownZoom}
       onSeen={onSeen}
       {...context}
     />

@@ -1,6 +1,6 @@
 /** The drawing area of a card: one uPlot for as long as it is shown, given new data without losing zoom or cursor. */
 import "uplot/dist/uPlot.min.css";
-import { type RefObject, useEffect, useLayoutEffect, useRef, useState } from "react";
+import { type RefObject, useLayoutEffect, useRef, useState } from "react";
 import uPlot from "uplot";
 import type { Axis } from "@/lib/curves";
 import { extentOfX, extentOfY, isNothingBetween, type Line } from "@/lib/lines";
@@ -90,20 +90,19 @@ export function Plot(props: PlotProps) {
     };
   }, [axis, unit, isLog, height, syncKey]);
 
+  // Before uPlot's own first drawing, which waits for the end of this task: so a chart is drawn once, and not empty first.
   // biome-ignore lint/correctness/useExhaustiveDependencies: whatever changes what is drawn draws it again
-  useEffect(() => {
+  useLayoutEffect(() => {
     const shown = plot.current;
     if (shown === null) return;
-    shown.batch(() => {
-      shown.setData(
-        [
-          [from, to],
-          [null, null],
-        ],
-        false,
-      );
-      shown.setScale("x", { min: from, max: to });
-    });
+    shown.setData(
+      [
+        [from, to],
+        [null, null],
+      ],
+      false,
+    );
+    shown.setScale("x", { min: from, max: to });
   }, [lines, from, to, colours, axis, unit, isLog, height, syncKey]);
 
   return (

@@ -9,6 +9,7 @@ import { Swatch } from "./Swatch";
 import classes from "./Tooltip.module.css";
 
 const ROWS = 12;
+const ROW_PX = 21;
 const REACH = 0.02;
 
 interface TooltipProps {
@@ -31,6 +32,8 @@ export function Tooltip({ plot, spot, lines, axis }: TooltipProps) {
   const x = area.left + spot.left;
   const isRight = x > window.innerWidth / 2;
   const side = isRight ? { right: window.innerWidth - x + 14 } : { left: x + 14 };
+  // As high as the rows need, where the window ends before they do.
+  const top = Math.max(8, Math.min(area.top + 8, window.innerHeight - 64 - Math.min(found.length, ROWS + 1) * ROW_PX));
   return (
     <>
       {found.slice(0, ROWS).map(({ line, left, top }) =>
@@ -46,7 +49,7 @@ export function Tooltip({ plot, spot, lines, axis }: TooltipProps) {
           />
         ) : null,
       )}
-      <div className={classes.tooltip} style={{ top: area.top + 8, ...side }} aria-hidden data-testid="chart-tooltip">
+      <div className={classes.tooltip} style={{ top, ...side }} aria-hidden data-testid="chart-tooltip">
         <table>
           <thead>
             <tr>

@@ -8,6 +8,8 @@ import type uPlot from "uplot";
 import { type Line, window } from "@/lib/lines";
 import { COLOURS, dashOf } from "@/lib/palette";
 import type { ChartColours } from "./colours";
+import { FAINT, type Frame, frameOf } from "./frame";
+import { band } from "./paintBand";
 
 export interface Scene {
   lines: readonly Line[];
@@ -15,23 +17,7 @@ export interface Scene {
   colours: ChartColours;
 }
 
-interface Frame {
-  context: CanvasRenderingContext2D;
-  /** Device pixels of a CSS pixel. */
-  ratio: number;
-  left: number;
-  right: number;
-  top: number;
-  bottom: number;
-  from: number;
-  to: number;
-  x: (value: number) => number;
-  /** NaN for what has no place: not finite, or not above zero on a logarithmic axis. */
-  y: (value: number) => number;
-}
-
 const MARK_APART = 7;
-const FAINT = 0.32;
 
 export function paint(plot: uPlot, { lines, isLog, colours }: Scene): void {
   const frame = frameOf(plot, isLog);
@@ -43,7 +29,9 @@ export function paint(plot: uPlot, { lines, isLog, colours }: Scene): void {
   context.clip();
   context.lineJoin = "round";
   const seen = lines.map((line) => ({ line, range: window(line.x, frame.from, frame.to) }));
-  for (const { line, range } of seen) band(frame, line, range, colourOf(line, colours), lines.length > 2 ? 0.12 : 0.2);
+  const several = lines.some((line) => line.job !== lines[0]?.job);
+  for (const { line, range } of seen)
+    band(frame, line, range, colourOf(line, colours), several || line.smoothed !== null);
   for (const { line, range } of seen) curve(frame, line, range, colourOf(line, colours));
   for (const { line, range } of seen) {
     if (line.isRestart) restart(frame, line, colours, lines);
@@ -54,73 +42,6 @@ export function paint(plot: uPlot, { lines, isLog, colours }: Scene): void {
 
 function colourOf(line: Line, colours: ChartColours): string {
   return colours.curves[line.slot % COLOURS] as string;
-}
-
-function frameOf(plot: uPlot, isLog: boolean): Frame | null {
-  const { min: from, max: to } = plot.scales.x ?? {};
-  const { min: low, max: high } = plot.scales.y ?? {};
-  if (from == null || to == null || low == null || high == null) return null;
-  const { left, top, width, height } = plot.bbox;
-  const place = isLog ? Math.log10 : (value: number) => value;
-  const start = place(low);
-  const tall = height / (place(high) - start);
-  const wide = width / (to - from);
-  return {
-    context: plot.ctx,
-    ratio: globalThis.devicePixelRatio || 1,
-    left,
-    right: left + width,
-    top,
-    bottom: top + height,
-    from,
-    to,
-    x: (value) => left + (value - from) * wide,
-    y: (value) => {
-      if (!Number.isFinite(value) || (isLog && value <= 0)) return Number.NaN;
-      // Far beyond the edge is beyond the edge: browsers draw nothing at all of coordinates that are too large.
-      return Math.max(-1e5, Math.min(1e5, top + height - (place(value) - start) * tall));
-    },
-  };
-}
-
-/** Between the extremes of each bucket. An infinity reaches the edge; what has no extremes is a gap. */
-function band(frame: Frame, line: Line, [first, last]: [number, number], colour: string, alpha: number): void {
-  const { context, x, y } = frame;
-  const { min, max, count, step } = line.curve;
-  if (count === step.length && line.curve.span === null) return;
-  const end = Math.min(last, line.end);
-  const low = (value: number) =>
-    value === Number.NEGATIVE_INFINITY ? frame.bottom : orEdge(y(value), value, frame.bottom);
-  const high = (value: number) => (value === Number.POSITIVE_INFINITY ? frame.top : y(value));
-  context.globalAlpha = alpha;
-  context.fillStyle = colour;
-  let begin = first;
-  while (begin < end) {
-    const isThere = (index: number) =>
-      !Number.isNaN(high(max[index] as number)) && !Number.isNaN(low(min[index] as number));
-    while (begin < end && !isThere(begin)) begin += 1;
-    let stop = begin;
-    while (stop < end && isThere(stop)) stop += 1;
-    if (stop - begin === 1) {
-      const at = x(line.x[begin] as number);
-      const top = high(max[begin] as number);
-      context.fillRect(at - frame.ratio, top, 2 * frame.ratio, low(min[begin] as number) - top);
-    } else if (stop > begin) {
-      context.beginPath();
-      for (let index = begin; index < stop; index += 1)
-        context.lineTo(x(line.x[index] as number), high(max[index] as number));
-      for (let index = stop - 1; index >= begin; index -= 1)
-        context.lineTo(x(line.x[index] as number), low(min[index] as number));
-      context.fill();
-    }
-    begin = stop;
-  }
-  context.globalAlpha = 1;
-}
-
-/** On a logarithmic axis a band that begins at or below zero begins at the lower edge. */
-function orEdge(place: number, value: number, edge: number): number {
-  return Number.isNaN(place) && value <= 0 ? edge : place;
 }
 
 function curve(frame: Frame, line: Line, [first, last]: [number, number], colour: string): void {
@@ -227,7 +148,8 @@ function restart(frame: Frame, line: Line, colours: ChartColours, lines: readonl
   if (line.x.length === 0) return;
   const at = Math.round(frame.x(line.x[0] as number));
   if (at < frame.left || at > frame.right) return;
-  context.strokeStyle = colours.axis;
+  const several = lines.some((other) => other.job !== line.job);
+  context.strokeStyle = several ? colourOf(line, colours) : colours.axis;
   context.lineWidth = ratio;
   context.setLineDash([2 * ratio, 3 * ratio]);
   context.beginPath();
@@ -235,7 +157,7 @@ function restart(frame: Frame, line: Line, colours: ChartColours, lines: readonl
   context.lineTo(at, frame.bottom);
   context.stroke();
   context.setLineDash([]);
-  if (lines.some((other) => other.job !== line.job)) return;
+  if (several) return;
   context.fillStyle = colours.axis;
   context.font = `${12 * ratio}px system-ui, sans-serif`;
   const words = `attempt ${line.curve.attempt}`;

@@ -5,7 +5,7 @@ import { mainMetric, rowsOf, sorted, winners } from "./ranking";
 function summary(last: number, min: number, max: number): Summary {
   return {
     unit: "",
-    figures: { last, lastStep: 9, min, minStep: 1, max, maxStep: 2, nonFinite: 0, count: 9, perPlace: 1 },
+    figures: { last, lastStep: 9, min, minStep: 1, max, maxStep: 2, nonFinite: 0 },
   };
 }
 

@@ -1,5 +1,6 @@
 /** One job of the list. */
 import { Link } from "@tanstack/react-router";
+import { createContext, memo, useContext } from "react";
 import type { JobView, SeriesView } from "@/api/generated";
 import { StateBadge } from "@/components/StateBadge";
 import { WaitReason } from "@/components/WaitReason";
@@ -14,14 +15,16 @@ interface Props {
   job: JobView;
   loss: SeriesView | undefined;
   view: JobsView;
-  now: number;
   isChosen: boolean;
   isAtCursor: boolean;
-  onChoose: () => void;
-  nameOf: (id: string) => string | undefined;
+  choose: (jobs: readonly JobView[], isChosen: boolean) => void;
+  names: ReadonlyMap<string, string>;
 }
 
-export function JobRow({ job, loss, view, now, isChosen, isAtCursor, onChoose, nameOf }: Props) {
+/** The time goes past the rows: each second it concerns one cell of each, and nothing else in them. */
+export const Now = createContext(0);
+
+export const JobRow = memo(function JobRow({ job, loss, view, isChosen, isAtCursor, choose, names }: Props) {
   const attempts = job.attempt?.number ?? 0;
   return (
     <tr
@@ -30,10 +33,16 @@ export function JobRow({ job, loss, view, now, isChosen, isAtCursor, onChoose, n
       className={isChosen ? classes.chosen : undefined}
     >
       <td className={classes.choose}>
-        <input type="checkbox" aria-label={`Choose ${job.name}`} checked={isChosen} onChange={onChoose} />
+        <input
+          type="checkbox"
+          aria-label={`Choose ${job.name}`}
+          checked={isChosen}
+          onChange={(event) => choose([job], event.target.checked)}
+        />
       </td>
       <td className={classes.state}>
-        <StateBadge state={job.state} intent={hasEnded(job) ? null : job.intent} />
+        <StateBadge state={job.state} />
+        {job.intent === null || hasEnded(job) ? null : <div className={classes.second}>{job.intent} asked</div>}
         {attempts > 1 ? <div className={classes.second}>attempt {attempts}</div> : null}
       </td>
       <th scope="row" className={classes.job}>
@@ -61,7 +70,7 @@ export function JobRow({ job, loss, view, now, isChosen, isAtCursor, onChoose, n
         {job.queue === null ? null : (
           <div className={classes.waits}>
             <span className={classes.position}>#{job.queue.position}</span>{" "}
-            <WaitReason reason={job.queue.reason} nameOf={nameOf} />
+            <WaitReason reason={job.queue.reason} nameOf={(id) => names.get(id)} />
             {job.queue.estimated_start ? ` · starts about ${moment(job.queue.estimated_start)}` : null}
           </div>
         )}
@@ -77,12 +86,21 @@ export function JobRow({ job, loss, view, now, isChosen, isAtCursor, onChoose, n
         <Loss job={job} series={loss} />
       </td>
       <td className={classes.age}>
-        <time dateTime={job.created_at} title={`submitted ${moment(job.created_at)}`}>
-          {ago(job.created_at, now)}
-        </time>
-        <div className={classes.second}>{span(job, now)}</div>
+        <Age job={job} />
       </td>
     </tr>
+  );
+});
+
+function Age({ job }: { job: JobView }) {
+  const now = useContext(Now);
+  return (
+    <>
+      <time dateTime={job.created_at} title={`submitted ${moment(job.created_at)}`}>
+        {ago(job.created_at, now)}
+      </time>
+      <div className={classes.second}>{span(job, now)}</div>
+    </>
   );
 }
 
@@ -94,7 +112,7 @@ function Progress({ job }: { job: JobView }) {
     <div className={classes.figures}>
       {share === null ? null : (
         <div className={classes.bar} aria-hidden>
-          <div style={{ width: `${100 * share}%` }} data-ended={hasEnded(job)} />
+          <div style={{ width: `${100 * share}%` }} data-live={job.state === "running"} />
         </div>
       )}
       <span>{steps}</span>

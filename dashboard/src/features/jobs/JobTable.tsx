@@ -1,10 +1,10 @@
 /** The table of jobs, with a cursor that keys move and rows that can be chosen. */
 import { useNavigate } from "@tanstack/react-router";
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import type { JobView, SeriesView } from "@/api/generated";
 import { useKeys } from "@/app/keys";
 import { useNow } from "@/components/useNow";
-import { JobRow } from "./JobRow";
+import { JobRow, Now } from "./JobRow";
 import classes from "./JobTable.module.css";
 import type { JobsView } from "./view";
 
@@ -14,11 +14,11 @@ interface Props {
   view: JobsView;
   chosen: ReadonlyMap<string, JobView>;
   choose: (jobs: readonly JobView[], isChosen: boolean) => void;
-  nameOf: (id: string) => string | undefined;
 }
 
-export function JobTable({ jobs, losses, view, chosen, choose, nameOf }: Props) {
+export function JobTable({ jobs, losses, view, chosen, choose }: Props) {
   const now = useNow();
+  const names = useMemo(() => new Map(jobs.map((job) => [job.id, job.name])), [jobs]);
   const body = useRef<HTMLTableSectionElement>(null);
   const cursor = useRowCursor(jobs, (job) => choose([job], !chosen.has(job.id)), body);
   const chosenHere = jobs.filter((job) => chosen.has(job.id)).length;
@@ -39,30 +39,39 @@ export function JobTable({ jobs, losses, view, chosen, choose, nameOf }: Props) 
                 onChange={(event) => choose(jobs, event.target.checked)}
               />
             </th>
-            <th scope="col">State</th>
-            <th scope="col">Job</th>
+            <th scope="col" className={classes.state}>
+              State
+            </th>
+            <th scope="col" className={classes.job}>
+              Job
+            </th>
             <th scope="col">Progress</th>
-            <th scope="col" title="ranks × samples × accumulation steps">
+            <th scope="col" className={classes.plan} title="ranks × samples × accumulation steps">
               Batch
             </th>
-            <th scope="col">Loss</th>
-            <th scope="col">Submitted</th>
+            <th scope="col" className={classes.loss}>
+              Loss
+            </th>
+            <th scope="col" className={classes.age}>
+              Submitted
+            </th>
           </tr>
         </thead>
         <tbody ref={body}>
-          {jobs.map((job) => (
-            <JobRow
-              key={job.id}
-              job={job}
-              loss={losses.get(job.id)}
-              view={view}
-              now={now}
-              isChosen={chosen.has(job.id)}
-              isAtCursor={job.id === cursor}
-              onChoose={() => choose([job], !chosen.has(job.id))}
-              nameOf={nameOf}
-            />
-          ))}
+          <Now value={now}>
+            {jobs.map((job) => (
+              <JobRow
+                key={job.id}
+                job={job}
+                loss={losses.get(job.id)}
+                view={view}
+                isChosen={chosen.has(job.id)}
+                isAtCursor={job.id === cursor}
+                choose={choose}
+                names={names}
+              />
+            ))}
+          </Now>
         </tbody>
       </table>
     </div>

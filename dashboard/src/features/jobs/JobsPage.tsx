@@ -22,7 +22,6 @@ export function JobsPage() {
   const jobs = data?.items ?? NONE;
   const losses = useLosses(jobs);
   const { chosen, choose, clear } = useChosen(jobs);
-  const names = new Map(jobs.map((job) => [job.id, job.name]));
   const isFirstVisit = data !== undefined && jobs.length === 0 && !isFiltered(view) && view.cursor === undefined;
   const go = (next: JobsView) => void navigate({ to: "/jobs", search: next });
   return (
@@ -35,14 +34,7 @@ export function JobsPage() {
       {data !== undefined && jobs.length === 0 && !isFirstVisit ? <NoneOfThese view={view} /> : null}
       {jobs.length === 0 ? null : (
         <div className={isPlaceholderData ? classes.old : undefined}>
-          <JobTable
-            jobs={jobs}
-            losses={losses}
-            view={view}
-            chosen={chosen}
-            choose={choose}
-            nameOf={(id) => names.get(id)}
-          />
+          <JobTable jobs={jobs} losses={losses} view={view} chosen={chosen} choose={choose} />
           <Pages view={view} jobs={jobs} next={data?.next_cursor ?? null} go={go} />
         </div>
       )}

@@ -13,17 +13,19 @@ interface Props {
   rank: number | null;
   use: Use | null;
   now: number;
+  /** Whether its node is given work. */
+  isOpen: boolean;
   isLit: boolean;
   light: (job: string | null) => void;
 }
 
-export function DeviceCell({ device, job, rank, use, now, isLit, light }: Props) {
+export function DeviceCell({ device, job, rank, use, now, isOpen, isLit, light }: Props) {
   const { job_id: holder, index, kind } = device;
   if (holder === null) {
     return (
       <li className={classes.cell} data-free>
         <span className={classes.index}>{index}</span>
-        <span className={classes.free}>free</span>
+        <span className={classes.free}>{isOpen ? "free" : "held by nobody"}</span>
       </li>
     );
   }

@@ -31,10 +31,9 @@ export function DrainDialog({ node, holders, close }: Props) {
           ? "Nothing runs there now."
           : `What runs there runs on: ${running.map((id) => holders.get(id)?.name ?? `job …${id.slice(-6)}`).join(", ")}.`}
       </p>
-      <p className={classes.says}>
-        {counted(node.devices_free, "free device")} {node.devices_free === 1 ? "is" : "are"} lost to the queue
-        meanwhile.
-      </p>
+      {node.devices_free === 0 ? null : (
+        <p className={classes.says}>Meanwhile no job gets its {counted(node.devices_free, "free device")}.</p>
+      )}
       {drain.error === null ? null : <Failed error={drain.error} />}
       <DialogFoot>
         <DialogAnswer onClick={close}>Keep</DialogAnswer>

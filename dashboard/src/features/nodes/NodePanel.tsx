@@ -98,6 +98,7 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
                 job === undefined || rank === null ? null : takenBy(job, rank, device.kind, measured.get(job.id) ?? [])
               }
               now={now}
+              isOpen={node.state === "ready"}
               isLit={lit !== null && lit === device.job_id}
               light={light}
             />

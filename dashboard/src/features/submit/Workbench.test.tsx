@@ -122,6 +122,35 @@ describe("submitting", () => {
   });
 });
 
+describe("a clone whose text leaves a field out", () => {
+  const job = { id: "a", name: "first", spec: { name: "first" } } as unknown as JobView;
+
+  it("sends what leaving it out means in this text, also when the last plan is of an older one", async () => {
+    vi.mocked(planJob).mockImplementation((async ({ bodySerializer }: Sent) => ({
+      data: { ...PLAN, spec: { priority: 50, ...JSON.parse(bodySerializer()) } },
+    })) as never);
+    show({ job, text: readText(`${TEXT}priority: 70\n`) }, `${TEXT}priority: 70\n`);
+    await waitFor(() => expect(planJob).toHaveBeenCalledTimes(1));
+    await write(TEXT);
+    fireEvent.click(screen.getByRole("button", { name: "Submit clone" }));
+    await waitFor(() => expect(went).toHaveBeenCalled());
+    expect(calls(cloneJob)[0]?.bodySerializer()).toBe('{"set":{"/priority":50}}');
+  });
+
+  it("is sent without a plan where none can be had, and not at all where the service is not reached", async () => {
+    vi.mocked(planJob).mockRejectedValue(refused);
+    show({ job, text: readText(TEXT) });
+    await write(TEXT.replace("first", "second"));
+    fireEvent.click(screen.getByRole("button", { name: "Submit clone" }));
+    await waitFor(() => expect(went).toHaveBeenCalled());
+    expect(calls(cloneJob)[0]?.bodySerializer()).toBe('{"set":{"/name":"second"}}');
+    vi.mocked(planJob).mockRejectedValue(new Refusal(0, { detail: "The service does not answer." }));
+    fireEvent.click(screen.getByRole("button", { name: "Submit clone" }));
+    expect((await screen.findByRole("alert")).textContent).toContain("does not answer");
+    expect(cloneJob).toHaveBeenCalledTimes(1);
+  });
+});
+
 describe("the plan", () => {
   it("is asked for once typing stops, and a newer text aborts the older question", async () => {
     vi.mocked(planJob).mockImplementation((() => new Promise(() => {})) as never);

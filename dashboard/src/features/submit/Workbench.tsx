@@ -50,7 +50,7 @@ export function Workbench({ id, initial, original }: Props) {
   function submit() {
     if (spec.unreadable !== null || submission.isPending) return;
     setRefusedText(text);
-    submission.mutate({ spec, original, full: planned.full });
+    submission.mutate({ spec, original });
   }
   useSubmitKey(submit);
 
@@ -58,7 +58,12 @@ export function Workbench({ id, initial, original }: Props) {
   const [readable, setReadable] = useState(spec);
   if (spec.unreadable === null && readable !== spec) setReadable(spec);
 
-  const form: Form = { spec: readable, edit: (change) => draft.setText(change(text)), full: planned.full, problems };
+  const form: Form = {
+    spec: readable,
+    edit: (change) => draft.setText(change(text)),
+    filled: planned.filled,
+    problems,
+  };
   return (
     <div className={classes.page}>
       <header className={classes.head}>

@@ -7,7 +7,8 @@
  */
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { type CloneJobData, cloneJob, type JobSpec, type JobView, submitJob } from "@/api/generated";
+import { Refusal } from "@/api/client";
+import { type CloneJobData, cloneJob, type JobSpec, type JobView, planJob, submitJob } from "@/api/generated";
 import { forgetKey, keyFor } from "./idempotency";
 import { jsonBody } from "./plan/usePlan";
 import { cloneBody } from "./text/changes";
@@ -21,8 +22,6 @@ export interface Original {
 interface Sent {
   spec: SpecText;
   original: Original | null;
-  /** The document with every default filled in, where a plan gave it. */
-  full: unknown;
 }
 
 export function useSubmission(onMade: () => void) {
@@ -39,16 +38,27 @@ export function useSubmission(onMade: () => void) {
   });
 }
 
-function send({ spec, original, full }: Sent) {
+async function send({ spec, original }: Sent) {
   if (original === null) {
     const headers = { "idempotency-key": keyFor(spec.json) };
     return submitJob({ ...jsonBody<JobSpec>(spec.json), headers, throwOnError: true });
   }
-  const changes = cloneBody(original.text, spec, full);
+  const changes = cloneBody(original.text, spec, await fullOf(spec));
   return cloneJob({
     ...jsonBody<CloneJobData["body"]>(changes),
     path: { reference: original.job.id },
     headers: { "idempotency-key": keyFor(`${original.job.id} ${changes}`) },
     throwOnError: true,
   });
+}
+
+/** The document with every default, which says what leaving a field out means: of this text, not of the last one planned. */
+async function fullOf(spec: SpecText): Promise<unknown> {
+  try {
+    return (await planJob({ ...jsonBody<JobSpec>(spec.json), throwOnError: true })).data.spec;
+  } catch (error) {
+    // The clone itself says what is wrong; and it may know what a plan cannot look up any more, such as a branch that is gone.
+    if (error instanceof Refusal && !error.isPassing) return null;
+    throw error;
+  }
 }

@@ -34,7 +34,12 @@ function Harness({ problems = [], start = TEXT }: { problems?: FieldProblem[]; s
   return (
     <QueryClientProvider client={new QueryClient()}>
       <SpecForm
-        form={{ spec, edit: (change) => put(change(now)), full: FULL, problems }}
+        form={{
+          spec,
+          edit: (change) => put(change(now)),
+          filled: { full: FULL, written: readText(start).value },
+          problems,
+        }}
         unreadable={spec.unreadable}
         replace={put}
       />
@@ -61,6 +66,13 @@ describe("the form", () => {
     expect(screen.getByLabelText<HTMLInputElement>("Seed")).toMatchObject({ value: "", placeholder: "1337" });
     // An argument of the task that the text does not name.
     expect(screen.getByLabelText<HTMLInputElement>("eval_fraction").placeholder).toBe("0.2");
+  });
+
+  it("calls no default what was only written before", () => {
+    render(<Harness />);
+    fireEvent.blur(type("Learning rate", ""));
+    expect(text).not.toContain("lr:");
+    expect(screen.getByLabelText<HTMLInputElement>("Learning rate").placeholder).toBe("");
   });
 
   it("changes the text in place", () => {

@@ -1,6 +1,7 @@
 /** What every field of the form works on: the one text, how to change it, and what the service says of it. */
 import { createContext, use } from "react";
 import type { FieldProblem } from "@/api/generated";
+import type { Filled } from "../plan/usePlan";
 import { removeAt, setAt } from "../text/edit";
 import { pointerOf } from "../text/pointer";
 import { type Path, type SpecText, valueAt } from "../text/read";
@@ -9,8 +10,8 @@ export interface Form {
   spec: SpecText;
   /** Change the text by a function of it. */
   edit: (change: (text: string) => string) => void;
-  /** The document with every default filled in, as the service said last; null until then. */
-  full: unknown;
+  /** What the service said last about the defaults; null until then. */
+  filled: Filled | null;
   problems: readonly FieldProblem[];
 }
 
@@ -32,14 +33,16 @@ export interface FieldState {
 }
 
 export function useField(path: Path): FieldState {
-  const { spec, edit, full, problems } = useForm();
+  const { spec, edit, filled, problems } = useForm();
+  const full = filled?.full;
   const around = valueAt(full, path.slice(0, -1));
   const order = typeof around === "object" && around !== null ? Object.keys(around) : [];
   return {
     value: valueAt(spec.value, path),
     set: (value) => edit((text) => setAt(text, path, value, order)),
     remove: () => edit((text) => removeAt(text, path)),
-    fallback: inWords(valueAt(full, path)),
+    // What was written then is no default, though it is in the full document too.
+    fallback: valueAt(filled?.written, path) === undefined ? inWords(valueAt(full, path)) : null,
     problems: problemsAt(problems, path),
   };
 }

@@ -97,7 +97,7 @@ function BatchSentence({ view }: { view: PlanView }) {
     <>
       <p className={classes.sentence} data-testid="batch-sentence">
         {factors.map((factor, index) => (
-          <span key={SIGNS[index - 1] === undefined ? "size" : index.toString()}>
+          <span className={classes.part} key={SIGNS[index - 1] === undefined ? "size" : index.toString()}>
             {index > 0 ? <span className={classes.sign}> {SIGNS[index - 1]} </span> : null}
             <Explained factor={factor} explain={setExplained} />
           </span>

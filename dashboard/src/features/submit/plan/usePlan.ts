@@ -8,13 +8,19 @@ import type { SpecText } from "../text/read";
 
 const WAIT_MS = 400;
 
+/** A document, and the same with every default that the service takes where nothing is written. */
+export interface Filled {
+  written: unknown;
+  full: unknown;
+}
+
 export interface Planned {
   /** The newest plan, also while that of a newer text is awaited. */
   view: PlanView | null;
   /** Whether `view` is of another text than the one shown. */
   isOld: boolean;
-  /** The document with every default, of the last text that had a plan. */
-  full: unknown;
+  /** Of the last text that had a plan. */
+  filled: Filled | null;
   problems: FieldProblem[];
   /** A refusal that is about no field, or that the service was not reached. */
   error: Error | null;
@@ -31,14 +37,16 @@ export function usePlan(spec: SpecText): Planned {
     enabled: body !== null,
     keepPrevious: true,
   });
-  const [full, setFull] = useState<unknown>(null);
+  const [filled, setFilled] = useState<Filled | null>(null);
   useEffect(() => {
-    if (data !== undefined) setFull(data.spec);
-  }, [data]);
+    if (data !== undefined && !isPlaceholderData && body !== null) {
+      setFilled({ written: JSON.parse(body), full: data.spec });
+    }
+  }, [data, isPlaceholderData, body]);
   const isOld = isPlaceholderData || body !== spec.json;
   const problems = error instanceof Refusal ? (error.problem.errors ?? NONE) : NONE;
   const isKnown = error === null && spec.unreadable === null;
-  return { view: isKnown ? (data ?? null) : null, isOld, full, problems, error };
+  return { view: isKnown ? (data ?? null) : null, isOld, filled, problems, error };
 }
 
 /** A body that travels as it was written: JavaScript's own numbers would round large ones. */
