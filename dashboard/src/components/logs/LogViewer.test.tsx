@@ -141,10 +141,12 @@ it("asks the service for what is chosen and searched, and says which filters lef
 });
 
 it("goes to the first error by a traceback, or else by the word on stderr, and says by which", async () => {
+  log.unshift(line(0, "an error of 3 %", { rank: 1 }));
+  log = log.map((each, index) => ({ ...each, line: index }));
   const { onView } = show({ rank: 1 });
   fireEvent.click(screen.getByRole("button", { name: "First error" }));
   expect(await screen.findByText("The first line with “error” on stderr.")).toBeTruthy();
-  expect(onView).toHaveBeenLastCalledWith({ rank: 1, line: "1-2" });
+  expect(onView).toHaveBeenLastCalledWith({ rank: 1, line: "1-3" });
   log = [line(0, "an error of 3 %"), line(1, "Traceback (most recent call last):", { rank: 1 })];
   fireEvent.click(screen.getByRole("button", { name: "First error" }));
   expect(await screen.findByText("The first line with a traceback.")).toBeTruthy();

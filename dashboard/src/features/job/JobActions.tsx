@@ -1,9 +1,9 @@
 /** What can be done with a job: cancel it, submit it again, go on from what it has saved. */
-import { Modal } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { cancelJob, type JobView } from "@/api/generated";
+import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
 import buttons from "./buttons.module.css";
 import classes from "./JobActions.module.css";
@@ -59,30 +59,20 @@ export function JobActions({ job }: { job: JobView }) {
       <Link to="/submit" search={cloneStart(job.id)} className={buttons.button} title="A new job with this one's spec">
         Clone
       </Link>
-      {/* In parts, because the whole brings a header that reads as a second banner of the page. */}
-      <Modal.Root opened={asks} onClose={close} transitionProps={{ duration: 0 }}>
-        <Modal.Overlay />
-        <Modal.Content>
-          <Modal.Body>
-            <Modal.Title className={classes.asks}>Cancel {job.name}?</Modal.Title>
-            <p className={classes.says}>{whatCancellingDoes(job)}</p>
-            {cancel.error === null ? null : <Failed error={cancel.error} />}
-            <div className={classes.choice}>
-              <button type="button" className={buttons.button} onClick={close} data-autofocus>
-                Keep it
-              </button>
-              <button
-                type="button"
-                className={buttons.danger}
-                disabled={cancel.isPending}
-                onClick={() => cancel.mutate()}
-              >
-                Cancel the job
-              </button>
-            </div>
-          </Modal.Body>
-        </Modal.Content>
-      </Modal.Root>
+      {asks ? (
+        <Dialog title={`Cancel ${job.name}?`} close={close}>
+          <p className={classes.says}>{whatCancellingDoes(job)}</p>
+          {cancel.error === null ? null : <Failed error={cancel.error} />}
+          <DialogFoot>
+            <DialogAnswer hasFocus onClick={close}>
+              Keep it
+            </DialogAnswer>
+            <DialogAnswer kind="danger" isBusy={cancel.isPending} onClick={() => cancel.mutate()}>
+              Cancel the job
+            </DialogAnswer>
+          </DialogFoot>
+        </Dialog>
+      ) : null}
     </div>
   );
 }

@@ -2,10 +2,14 @@
 import { Link } from "@tanstack/react-router";
 import type { JobView } from "@/api/generated";
 import { useNow } from "@/components/useNow";
+import { WaitReason } from "@/components/WaitReason";
 import { duration, moment, number } from "@/lib/format";
 import { hasEnded } from "./job-queries";
 import classes from "./ProgressPanel.module.css";
 import { percent } from "./time-shares";
+
+/** Of other jobs this page knows the ids. */
+const NO_NAMES = () => undefined;
 
 export function ProgressPanel({ job }: { job: JobView }) {
   return (
@@ -59,7 +63,7 @@ function Waiting({ job, queue }: { job: JobView; queue: NonNullable<JobView["que
   return (
     <>
       <p className={classes.reason}>
-        <Reason text={queue.reason} />
+        <WaitReason reason={queue.reason.charAt(0).toUpperCase() + queue.reason.slice(1)} nameOf={NO_NAMES} />
       </p>
       <dl className={classes.figures}>
         <Figure name="Place in the queue" value={number(queue.position)} />
@@ -73,20 +77,6 @@ function Waiting({ job, queue }: { job: JobView; queue: NonNullable<JobView["que
         The whole queue
       </Link>
     </>
-  );
-}
-
-/** Why it waits, as a sentence; a job that it names can be opened. */
-function Reason({ text }: { text: string }) {
-  const sentence = text.charAt(0).toUpperCase() + text.slice(1);
-  return sentence.split(/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/).map((part, index) =>
-    index % 2 === 0 ? (
-      part
-    ) : (
-      <Link key={part} to="/jobs/$job" params={{ job: part }} title={part}>
-        {part.slice(-8)}
-      </Link>
-    ),
   );
 }
 
