@@ -1,4 +1,4 @@
-/** What one wants to know first: how it ended, what happened before, the curves, and where the time goes. */
+/** What one wants to know first: how it ended, what happened before, where the time goes, and the curves. */
 import type { JobView } from "@/api/generated";
 import { ChartsPanel } from "./ChartsPanel";
 import { hasEnded, useJobEvents } from "./job-queries";
@@ -14,13 +14,13 @@ export function OverviewTab({ job, reference }: { job: JobView; reference: strin
       {(job.attempt?.number ?? 1) > 1 || (job.state === "queued" && job.attempt !== null) ? (
         <Earlier job={job} />
       ) : null}
+      {job.kind === "train" ? <TimeSharesPanel job={job} /> : null}
       <section aria-labelledby="charts-title">
         <h2 id="charts-title" className={classes.title}>
           Curves
         </h2>
         <ChartsPanel job={job} />
       </section>
-      {job.kind === "train" ? <TimeSharesPanel job={job} /> : null}
     </div>
   );
 }

@@ -23,27 +23,19 @@ export function TimeSharesPanel({ job }: { job: JobView }) {
               <div key={part} data-part={part} style={{ width: `${share * 100}%` }} />
             ))}
           </div>
-          <table className={classes.table}>
-            <thead>
-              <tr>
-                <th scope="col">Part</th>
-                <th scope="col">Time</th>
-                <th scope="col">Share</th>
-              </tr>
-            </thead>
-            <tbody>
-              {found.shares.map(({ part, name, seconds, share }) => (
-                <tr key={part}>
-                  <th scope="row">
-                    <span className={classes.swatch} data-part={part} aria-hidden="true" />
-                    {name}
-                  </th>
-                  <td>{short(seconds)}</td>
-                  <td>{percent(share)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <dl className={classes.figures}>
+            {found.shares.map(({ part, name, seconds, share }) => (
+              <div key={part}>
+                <dt>
+                  <span className={classes.swatch} data-part={part} aria-hidden="true" />
+                  {name}
+                </dt>
+                <dd>
+                  {percent(share)} <span className={classes.seconds}>{short(seconds)}</span>
+                </dd>
+              </div>
+            ))}
+          </dl>
         </>
       )}
     </section>
