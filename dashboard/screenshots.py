@@ -61,7 +61,8 @@ def main() -> int:
 def pages(jobs: list[dict[str, Any]]) -> dict[str, str]:
     """The address of each picture, by its name. What the service has no job for is left out."""
     trained = [job for job in jobs if job["state"] == "succeeded" and job["kind"] == "train"]
-    twins = [job["id"] for job in trained if job["name"].split("-")[0] == trained[0]["name"].split("-")[0]]
+    families = [[job["id"] for job in trained if job["name"].startswith(f"{name}-")] for name in beginnings(trained)]
+    twins = max(families, key=len, default=[])
     of = {state: next((job["id"] for job in jobs if job["state"] == state), None) for state in ("running", "failed")}
     longest = max(trained, key=lambda job: job["progress"]["step"] if job["progress"] else 0, default=None)
     found = {
@@ -77,6 +78,11 @@ def pages(jobs: list[dict[str, Any]]) -> dict[str, str]:
         "settings": "/settings",
     }
     return {name: path for name, path in found.items() if path}
+
+
+def beginnings(jobs: list[dict[str, Any]]) -> set[str]:
+    """What the names of jobs of one experiment begin with."""
+    return {job["name"].split("-")[0] for job in jobs}
 
 
 def take(context: BrowserContext, url: str, file: Path) -> None:
