@@ -33,10 +33,15 @@ export function setUpClient(): void {
     return request;
   });
   client.interceptors.error.use((error, response) => {
-    if (response === undefined) return error instanceof DOMException ? error : new Refusal(0, unreached);
+    // A query that nobody waits for any more is abandoned, not unanswered.
+    if (response === undefined) return isAbandoned(error) ? error : new Refusal(0, unreached);
     if (response.status === 401) forgetToken();
     return new Refusal(response.status, isProblem(error) ? error : { title: response.statusText });
   });
+}
+
+function isAbandoned(error: unknown): boolean {
+  return error instanceof DOMException && error.name === "AbortError";
 }
 
 function isProblem(value: unknown): value is Problem {

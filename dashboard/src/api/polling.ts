@@ -23,6 +23,9 @@ export const queryClient = new QueryClient({
   },
 });
 
+/** A service that has not answered by then is stuck, or its answer would be old. */
+export const ANSWER_SECONDS = 20;
+
 export interface Polled<T> {
   key: QueryKey;
   fetch: (signal: AbortSignal) => Promise<{ data: T }>;
@@ -42,7 +45,8 @@ export function polled<T>(
 ): UseQueryOptions<T, Error> {
   return {
     queryKey: key,
-    queryFn: async ({ signal }) => (await fetch(signal)).data,
+    queryFn: async ({ signal }) =>
+      (await fetch(AbortSignal.any([signal, AbortSignal.timeout(ANSWER_SECONDS * 1_000)]))).data,
     enabled: enabled ?? true,
     placeholderData: keepPrevious ? keepPreviousData : undefined,
     refetchInterval: (query) => {

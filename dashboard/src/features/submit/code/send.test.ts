@@ -1,3 +1,4 @@
+// @vitest-environment jsdom
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { Refusal } from "@/api/client";
 import { getUpload, putUpload } from "@/api/generated";
