@@ -8,7 +8,9 @@ grace and writes its outcome seconds later than the nodes that only lost a peer,
 * one that says why by itself (an exception, a signal, memory, a disk) is a **cause**, and ends the gang at once;
 * one that only says that the others were gone, or that everybody here waited, is a **consequence**: it waits for the
   cause, for another node's lease to run out (then that node was the cause), or until nobody else is left to name one;
-* a success or a stop on request is neither, and waits for the others: node rank 0 may still be storing the result.
+* a success or a stop on request is neither, and waits for the others: node rank 0 may still be storing the result. A part
+  that its node has not claimed is waited for as well, because it has its share of the work to do; but not after a stop, which
+  it could only be started for in vain.
 
 Not here: how long a consequence waits for nodes that go on well, and writing it down (``storage.gangs``).
 """
@@ -31,6 +33,8 @@ class Part(NamedTuple):
     """None while it may still say something."""
     outcome: Outcome | None
     """What it has said so far; None also where it was ended by others."""
+    claimed: bool = True
+    """Whether its node has started it, or is about to."""
 
 
 def is_consequence(outcome: Outcome) -> bool:
@@ -58,10 +62,11 @@ def decide(parts: Sequence[Part]) -> Outcome | None:
     causes = [outcome for outcome in by_time if is_cause(outcome)]
     if causes:
         return causes[0]
-    if any(part.ended_at is None for part in parts):
+    stops = [outcome for outcome in by_time if outcome.reason in _STOPS]
+    if any(part.ended_at is None and (part.claimed or not stops) for part in parts):
         return None
     # Somebody asked for the stop, and connections that broke while ranks left are no news then.
-    lesser = [outcome for outcome in by_time if outcome.reason in _STOPS] or list(filter(is_consequence, by_time))
+    lesser = stops or list(filter(is_consequence, by_time))
     if lesser:
         return lesser[0]
     _at, _rank, outcome = min(told, key=lambda one: one[1])

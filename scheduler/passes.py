@@ -2,6 +2,7 @@
 
 1. Take the pass. If another scheduler has it, leave a mark so that it looks again, and go.
    If nobody made a pass for long, the service itself was away: give every node a whole lease before step 2.
+   If the database's clock was set back, nothing waits longer for that than it ever does.
 2. End attempts whose leases ran out. Their jobs are queued again, or end as their budget says.
    End gangs over several nodes of which one part lost the others, and nobody knows why.
 3. Quarantine nodes that fail one job after another for reasons of their own.
@@ -116,6 +117,9 @@ def run_pass(
         held = passes.take(session, owner, ttl_seconds=HOLD_SECONDS)
         if not held and rang:
             passes.mark_dirty(session)
+        if held and passes.was_set_back(session):
+            brought = scheduling.bring_back(session, timings)
+            log.warning("the database's clock was set back: leases and waits begin anew", rows=brought)
         spared = 0
         if held and passes.gap_seconds(session) > timings.outage_seconds:
             spared = scheduling.spare(session, lease_seconds=timings.lease_seconds)

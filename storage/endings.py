@@ -187,14 +187,14 @@ def release(session: Session, assignment_id: str, node_name: str) -> bool:
 
 
 def _parts(session: Session, attempt_id: str) -> list[gang.Part]:
-    """A gang's parts. One that nobody has claimed will say nothing, so it is not waited for."""
     columns = (AssignmentRow.node_rank, AssignmentRow.state, AssignmentRow.ended_at, AssignmentRow.outcome)
     rows = session.execute(select(*columns).where(AssignmentRow.attempt_id == attempt_id))
     return [
         gang.Part(
             rank,
-            0.0 if state is AssignmentState.ASSIGNED else ended_at,
+            ended_at,
             None if told is None else Outcome.model_validate(told),
+            claimed=state is not AssignmentState.ASSIGNED,
         )
         for rank, state, ended_at, told in rows
     ]

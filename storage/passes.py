@@ -47,6 +47,12 @@ def give_back(session: Session, owner: str) -> bool:
     return bool(dirty)
 
 
+def was_set_back(session: Session) -> bool:
+    """Whether the database's clock was set back since the last pass: then that ends later than now."""
+    statement = select(PassRow.finished_at > db_now()).where(PassRow.id == ONLY)
+    return bool(session.execute(statement).scalar_one_or_none())
+
+
 def gap_seconds(session: Session) -> float:
     """Seconds since the last pass ended, 0 if there never was one: a large gap means that the service was away."""
     return silent_seconds(session) or 0.0

@@ -10,13 +10,15 @@ Not here: deciding (``domain.placement``), placing and losing attempts (``storag
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from domain.lifecycle import AssignmentState, JobState
 from domain.placement import Node, Request, nodes_asked
+from domain.timings import Timings
 from storage.clock import db_now
 from storage.dialects import changed
 from storage.endings import LIVE
@@ -75,6 +77,32 @@ def cluster(session: Session, *, lease_seconds: float) -> list[Node]:
     ]
 
 
+class HeldDevice(NamedTuple):
+    """A device that is not free."""
+
+    node_name: str
+    device_index: int
+    job_id: str
+    is_live: bool
+    """False when the attempt has ended, and is only being cleared away."""
+
+
+def held(session: Session) -> list[HeldDevice]:
+    """Every device that is held, and by which job."""
+    statement = (
+        select(DeviceRow.node_name, DeviceRow.index, AssignmentRow.job_id, AssignmentRow.state.in_(LIVE))
+        .join(AssignmentRow, AssignmentRow.id == DeviceRow.assignment_id)
+        .where(DeviceRow.present)
+    )
+    return [HeldDevice(name, index, job_id, bool(live)) for name, index, job_id, live in session.execute(statement)]
+
+
+def plans(session: Session, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The plans of those of these jobs that run and have one."""
+    statement = select(JobRow.id, JobRow.plan).where(JobRow.id.in_(job_ids), JobRow.state == JobState.RUNNING)
+    return {job_id: plan for job_id, plan in session.execute(statement) if plan is not None}
+
+
 def spare(session: Session, *, lease_seconds: float) -> int:
     """Give every live assignment at least a whole lease from now; how many that changed.
 
@@ -85,6 +113,31 @@ def spare(session: Session, *, lease_seconds: float) -> int:
     until = db_now() + lease_seconds
     statement = update(AssignmentRow).where(AssignmentRow.state.in_(LIVE), AssignmentRow.lease_expires_at < until)
     return changed(session, statement.values(lease_expires_at=until))
+
+
+def bring_back(session: Session, timings: Timings) -> int:
+    """After the database's clock was set back, bring to within its longest wait what lies farther ahead; how many that changed.
+
+    A dead node's lease would otherwise run on for as long as the clock went back, its node would look alive, and a job
+    would sit out a backoff of hours. What is brought back waits once more as long as it ever may, so nothing comes too early.
+    """
+    now_ = db_now()
+    # What is written while this looks may be a little later than its own now.
+    slack = timings.heartbeat_seconds
+    leases = update(AssignmentRow).where(
+        AssignmentRow.state.in_(LIVE), AssignmentRow.lease_expires_at > now_ + timings.lease_seconds + slack
+    )
+    longest = max(timings.backoff_max_seconds, timings.replace_after_seconds)
+    backoffs = update(JobRow).where(JobRow.state == JobState.QUEUED, JobRow.not_before > now_ + longest + slack)
+    heard = update(NodeRow).where(NodeRow.seen_at > now_ + slack)
+    return sum(
+        changed(session, statement)
+        for statement in (
+            leases.values(lease_expires_at=now_ + timings.lease_seconds),
+            backoffs.values(not_before=now_ + longest),
+            heard.values(seen_at=now_),
+        )
+    )
 
 
 def unclaimed(session: Session, *, older_than_seconds: float) -> list[tuple[str, str]]:

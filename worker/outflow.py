@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+from domain import attempt
 from domain.attempt import AssignmentFile
 from storage import attempts, streams
 from storage.blobs import BlobStore
@@ -23,6 +24,8 @@ from worker.tensorboard import EventFilesShipper
 SYSTEM_PATIENCE_SECONDS = 10.0
 """The end of an attempt waits so long for its last samples, once all else is sent: a driver that does not answer must not
 keep a job from its end."""
+NUMBERS_PATIENCE_SECONDS = 5.0
+"""A checkpoint waits so long for the numbers of the steps before it."""
 
 
 class Outflow:
@@ -51,17 +54,18 @@ class Outflow:
             node_name=assignment.node_name,
             is_script=train is None,
             keep_last=1 if train is None else train.checkpoint.keep_last,
+            before_publishing=self._numbers_first,
         )
         self._metrics = MetricsShipper(database, folder, stream, self._reporter.warn)
         self._event_files = EventFilesShipper(database, folder, stream, self._reporter.warn)
         logs = LogShipper(database, folder, stream, self._reporter.warn)
         name = stream.assignment_id
         self._senders = [Pump(f"logs-{name}", self._opening(logs.step), pause_seconds=pause_seconds)]
+        self._numbers = Pump(f"metrics-{name}", self._opening(self._metrics.step), pause_seconds=pause_seconds)
+        self._spool = folder.file(attempt.METRICS)
         if assignment.node_rank == 0:
             # Numbers are rank 0's to say. What a script on another node says would be a second curve of the same name.
-            self._senders.append(
-                Pump(f"metrics-{name}", self._opening(self._metrics.step), pause_seconds=pause_seconds)
-            )
+            self._senders.append(self._numbers)
             if train is None:
                 step = self._opening(self._event_files.step)
                 self._senders.append(Pump(f"tensorboard-{name}", step, pause_seconds=pause_seconds))
@@ -118,6 +122,14 @@ class Outflow:
     @property
     def _pumps(self) -> tuple[Pump, ...]:
         return (*self._senders, self._system, self._reporting)
+
+    def _numbers_first(self) -> None:
+        """Wait until what the ranks have measured is stored; not for long, because a checkpoint is worth more."""
+        wanted = self._spool.stat().st_size if self._spool.is_file() else 0
+        until = time.monotonic() + NUMBERS_PATIENCE_SECONDS
+        while self._metrics.stored_bytes < wanted and not self._metrics.refused and time.monotonic() < until:
+            self._numbers.hurry()
+            time.sleep(0.01)
 
     def _system_ended(self) -> bool:
         now = time.monotonic()

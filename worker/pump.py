@@ -38,6 +38,10 @@ class Pump:
     def start(self) -> None:
         self._thread.start()
 
+    def hurry(self) -> None:
+        """Step now rather than after the pause."""
+        self._wake.set()
+
     def finish(self) -> None:
         """The writer is gone: move what is left, then end."""
         self._finishing = True

@@ -5,7 +5,8 @@ does it again, so every effect here may be repeated: marking and settling change
 is stored under the same key and published once. Only a warning may then be told twice.
 
 A checkpoint counts when its row is there: it is put into the store, published by a write that the token guards, and only
-then removed from the node. A store that does not answer is tried for ``PUBLISH_PATIENCE_SECONDS``; then the checkpoint is
+then removed from the node. The numbers of the steps before it are stored first: a job that goes on from it elsewhere, because
+this node is gone, does not run these steps again. A store that does not answer is tried for ``PUBLISH_PATIENCE_SECONDS``; then the checkpoint is
 given up with a warning, and training goes on.
 
 Not here: metrics and logs (``worker.shipping``), and whether a checkpoint is whole (``engine`` checks it before use).
@@ -16,6 +17,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,7 @@ class Reporter:
         node_name: str,
         is_script: bool,
         keep_last: int,
+        before_publishing: Callable[[], None] = lambda: None,
     ):
         self._database = database
         self._blobs = blobs
@@ -62,6 +65,7 @@ class Reporter:
         self._actor = f"node:{node_name}"
         self._is_script = is_script
         self._keep_last = keep_last
+        self._before_publishing = before_publishing
         self._warnings: deque[str] = deque(maxlen=WARNINGS_MAX)
         self._place: int | None = None
         self._marked_running = False
@@ -180,6 +184,7 @@ class Reporter:
         if not self._store(folder, key):
             self.final_checkpoint_lost = bool(data["final"])
             return
+        self._before_publishing()
         with self._database.jobs() as session:
             published = checkpoints.publish(
                 session,

@@ -184,6 +184,8 @@ class MetricsShipper(PointsShipper[int]):
         self._told = False
         self._freed = 0
         self._hollowed_bytes = 0
+        self.stored_bytes = 0
+        """Of the spool, as far as this agent knows."""
 
     def step(self, last: bool) -> bool:
         """Ship one batch, after a look at how large the spool has become. See ``worker.pump``."""
@@ -208,6 +210,7 @@ class MetricsShipper(PointsShipper[int]):
 
     def _shipped(self, place: int) -> None:
         """Give the disk back what is stored, except the end, in which people and the launcher look for the last step."""
+        self.stored_bytes = place
         end = place - SPOOL_KEPT_BYTES
         if end - self._freed >= FREED_AT_ONCE_BYTES:
             holes.punch(self._folder.file(attempt.METRICS), self._freed, end)

@@ -77,3 +77,9 @@ def test_a_part_that_others_ended_says_nothing() -> None:
 def test_a_stall_that_names_a_rank_is_a_cause_and_one_where_all_wait_is_not() -> None:
     assert is_cause(Outcome.of(Reason.STALL, "rank 3 hangs", rank=3))
     assert is_consequence(Outcome.of(Reason.STALL, "all of them wait"))
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_a_part_that_has_not_begun_is_waited_for_unless_there_is_a_cause_or_a_stop(reason: Reason) -> None:
+    decided = decide([part(0, reason, rank=1), Part(1, None, None, claimed=False)])
+    assert (decided is None) == (reason in WAITING - STOPS)

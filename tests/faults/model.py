@@ -18,6 +18,7 @@ from typing import Any, Final
 LEASE_SECONDS: Final = 60.0
 OUTAGE_SECONDS: Final = 30.0
 HOLD_SECONDS: Final = 10.0
+HEARTBEAT_SECONDS: Final = 5.0
 CAUSE_SECONDS: Final = 10.0
 """How long a node of a gang that only lost the others waits for one that knows why, beside a lease."""
 
@@ -198,9 +199,12 @@ class Model:
         gang = self._gang(job)
         if reason not in (*STOPS, *CONSEQUENCES, "succeeded"):
             self._end_attempt(job, reason)
-        elif not any(other.live for other in gang):
-            said = [one.said for one in sorted(gang, key=lambda one: one.ended_at)]
-            first = [one for kind in (STOPS, CONSEQUENCES) for one in said if one in kind]
+            return True
+        said = [one.said for one in sorted(gang, key=lambda one: one.ended_at) if one.said]
+        stops = [one for one in said if one in STOPS]
+        # After a stop nobody waits for a part that has not begun.
+        if not any(other.state == "claimed" if stops else other.live for other in gang):
+            first = stops + [one for one in said if one in CONSEQUENCES]
             self._end_attempt(job, first[0] if first else "succeeded")
         return True
 
@@ -222,6 +226,9 @@ class Model:
         """Whether the pass may be made; leases are spared where the service itself was away."""
         if self.pass_is_held(at):
             return False
+        for part in self.parts.values():
+            if part.live and part.lease_until > at + LEASE_SECONDS + HEARTBEAT_SECONDS:  # the clock was set back
+                part.lease_until = at + LEASE_SECONDS
         if self.pass_ended_at is not None and at - self.pass_ended_at > OUTAGE_SECONDS:
             for part in self.parts.values():
                 if part.live:

@@ -11,8 +11,8 @@ from domain.lifecycle import AssignmentState, Intent, JobState
 from domain.outcomes import Outcome, Reason
 from scheduler.passes import UNSEALED
 from storage import attempts, jobs, streams
-from storage.clock import db_now
-from storage.tables import AttemptRow, EventRow
+from storage.clock import db_now, now
+from storage.tables import AssignmentRow, AttemptRow, EventRow, JobRow, NodeRow, PassRow
 from tests.scheduler.world import World
 
 # -- losing ----------------------------------------------------------------------------------------------------------
@@ -153,12 +153,35 @@ def test_an_outage_shortens_no_lease(world: World) -> None:
     job = world.submit()
     world.make_pass()
     claim = world.claim(job)
-    with world.database.jobs() as session:
-        attempts.renew(session, "n", {claim.assignment_id: claim.token}, lease_seconds=600)
-    before = world.assignments(job)[0].lease_expires_at
     world.no_pass_for(301)
+    with world.database.jobs() as session:
+        attempts.renew(session, "n", {claim.assignment_id: claim.token}, lease_seconds=62)
+    before = world.assignments(job)[0].lease_expires_at
     world.make_pass()
     assert world.assignments(job)[0].lease_expires_at == before
+
+
+def test_what_was_written_before_the_clock_was_set_back_waits_no_longer_than_it_ever_does(world: World) -> None:
+    world.node("n")
+    running, waiting = world.submit(), world.submit(gpus=8)
+    world.make_pass()
+    world.claim(running)
+    ahead = 3_600.0
+    with world.database.jobs() as session:
+        at = now(session)
+        session.execute(update(AssignmentRow).values(lease_expires_at=AssignmentRow.lease_expires_at + ahead))
+        session.execute(update(NodeRow).values(seen_at=NodeRow.seen_at + ahead))
+        session.execute(update(PassRow).values(finished_at=PassRow.finished_at + ahead))
+        session.execute(update(JobRow).where(JobRow.id == waiting).values(not_before=at + ahead))
+    world.make_pass()
+    with world.database.read_jobs() as session:
+        leases = session.scalars(select(AssignmentRow.lease_expires_at)).all()
+        heard = session.scalars(select(NodeRow.seen_at)).all()
+        job = jobs.get(session, waiting)
+        assert job is not None
+        assert all(at <= lease - world.timings.lease_seconds <= now(session) for lease in leases)
+        assert all(at <= seen <= now(session) for seen in heard)
+        assert at < job.not_before <= now(session) + world.timings.backoff_max_seconds
 
 
 # -- stopping, sealing, ringing again --------------------------------------------------------------------------------

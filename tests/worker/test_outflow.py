@@ -1,23 +1,55 @@
-"""The pumps of an attempt together: an end that no driver can hold up."""
+"""The pumps of an attempt together: an end that no driver can hold up, and numbers that come before their checkpoint."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from domain import attempt
 from domain.attempt import AssignmentFile
+from domain.errors import ErrorCode, LockstepError
 from domain.reading import read_spec
+from storage import checkpoints, curves, series
 from storage.blobs import BlobStore
 from storage.database import Database
+from tests.storage import scenes
 from tests.worker.node import until
 from tests.worker.test_shipping import STREAM
 from worker import outflow
 from worker.folders import Folder
 from worker.outflow import Outflow
 from worker.sampling import Sampler
+from worker.shipping import Stream
+
+
+def outflow_of(database: Database, home: Path, what: dict[str, Any], stream: Stream = STREAM) -> Outflow:
+    """The pumps of an attempt on one rank, of which ``what`` is the spec beyond its name; not started."""
+    folder = Folder(home / stream.assignment_id)
+    folder.create()
+    spec = read_spec({"name": "x", "resources": {"gpus": 1}, **what})
+    assignment = AssignmentFile(
+        job_id=stream.job_id,
+        attempt_number=1,
+        assignment_id=stream.assignment_id,
+        spec=spec,
+        plan=None,
+        node_name="n",
+        ranks_here=1,
+        world_size=1,
+        devices=[0],
+        device_kind="cpu",
+        rendezvous_port=1,
+        stop_grace_seconds=1.0,
+        exit_stall_seconds=1.0,
+    )
+    blobs = BlobStore(str(home / "store"))
+    return Outflow(database, blobs, folder, stream, assignment, pause_seconds=0.01, sample_seconds=0.01)
 
 
 def test_a_driver_that_does_not_answer_keeps_no_job_from_its_end(
@@ -32,33 +64,7 @@ def test_a_driver_that_does_not_answer_keeps_no_job_from_its_end(
 
     monkeypatch.setattr(Sampler, "sample", sample)
     monkeypatch.setattr(outflow, "SYSTEM_PATIENCE_SECONDS", 0.2)
-    folder = Folder(tmp_path / STREAM.assignment_id)
-    folder.create()
-    spec = read_spec({"name": "x", "kind": "script", "script": {"command": ["true"]}, "resources": {"gpus": 1}})
-    assignment = AssignmentFile(
-        job_id=STREAM.job_id,
-        attempt_number=1,
-        assignment_id=STREAM.assignment_id,
-        spec=spec,
-        plan=None,
-        node_name="n",
-        ranks_here=1,
-        world_size=1,
-        devices=[0],
-        device_kind="cpu",
-        rendezvous_port=1,
-        stop_grace_seconds=1.0,
-        exit_stall_seconds=1.0,
-    )
-    made = Outflow(
-        database,
-        BlobStore(str(tmp_path / "store")),
-        folder,
-        STREAM,
-        assignment,
-        pause_seconds=0.01,
-        sample_seconds=0.01,
-    )
+    made = outflow_of(database, tmp_path, {"kind": "script", "script": {"command": ["true"]}})
     made.start()
     assert asked.wait(30)
     began = time.monotonic()
@@ -66,3 +72,81 @@ def test_a_driver_that_does_not_answer_keeps_no_job_from_its_end(
     assert time.monotonic() - began >= 0.2
     hangs.set()
     made.join(30)
+
+
+class Spools:
+    """What the ranks of a claimed training job have written, and what is stored of it."""
+
+    def __init__(self, database: Database, home: Path):
+        claim = scenes.run(database)
+        self._database = database
+        self.job_id = claim.job_id
+        stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
+        self.outflow = outflow_of(database, home, {"kind": "train", "train": scenes.document()["train"]}, stream)
+        self._folder = Folder(home / claim.assignment_id)
+
+    def trained(self, steps: int) -> None:
+        """So many steps, and a checkpoint of the last, as the engine writes them down."""
+        name = f"step-{steps:08d}"
+        saved = self._folder.file(attempt.CHECKPOINTS) / name
+        saved.mkdir(parents=True)
+        (saved / attempt.MANIFEST).write_text("{}")
+        with self._folder.file(attempt.METRICS).open("a") as spool:
+            for step in range(1, steps + 1):
+                spool.write(json.dumps({"step": step, "train/loss": 1.0}) + "\n")
+        data = {"step": steps, "folder": name, "bytes": 2, "sha256": "0" * 64, "final": False}
+        with self._folder.file(attempt.EVENTS).open("a") as spool:
+            spool.write(json.dumps({"kind": "checkpoint", "time": 1.0, "data": data}) + "\n")
+
+    def points(self) -> int:
+        with self._database.read_series() as session:
+            return sum(curve.count for curve in curves.read(session, self.job_id, names=["train/loss"]))
+
+    def checkpoints(self) -> list[int]:
+        with self._database.read_jobs() as session:
+            return [row.step for row in checkpoints.of_job(session, self.job_id)]
+
+
+@pytest.fixture
+def spools(database: Database, tmp_path: Path) -> Iterator[Spools]:
+    made = Spools(database, tmp_path)
+    yield made
+    made.outflow.stop()
+    made.outflow.join(30)
+
+
+def test_a_checkpoint_counts_only_once_the_numbers_before_it_are_stored(
+    spools: Spools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a job that goes on elsewhere after the loss of this node has a gap in its curves."""
+    seen: list[int] = []
+    publish, append = checkpoints.publish, series.append
+
+    def slow(*given: Any, **named: Any) -> bool:
+        time.sleep(0.3)
+        return append(*given, **named)
+
+    def noted(*given: Any, **named: Any) -> bool:
+        seen.append(spools.points())
+        return publish(*given, **named)
+
+    monkeypatch.setattr(series, "append", slow)
+    monkeypatch.setattr(checkpoints, "publish", noted)
+    spools.trained(10)
+    spools.outflow.start()
+    until(lambda: spools.checkpoints() == [10], what="the checkpoint")
+    assert seen == [10]
+
+
+def test_a_checkpoint_does_not_wait_for_numbers_that_cannot_be_stored(
+    spools: Spools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> bool:
+        raise LockstepError(ErrorCode.UNAVAILABLE, "the series database does not answer")
+
+    monkeypatch.setattr(series, "append", away)
+    monkeypatch.setattr(outflow, "NUMBERS_PATIENCE_SECONDS", 0.2)
+    spools.trained(10)
+    spools.outflow.start()
+    until(lambda: spools.checkpoints() == [10], what="the checkpoint")
+    assert spools.points() == 0

@@ -1,0 +1,64 @@
+"""Stories in which the machine of ``test_model`` has found a fault, told again each time: chance may not come back to them.
+
+Not here: any claim of its own; the model says what must be so.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.machine import Life
+from tests.faults.service import Service
+from tests.faults.test_model import life_of
+
+
+@pytest.fixture
+def life(service: Service) -> Life:
+    return life_of(service)()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("succeeded", None),
+        ("succeeded", "succeeded"),
+        ("network", "network"),
+        ("preempted", None),
+        ("shutdown", "succeeded"),
+    ],
+)
+def test_a_gang_of_which_one_node_ends_before_the_other_has_begun(life: Life, first: str, second: str | None) -> None:
+    life.begin(shapes=["gang"], started=0)
+    life.reconcile()
+    life.die_or_come_back(node="n2", remembers=False)
+    life.minutes_pass(rounds=1, unheard="")
+    life.finish(reason=first, which=0)
+    life.agree()
+    life.die_or_come_back(node="n2", remembers=False)
+    if second is not None:
+        life.heartbeat("n2")
+        life.agree()
+        if life.grips:
+            life.finish(reason=second, which=0)
+    life.teardown()
+
+
+@pytest.mark.parametrize("jumps", [1, 3])
+def test_a_job_that_is_to_be_tried_again_when_the_clock_is_set_back(life: Life, jumps: int) -> None:
+    life.begin(shapes=["one", "gang", "gang"], started=1)
+    life.finish(reason="preempted", which=0)
+    life.agree()
+    for _jump in range(jumps):
+        life.clock_jump(forward=False)
+        life.agree()
+    life.teardown()
+
+
+def test_a_node_that_is_dead_when_the_clock_is_set_back_keeps_no_job(life: Life) -> None:
+    life.begin(shapes=["one"], started=1)
+    life.die_or_come_back(node="n1", remembers=False)
+    life.clock_jump(forward=False)
+    for _round in range(8):  # two minutes: a lease, and what a job waits after it
+        life.minutes_pass(rounds=1, unheard="n1")
+    assert [job.attempt for job in life.model.jobs.values()] == [2]
+    life.teardown()
