@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,16 @@ def _upload(blobs: BlobStore, archive: Path) -> UploadedCode:
     return UploadedCode(upload=digest)
 
 
+@pytest.fixture(params=["by Python's own rules", "by ours"])
+def _both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python before 3.11.4 has no rules of its own for what an archive may do."""
+    if request.param == "by ours":
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    elif not hasattr(tarfile, "data_filter"):
+        pytest.skip("NOT RUN: this Python has none")
+
+
+@pytest.mark.usefixtures("_both")
 def test_an_upload_is_unpacked_at_the_target(tmp_path: Path, blobs: BlobStore) -> None:
     archive = _archive(tmp_path / "a.tar.gz", [(_file("train.py"), b"print(1)"), (_file("lib/x.py"), b"")])
     code.bring(_upload(blobs, archive), tmp_path / "code", blobs)
@@ -86,13 +97,15 @@ def test_an_upload_that_is_gone_is_named(tmp_path: Path, blobs: BlobStore) -> No
     ],
     ids=["parent", "absolute", "link-up", "link-absolute", "hardlink-up", "device"],
 )
+@pytest.mark.usefixtures("_both")
 def test_a_member_that_leads_out_is_refused(tmp_path: Path, member: tarfile.TarInfo) -> None:
     archive = _archive(tmp_path / "a.tar.gz", [(member, b"")])
     target = tmp_path / "inside" / "code"
     target.parent.mkdir()
     if member.name.startswith("/"):
-        # The data filter makes absolute names relative: nothing may appear outside.
-        code.unpack(archive, target)
+        # The data filter makes absolute names relative, ours refuses them: nothing may appear outside.
+        with suppress(code.CodeUnavailableError):
+            code.unpack(archive, target)
         assert not Path(member.name).exists()
     else:
         with pytest.raises(code.CodeUnavailableError, match="cannot be unpacked"):
