@@ -13,7 +13,8 @@ INSTALLED := $(VENV)/.installed
 PACKAGES := dashboard/node_modules/digest
 DASHBOARD = cd dashboard && $$($(CURDIR)/$(BIN)/python build.py --node)
 # Two workers: engine tests start up to four processes each, and a laptop has at least two cores. Whole files go to one
-# worker, because what a file shares (a running service, a pool of ranks) is costly to start.
+# worker, because what a file shares (a running service, a pool of ranks) is costly to start. They wait a third of their time:
+# the tests of the pages' own logic run beside them.
 PYTEST_WORKERS ?= 2
 
 .PHONY: help
@@ -56,8 +57,11 @@ dev: $(PACKAGES)  ## Serve the dashboard's pages from their sources, over the se
 
 .PHONY: test
 test: $(PACKAGES) pages browser  ## Run all tests: real broker, both databases, real processes, a browser
-	@$(DASHBOARD) node_modules/vitest/vitest.mjs run
-	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile
+	@said=$$(mktemp); code=0; \
+	  ($(DASHBOARD) node_modules/vitest/vitest.mjs run) >$$said 2>&1 & beside=$$!; \
+	  trap 'kill $$beside; wait $$beside; exit 130' INT TERM; \
+	  $(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile || code=$$?; \
+	  wait $$beside || code=$$?; cat $$said; rm $$said; exit $$code
 
 # Debian's chromium, for tests/dashboard. Where it is missing and cannot be had, these tests are skipped and say so.
 .PHONY: browser

@@ -13,11 +13,13 @@ from api import openapi, problems
 from api.auth import Guard
 from api.dashboard import Dashboard
 from api.envelope import Envelope
+from api.estimates import Estimates
 from api.figures import Figures
 from api.following import Following
 from api.parts import Bell, Parts
 from api.quotas import Quotas
 from api.readiness import Readiness
+from api.rendered import Rendered
 from api.routes import checkpoints, clones, health, history, jobs, log_streams, logs, nodes, pages, series, uploads
 from api.settings import Settings
 from api.telemetry import Telemetry
@@ -84,6 +86,8 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
             pass_seconds=pass_seconds,
             outage_seconds=timings.outage_seconds,
         ),
+        estimates=Estimates(database, timings.lease_seconds),
+        rendered=Rendered(),
         following=following,
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),

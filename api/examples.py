@@ -15,10 +15,11 @@ from pydantic import BaseModel
 
 from api.problems import problem_of
 from domain.errors import ErrorCode, FieldError, LockstepError
-from domain.lifecycle import JobState
+from domain.lifecycle import AttemptState, JobState
 from domain.plan import plan_of
 from domain.spec import JobSpec
 from domain.views import (
+    AttemptView,
     CheckpointView,
     DeviceView,
     EventView,
@@ -30,6 +31,7 @@ from domain.views import (
     Page,
     PlanView,
     QueuePlace,
+    SpecView,
     UploadView,
 )
 
@@ -76,10 +78,22 @@ _JOB: Final = JobView(
     outcome=None,
     priority=50,
     labels={},
+    owner="ada",
     created_at=_AT,
     started_at=None,
     finished_at=None,
     version=2,
+)
+_ATTEMPT: Final = AttemptView(
+    number=1,
+    state=AttemptState.RUNNING,
+    nodes=["gpu-a"],
+    world_size=2,
+    plan_sentence=_JOB.plan_sentence,
+    outcome=None,
+    created_at=_AT,
+    running_at=_AT + timedelta(seconds=4),
+    ended_at=None,
 )
 _NODE: Final = NodeView(
     name="gpu-a",
@@ -118,6 +132,8 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
     "cancelJob": _JOB.model_copy(
         update={"state": JobState.CANCELLED, "reason": None, "queue": None, "finished_at": _AT + timedelta(seconds=9)}
     ),
+    "listJobAttempts": Page(items=[_ATTEMPT]),
+    "getJobSpec": SpecView(job_id=_ID, spec=_SPEC.model_dump(mode="json")),
     "listJobEvents": Page(items=[_EVENT]),
     "listJobCheckpoints": Page(items=[_CHECKPOINT]),
     "getJobLogs": LogPage(lines=[_LINE], next_cursor="1.1", complete=False),

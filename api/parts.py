@@ -13,9 +13,11 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from api.auth import ANYBODY, Guard, token_key
+from api.estimates import Estimates
 from api.following import Following
 from api.quotas import Quotas
 from api.readiness import Readiness
+from api.rendered import Rendered
 from api.telemetry import Telemetry
 from api.uploads import Uploads
 from broker.messages import Message
@@ -41,6 +43,8 @@ class Parts:
     lease_seconds: float
     """A node that was silent for longer is lost."""
     readiness: Readiness
+    estimates: Estimates
+    rendered: Rendered
     following: Following
     telemetry: Telemetry
     quotas: Quotas

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from api.estimates import releases, rounded
 from api.submitting import check_capacity, settle
 from api.uploads import Uploads
+from api.views import moment
+from domain.forecast import starts
 from domain.placement import Placed, Request, Waiting, nodes_asked, place
 from domain.plan import plan_of
 from domain.reading import invalid, read_spec
@@ -47,12 +50,17 @@ def plan(database: Database, uploads: Uploads, document: object, *, lease_second
     decisions = place(requests, cluster, now=at)
     mine = next(decision for decision in decisions if decision.job_id == _THIS)
     batch = plan_of(spec)
+    turn = None
+    if isinstance(mine, Waiting):
+        start = starts(requests, cluster, releases(database, at=at), now=at).get(_THIS)
+        about = None if start is None else moment(rounded(start, now=at))
+        turn = QueuePlace(position=mine.position, reason=mine.reason, estimated_start=about)
     return PlanView(
         plan=batch,
         sentence=None if batch is None else batch.sentence(),
         spec=spec.model_dump(mode="json"),
         placement=[name for name, _ in mine.devices] if isinstance(mine, Placed) else [],
-        queue=QueuePlace(position=mine.position, reason=mine.reason) if isinstance(mine, Waiting) else None,
+        queue=turn,
         warnings=[] if largest else ["no node is registered yet, so whether the job fits is not known"],
     )
 

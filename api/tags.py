@@ -5,15 +5,22 @@ Not here: how tags are compared (``api.conditional``), and that of one job (``ap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from api import conditional
 from api.views import node_is_lost
-from storage import follows, jobs, nodes
+from storage import follows, lists, nodes
 from storage.database import Database
 
 
-def of_jobs(database: Database, marks: Sequence[jobs.Mark], *, limit: int, knows_nodes: bool | None) -> str:
+def of_jobs(
+    database: Database,
+    marks: Sequence[lists.Mark],
+    *,
+    limit: int,
+    knows_nodes: bool | None,
+    starts: Mapping[str, float],
+) -> str:
     """The tag of a page of jobs.
 
     Parameters
@@ -25,6 +32,8 @@ def of_jobs(database: Database, marks: Sequence[jobs.Mark], *, limit: int, knows
         Jobs on the page, at most.
     knows_nodes : bool or None
         Whether a node was ever registered, where a job shows it: one that is queued and was not looked at yet.
+    starts : mapping of job id to seconds since the epoch
+        What queued jobs show of when they start.
     """
     shown = marks[:limit]
     placed = [mark.id for mark in shown if mark.was_placed]
@@ -32,7 +41,7 @@ def of_jobs(database: Database, marks: Sequence[jobs.Mark], *, limit: int, knows
     if placed:
         with database.read_series() as session:
             batches = follows.counts(session, placed)
-    lines = [(mark.id, mark.version, batches.get(mark.id, 0)) for mark in shown]
+    lines = [(mark.id, mark.version, batches.get(mark.id, 0), starts.get(mark.id)) for mark in shown]
     return conditional.tag_of(conditional.digest([*lines, len(marks) > limit, knows_nodes]))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Final, Literal
 
 from domain.lifecycle import JobState
@@ -35,6 +36,7 @@ from storage.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
 NOT_LOOKED_AT: Final = "the scheduler has not looked at it yet"
 NO_NODE: Final = "no node is registered yet: it waits until one is"
 NodeState = Literal["ready", "draining", "quarantined", "lost"]
+NONE: Final[Mapping[str, float]] = MappingProxyType({})
 Value = float | str
 """As JSON carries it: non-finite ones are strings."""
 THROUGHPUT: Final = "throughput/samples_per_second"
@@ -51,25 +53,31 @@ class Around:
     """Newest value of each series."""
     waits_because: str = NOT_LOOKED_AT
     """For jobs of which the scheduler has not said it yet."""
+    starts: Mapping[str, float] = field(default_factory=dict)
+    """When queued ones are likely to start (``api.estimates``)."""
 
     @classmethod
     def load(
-        cls, database: Database, jobs: Sequence[JobRow], progress: Mapping[str, ProgressRow] | None = None
+        cls,
+        database: Database,
+        jobs: Sequence[JobRow],
+        progress: Mapping[str, ProgressRow] | None = None,
+        starts: Mapping[str, float] = NONE,
     ) -> Around:
         """All of it, for these jobs; their progress where it is not known yet."""
         # A job that was never placed has nothing around it; most of a long queue is like that.
         ids = [job.id for job in jobs if job.attempt_count]
         unseen = any(is_unseen(job) for job in jobs)
         if not ids and not unseen:
-            return cls()
+            return cls(starts=starts)
         with database.read_jobs() as session:
             newest = attempts.newest(session, ids) if ids else {}
             because = waits_because(nodes.largest_ever(session)) if unseen else NOT_LOOKED_AT
         if not ids:
-            return cls(waits_because=because)
+            return cls(waits_because=because, starts=starts)
         with database.read_series() as session:
             found = series.progress(session, ids) if progress is None else progress
-            return cls(newest, found, series.latest(session, ids), because)
+            return cls(newest, found, series.latest(session, ids), because, starts)
 
 
 def is_unseen(job: JobRow) -> bool:
@@ -82,9 +90,9 @@ def waits_because(largest: int) -> str:
     return NOT_LOOKED_AT if largest else NO_NODE
 
 
-def job_views(database: Database, jobs: Sequence[JobRow]) -> list[JobView]:
+def job_views(database: Database, jobs: Sequence[JobRow], starts: Mapping[str, float] = NONE) -> list[JobView]:
     """Views of jobs, in their order."""
-    around = Around.load(database, jobs)
+    around = Around.load(database, jobs, starts=starts)
     return [job_view(job, around) for job in jobs]
 
 
@@ -106,11 +114,14 @@ def job_view(job: JobRow, around: Around) -> JobView:
         attempt=None if attempt is None else attempt_view(attempt),
         queue=None
         if waits is None or job.wait_position is None
-        else QueuePlace(position=job.wait_position, reason=waits),
+        else QueuePlace(
+            position=job.wait_position, reason=waits, estimated_start=_moment_or_none(around.starts.get(job.id))
+        ),
         intent=job.intent,
         outcome=None if job.outcome is None else Outcome.model_validate(job.outcome),
         priority=job.priority,
         labels=job.labels,
+        owner=job.actor,
         created_at=moment(job.created_at),
         started_at=_moment_or_none(job.started_at),
         finished_at=_moment_or_none(job.finished_at),
@@ -135,12 +146,12 @@ def _progress(job: JobRow, plan: BatchPlan | None, around: Around) -> Progress |
         steps=steps,
         samples=None if plan is None else row.step * plan.batch_size,
         fraction=fraction,
-        eta_seconds=_eta_seconds(row, plan, latest) if job.state is JobState.RUNNING else None,
+        eta_seconds=seconds_left(row, plan, latest) if job.state is JobState.RUNNING else None,
         latest=dict(latest),
     )
 
 
-def _eta_seconds(row: ProgressRow, plan: BatchPlan | None, latest: Mapping[str, Value]) -> float | None:
+def seconds_left(row: ProgressRow, plan: BatchPlan | None, latest: Mapping[str, Value]) -> float | None:
     """Seconds left at the present speed; at the attempt's mean speed where the present one is not reported."""
     if plan is None or plan.steps is None:
         return None
@@ -162,6 +173,7 @@ def attempt_view(attempt: AttemptRow) -> AttemptView:
         state=attempt.state,
         nodes=attempt.nodes,
         world_size=attempt.world_size,
+        plan_sentence=None if attempt.plan is None else BatchPlan.model_validate(attempt.plan).sentence(),
         outcome=None if attempt.outcome is None else Outcome.model_validate(attempt.outcome),
         created_at=moment(attempt.created_at),
         running_at=_moment_or_none(attempt.running_at),

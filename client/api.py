@@ -143,15 +143,18 @@ class Client:
         self,
         *,
         states: Sequence[JobState] = (),
+        search: str | None = None,
         name: str | None = None,
         project: str | None = None,
+        owner: str | None = None,
+        node: str | None = None,
         label: tuple[str, str] | None = None,
         cursor: str | None = None,
         limit: int | None = None,
     ) -> Page[JobView]:
         """One page of jobs, newest first."""
         params = [("state", state.value) for state in states]
-        params += _given(name=name, project=project, cursor=cursor, limit=limit)
+        params += _given(search=search, name=name, project=project, owner=owner, node=node, cursor=cursor, limit=limit)
         params += [("label", "=".join(label))] if label is not None else []
         return self.transport.get("/v1/jobs", Page[JobView], params)
 
@@ -169,6 +172,14 @@ class Client:
                 if job.state is JobState.CANCELLED:
                     return job
             raise
+
+    def delete(self, job_id: str) -> None:
+        """Delete a job that has ended, with everything it left behind. One that is no more counts as deleted."""
+        try:
+            self.transport.send("DELETE", _job(job_id), headers={})
+        except RefusedError as refused:
+            if refused.problem.code != ErrorCode.NOT_FOUND:
+                raise
 
     def wait(
         self,

@@ -1,4 +1,4 @@
-"""Take a job's series elsewhere: as TensorBoard event files, or as CSV.
+"""Take a job's series elsewhere: as TensorBoard event files, as CSV, or as Parquet.
 
 The server answers a request with buckets where a series has more points than fit into one answer; an export wants every
 point, so that such a range of steps is halved until its points do.
@@ -11,15 +11,21 @@ from __future__ import annotations
 import csv
 import secrets
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
+from client.errors import ClientError
 from domain import event_files
 from domain.metrics import from_json
 
 if TYPE_CHECKING:
     from client.api import Client
     from domain.views import JobView
+
+
+PARQUET_ROWS: Final = 100_000
+"""In one row group: what is in memory at once."""
 
 
 class Point(NamedTuple):
@@ -101,6 +107,40 @@ def to_csv(client: Client, job: JobView, names: list[str], path: Path) -> tuple[
                 count += 1
         text.flush()
         text.detach()
+        return count
+
+    return path, _whole(path, write)
+
+
+def to_parquet(client: Client, job: JobView, names: list[str], path: Path) -> tuple[Path, int]:
+    """Write one row per point, with the columns of the CSV; the file, and how many points it has.
+
+    Raises
+    ------
+    ClientError
+        If pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ClientError(
+            f"an export to Parquet needs pyarrow, which is not installed here ({error})",
+            next_step="pip install 'lockstep[parquet]', or pip install pyarrow",
+        ) from None
+    types = (pyarrow.string(), pyarrow.int32(), pyarrow.int64(), pyarrow.float64(), pyarrow.float64())
+    schema = pyarrow.schema(list(zip(Point._fields, types, strict=True)))
+
+    def write(file: IO[bytes]) -> int:
+        count = 0
+        points = (point for name in names for point in every_point(client, job.id, name))
+        with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+            while some := list(islice(points, PARQUET_ROWS)):
+                columns = [list(column) for column in zip(*some, strict=True)]
+                columns[-1] = [from_json(value) for value in columns[-1]]
+                arrays = [pyarrow.array(values, type_) for values, type_ in zip(columns, types, strict=True)]
+                writer.write_table(pyarrow.table(arrays, schema=schema))
+                count += len(some)
         return count
 
     return path, _whole(path, write)

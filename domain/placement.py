@@ -91,6 +91,11 @@ def nodes_asked(nodes: int | None) -> int:
     return 1 if nodes is None else nodes
 
 
+def turn(request: Request) -> tuple[int, float, str]:
+    """Rule 1: the smallest goes first."""
+    return -request.priority, request.created_at, request.job_id
+
+
 def place(requests: Iterable[Request], nodes: Sequence[Node], *, now: float) -> list[Decision]:
     """Decide about every queued job, in queue order.
 
@@ -106,7 +111,7 @@ def place(requests: Iterable[Request], nodes: Sequence[Node], *, now: float) -> 
     cluster = _Cluster(nodes)
     decisions: list[Decision] = []
     waiting = 0
-    for request in sorted(requests, key=lambda one: (-one.priority, one.created_at, one.job_id)):
+    for request in sorted(requests, key=turn):
         if request.not_before > now:
             answer: Placed | str = f"tries again in {max(1, round(request.not_before - now))} s after a failure"
         else:

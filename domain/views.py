@@ -58,6 +58,8 @@ class AttemptView(_View):
     state: AttemptState
     nodes: list[str]
     world_size: int
+    plan_sentence: str | None = None
+    """How this attempt made the batch; null for a script, and until its ranks have settled it."""
     outcome: Outcome | None
     created_at: datetime
     running_at: datetime | None
@@ -85,10 +87,18 @@ class JobView(_View):
     outcome: Outcome | None
     priority: int
     labels: dict[str, str]
+    owner: str = ""
+    """Who submitted it; empty from a service of the version before."""
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     version: int
+
+
+class SpecView(_View):
+    job_id: str
+    spec: dict[str, Any]
+    """The submitted document with every default filled in: what the job runs by."""
 
 
 class PlanView(_View):

@@ -51,6 +51,7 @@ __all__ = [
     "lose",
     "mark_running",
     "newest",
+    "of_job",
     "overdue",
     "place",
     "release",
@@ -364,6 +365,12 @@ def newest(session: Session, job_ids: Iterable[str]) -> dict[str, AttemptRow]:
         .execution_options(populate_existing=True)
     )
     return {attempt.job_id: attempt for attempt in session.scalars(statement)}
+
+
+def of_job(session: Session, job_id: str, *, limit: int) -> list[AttemptRow]:
+    """A job's attempts with their assignments, newest first."""
+    statement = select(AttemptRow).where(AttemptRow.job_id == job_id).order_by(AttemptRow.number.desc()).limit(limit)
+    return list(session.scalars(statement.options(selectinload(AttemptRow.assignments))))
 
 
 def overdue(session: Session) -> list[str]:

@@ -1,18 +1,16 @@
 """Jobs: written once when submitted, found again by what a person types, cancelled.
 
-Not here: the steps of their life (``storage.steps``), attempts at them (``storage.attempts``), and which job goes next
-(``domain.placement``).
+Not here: lists of them (``storage.lists``), the steps of their life (``storage.steps``), attempts at them
+(``storage.attempts``), and which job goes next (``domain.placement``).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, cast
 
 import uuid_utils
-from sqlalchemy import Select, Table, insert, or_, select, update
+from sqlalchemy import Table, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -20,14 +18,10 @@ from domain.errors import ErrorCode, LockstepError
 from domain.lifecycle import TERMINAL, Intent, JobState
 from domain.plan import BatchPlan
 from domain.spec import JobSpec
-from storage import endings, events, steps
+from storage import endings, events, lists, steps
 from storage.clock import db_now
 from storage.dialects import changed, write
 from storage.tables import IdempotencyKeyRow, JobLabelRow, JobRow
-
-Order = Literal["newest", "oldest"]
-CURSOR: Final = r"^[0-9a-f-]{36}$"
-_ID_PART: Final = re.compile(r"^[0-9a-f-]{4,36}$")
 
 # A submit's statements are made once: making them anew, and the session's bookkeeping of rows that are only written,
 # took most of its time.
@@ -161,10 +155,10 @@ def find(session: Session, reference: str) -> JobRow:
         found = []
     else:
         found = list(session.scalars(newest.where(JobRow.name == reference)))
-        if _ID_PART.fullmatch(reference):
+        if lists.ID_PART.fullmatch(reference):
             # Three are enough to know that it is not unique, even if one of them is also the one found by name.
-            part = or_(JobRow.id.like(f"{reference}%"), JobRow.id.like(f"%{reference}"))
-            found += [job for job in session.scalars(select(JobRow).where(part).limit(3)) if job not in found]
+            several = session.scalars(select(JobRow).where(lists.part_of_id(reference)).limit(3))
+            found += [job for job in several if job not in found]
     if len(found) > 1:
         ids = ", ".join(f"{job.id} ({job.name})" for job in found)
         raise LockstepError(
@@ -192,103 +186,6 @@ def find_several(session: Session, references: Sequence[str]) -> list[JobRow]:
     known = {job.id: job for job in session.scalars(select(JobRow).where(JobRow.id.in_(references)))}
     found = [known.get(reference) or find(session, reference) for reference in references]
     return list({job.id: job for job in found}.values())
-
-
-class Mark(NamedTuple):
-    """What tells that a listed job is as it was, without its document."""
-
-    id: str
-    version: int
-    was_placed: bool
-    is_unseen: bool
-    """Queued, and the scheduler has not said why."""
-
-
-_MARK: Final = (
-    JobRow.id,
-    JobRow.version,
-    (JobRow.attempt_count > 0).label("was_placed"),
-    ((JobRow.state == JobState.QUEUED) & JobRow.wait_reason.is_(None)).label("is_unseen"),
-)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which jobs a list shows, by age. All given conditions must hold.
-
-    The cursor is the last id of the page before, and ids grow with time: jobs submitted meanwhile neither push a job
-    onto the next page a second time nor hide one.
-    """
-
-    states: tuple[JobState, ...] = ()
-    name: str | None = None
-    project: str | None = None
-    label: tuple[str, str] | None = None
-    cursor: str | None = None
-    order: Order = "newest"
-
-    def statement(self) -> Select[JobRow]:
-        """Every job that is chosen.
-
-        Raises
-        ------
-        LockstepError
-            ``INVALID`` for a cursor that no page has given.
-        """
-        if self.cursor is not None and not re.fullmatch(CURSOR, self.cursor):
-            raise LockstepError(
-                ErrorCode.INVALID,
-                f"{self.cursor!r} is no cursor of this list",
-                next_step="Take next_cursor from a page.",
-            )
-        statement = select(JobRow)
-        if self.states:
-            statement = statement.where(JobRow.state.in_(self.states))
-        if self.name is not None:
-            statement = statement.where(JobRow.name == self.name)
-        if self.project is not None:
-            statement = statement.where(JobRow.project == self.project)
-        if self.label is not None:
-            key, value = self.label
-            labelled = select(JobLabelRow.job_id).where(JobLabelRow.key == key, JobLabelRow.value == value)
-            statement = statement.where(JobRow.id.in_(labelled))
-        if self.order == "newest":
-            statement = statement.order_by(JobRow.id.desc())
-            return statement if self.cursor is None else statement.where(JobRow.id < self.cursor)
-        statement = statement.order_by(JobRow.id)
-        return statement if self.cursor is None else statement.where(JobRow.id > self.cursor)
-
-
-EVERY: Final = Choice()
-
-
-def page(session: Session, choice: Choice = EVERY, *, limit: int) -> tuple[list[JobRow], str | None]:
-    """One page of jobs, and the cursor of the next; None on the last."""
-    rows = list(session.scalars(choice.statement().limit(limit + 1)))
-    return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
-
-
-def page_marks(session: Session, choice: Choice = EVERY, *, limit: int) -> list[Mark]:
-    """Marks of the jobs on a page, and of the one behind it, if there is one."""
-    return _marks(session, choice.statement().limit(limit + 1))
-
-
-def _marks(session: Session, chosen: Select[JobRow]) -> list[Mark]:
-    return [Mark(*row) for row in session.execute(chosen.with_only_columns(*_MARK))]
-
-
-def queued(session: Session, *, limit: int) -> list[JobRow]:
-    """The first queued jobs, in the order in which they go: larger priority first, then older."""
-    return list(session.scalars(_queued().limit(limit)))
-
-
-def queued_marks(session: Session, *, limit: int) -> list[Mark]:
-    """Marks of the first queued jobs."""
-    return _marks(session, _queued().limit(limit))
-
-
-def _queued() -> Select[JobRow]:
-    return select(JobRow).where(JobRow.state == JobState.QUEUED).order_by(JobRow.priority.desc(), JobRow.id)
 
 
 def cancel(session: Session, job_id: str, actor: str) -> JobRow:

@@ -38,6 +38,7 @@ class JobRow(JobsBase):
         Index("ix_jobs_state_id", "state", "id"),
         Index("ix_jobs_name_id", "name", "id"),
         Index("ix_jobs_project_id", "project", "id"),
+        Index("ix_jobs_actor_id", "actor", "id"),
     )
 
     id: Mapped[str] = mapped_column(Id, primary_key=True)

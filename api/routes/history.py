@@ -1,10 +1,11 @@
-"""What a job left behind: metrics and events.
+"""What a job left behind: metrics, events, attempts; and the spec it ran by.
 
 Not here: its log lines (``api.routes.logs``), its checkpoints (``api.routes.checkpoints``), and how points become buckets (``storage.curves``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -15,10 +16,10 @@ from api import conditional
 from api.parts import Here, guarded
 from api.problems import documented
 from api.routes.jobs import Reference
-from api.views import event_view, job_tag
+from api.views import attempt_view, event_view, job_tag
 from domain import limits
-from domain.views import EventView, MetricsView, Page
-from storage import curves, events, jobs, series
+from domain.views import AttemptView, EventView, MetricsView, Page, SpecView
+from storage import attempts, curves, events, jobs, series
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 
@@ -59,9 +60,19 @@ def split(given: list[str]) -> list[str]:
     return list(dict.fromkeys(one for one in named if one))
 
 
-def drawn(answer: dict[str, object]) -> Response:
-    """An answer with curves in it. They are as their type says: to check thousands of numbers again takes longer than to read them."""
-    return Response(to_json(answer, inf_nan_mode="strings"), media_type="application/json")
+def drawn(here: Here, request: Request, tag: str, answer: Callable[[], dict[str, object]]) -> Response:
+    """An answer with curves in it, made unless it was made for somebody else.
+
+    They are as their type says: to check thousands of numbers again takes longer than to read them.
+    """
+    asked = f"{request.url.path}?{request.url.query}"
+    body = here.rendered.get(tag, asked)
+    if body is None:
+        body = to_json(answer(), inf_nan_mode="strings")
+        here.rendered.keep(tag, asked, body)
+    response = Response(body, media_type="application/json")
+    conditional.mark(response, tag)
+    return response
 
 
 class EventsAsked(BaseModel):
@@ -87,18 +98,58 @@ def metrics(reference: Reference, asked: Annotated[MetricsAsked, Query()], reque
         tag = conditional.tag_of(*job_tag(job, series.progress(session, [job.id]).get(job.id)))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
-        found = curves.read(
-            session,
-            job.id,
-            names=asked.wanted(),
-            from_step=asked.from_step,
-            to_step=asked.to_step,
-            max_points=asked.max_points,
-            attempts=asked.attempts,
-        )
-    response = drawn({"job_id": job.id, "series": found})
+
+        def answer() -> dict[str, object]:
+            found = curves.read(
+                session,
+                job.id,
+                names=asked.wanted(),
+                from_step=asked.from_step,
+                to_step=asked.to_step,
+                max_points=asked.max_points,
+                attempts=asked.attempts,
+            )
+            return {"job_id": job.id, "series": found}
+
+        return drawn(here, request, tag, answer)
+
+
+@router.get(
+    "/attempts",
+    operation_id="listJobAttempts",
+    summary="List the attempts at a job, newest first",
+    description=f"The newest {limits.PAGE_SIZE_MAX}.",
+    response_model=Page[AttemptView],
+    responses={**conditional.RESPONSES, **documented(404)},
+)
+def list_attempts(
+    reference: Reference, request: Request, response: Response, here: Here
+) -> Page[AttemptView] | Response:
+    with here.database.read_jobs() as session:
+        job = jobs.find(session, reference)
+        tag = conditional.tag_of(*job_tag(job, None))
+        if (same := conditional.unchanged(request, tag)) is not None:
+            return same
+        rows = attempts.of_job(session, job.id, limit=limits.PAGE_SIZE_MAX)
     conditional.mark(response, tag)
-    return response
+    return Page(items=[attempt_view(row) for row in rows])
+
+
+@router.get(
+    "/spec",
+    operation_id="getJobSpec",
+    summary="Read the spec a job runs by, with every default filled in",
+    response_model=SpecView,
+    responses={**conditional.RESPONSES, **documented(404)},
+)
+def spec(reference: Reference, request: Request, response: Response, here: Here) -> SpecView | Response:
+    with here.database.read_jobs() as session:
+        job = jobs.find(session, reference)
+    tag = conditional.tag_of(job.id)  # it never changes
+    if (same := conditional.unchanged(request, tag)) is not None:
+        return same
+    conditional.mark(response, tag)
+    return SpecView(job_id=job.id, spec=job.spec)
 
 
 @router.get(

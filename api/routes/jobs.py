@@ -1,4 +1,4 @@
-"""Jobs: submitted, planned, listed, read, cancelled.
+"""Jobs: submitted, planned, listed, read, cancelled, deleted.
 
 A submit is one transaction. The bell is rung after the commit and may be lost: the row is the message.
 
@@ -7,8 +7,10 @@ Not here: what a job's processes produced (``api.routes.history``, ``api.routes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
+import structlog
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,14 +19,15 @@ from api.body import Document
 from api.openapi import SPEC_BODY
 from api.parts import Actor, Here, guarded
 from api.problems import documented
-from api.views import Around, is_unseen, job_tag, job_view, job_views
+from api.views import NONE, Around, is_unseen, job_tag, job_view, job_views
 from broker.messages import RingScheduler, StopAssignment
 from domain import limits
 from domain.lifecycle import AssignmentState, JobState
 from domain.views import JobView, Page, PlanView
-from storage import attempts, jobs, nodes, series
+from storage import attempts, jobs, lists, nodes, removal, series
 from storage.tables import JobRow
 
+log = structlog.get_logger("api.jobs")
 router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
 
 Reference = Annotated[
@@ -48,7 +51,7 @@ IdempotencyKey = Annotated[
 
 
 # The pattern is described only: what does not fit is refused in the words of whoever reads it.
-Cursor = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": jobs.CURSOR})]
+Cursor = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": lists.CURSOR})]
 
 
 class JobFilter(BaseModel):
@@ -57,8 +60,21 @@ class JobFilter(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     state: Annotated[list[JobState], Field(max_length=len(JobState))] = []
+    search: Annotated[
+        str | None,
+        Field(
+            max_length=63,
+            description="A part of the name, or 4 or more characters of the id's beginning or end.",
+            examples=["gpt"],
+        ),
+    ] = None
     name: Annotated[str | None, Field(max_length=63, examples=["stdlib-gpt"])] = None
     project: Annotated[str | None, Field(max_length=63, examples=["default"])] = None
+    owner: Annotated[str | None, Field(max_length=255, description="Who submitted it.", examples=["ada"])] = None
+    node: Annotated[
+        str | None,
+        Field(max_length=255, description="A node on which an attempt at it was placed.", examples=["gpu-1"]),
+    ] = None
     label: Annotated[
         str | None, Field(pattern=r"^[^=]+=", max_length=320, description="`key=value`", examples=["team=vision"])
     ] = None
@@ -66,12 +82,15 @@ class JobFilter(BaseModel):
     limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
     order: Literal["newest", "oldest"] = "newest"
 
-    def choice(self) -> jobs.Choice:
+    def choice(self) -> lists.Choice:
         key, _, value = (self.label or "").partition("=")
-        return jobs.Choice(
+        return lists.Choice(
             states=tuple(self.state),
+            search=self.search or None,
             name=self.name,
             project=self.project,
+            owner=self.owner,
+            node=self.node,
             label=(key, value) if self.label else None,
             cursor=self.cursor,
             order=self.order,
@@ -137,15 +156,16 @@ def list_jobs(
 ) -> Page[JobView] | Response:
     choice = asked.choice()
     with here.database.read_jobs() as session:
-        marks = jobs.page_marks(session, choice, limit=asked.limit)
+        marks = lists.page_marks(session, choice, limit=asked.limit)
         known = nodes.any_ever(session) if any(mark.is_unseen for mark in marks) else None
-    tag = tags.of_jobs(here.database, marks, limit=asked.limit, knows_nodes=known)
+    starts = _starts(here, marks)
+    tag = tags.of_jobs(here.database, marks, limit=asked.limit, knows_nodes=known, starts=starts)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
     with here.database.read_jobs() as session:
-        rows, cursor = jobs.page(session, choice, limit=asked.limit)
+        rows, cursor = lists.page(session, choice, limit=asked.limit)
     conditional.mark(response, tag)
-    return Page(items=job_views(here.database, rows), next_cursor=cursor)
+    return Page(items=job_views(here.database, rows, starts), next_cursor=cursor)
 
 
 @router.get(
@@ -159,15 +179,21 @@ def list_jobs(
 def queue(request: Request, response: Response, here: Here) -> Page[JobView] | Response:
     limit = limits.PAGE_SIZE_MAX
     with here.database.read_jobs() as session:
-        marks = jobs.queued_marks(session, limit=limit)
+        marks = lists.queued_marks(session, limit=limit)
         known = nodes.any_ever(session) if any(mark.is_unseen for mark in marks) else None
-    tag = tags.of_jobs(here.database, marks, limit=limit, knows_nodes=known)
+    starts = _starts(here, marks)
+    tag = tags.of_jobs(here.database, marks, limit=limit, knows_nodes=known, starts=starts)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
     with here.database.read_jobs() as session:
-        rows = jobs.queued(session, limit=limit)
+        rows = lists.queued(session, limit=limit)
     conditional.mark(response, tag)
-    return Page(items=job_views(here.database, rows))
+    return Page(items=job_views(here.database, rows, starts))
+
+
+def _starts(here: Here, marks: Sequence[lists.Mark]) -> Mapping[str, float]:
+    """When the queued of these jobs start, as far as it is known."""
+    return here.estimates.starts() if any(mark.is_queued for mark in marks) else NONE
 
 
 @router.get(
@@ -185,11 +211,12 @@ def get_job(reference: Reference, request: Request, response: Response, here: He
     if job.attempt_count:
         with here.database.read_series() as session:
             progress = series.progress(session, [job.id])
-    tag = conditional.tag_of(*job_tag(job, progress.get(job.id)), known)
+    starts = here.estimates.starts() if job.state is JobState.QUEUED else NONE
+    tag = conditional.tag_of(*job_tag(job, progress.get(job.id)), known, starts.get(job.id))
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
     conditional.mark(response, tag)
-    return job_view(job, Around.load(here.database, [job], progress))
+    return job_view(job, Around.load(here.database, [job], progress, starts))
 
 
 @router.post(
@@ -210,3 +237,19 @@ def cancel(reference: Reference, here: Here, actor: Actor) -> JobView:
         here.bell.publish(stop)
     here.bell.publish(RingScheduler())
     return job_views(here.database, [job])[0]
+
+
+@router.delete(
+    "/jobs/{reference}",
+    operation_id="deleteJob",
+    summary="Delete a job that has ended, with its points, lines and checkpoints",
+    status_code=204,
+    response_description="Nothing of it is left.",
+    responses=documented(404, 409, 507),
+)
+def delete(reference: Reference, here: Here, actor: Actor) -> None:
+    with here.database.read_jobs() as session:
+        job = jobs.find(session, reference)
+    removal.remove(here.database, here.blobs, job.id)
+    # The job's own events are gone with it.
+    log.info("a job is deleted", job=job.id, name=job.name, owner=job.actor, actor=actor)

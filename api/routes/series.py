@@ -81,18 +81,20 @@ def several(asked: Annotated[SeveralAsked, Query()], request: Request, here: Her
         tag = conditional.tag_of(conditional.digest(job_tag(job, progress.get(job.id)) for job in found))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
-        read = curves.read_jobs(
-            session,
-            ids,
-            names=split(asked.names),
-            from_step=asked.from_step,
-            to_step=asked.to_step,
-            max_points=asked.max_points,
-            attempts=asked.attempts,
-        )
-    response = drawn({"jobs": [{"job_id": job_id, "series": read[job_id]} for job_id in ids]})
-    conditional.mark(response, tag)
-    return response
+
+        def answer() -> dict[str, object]:
+            read = curves.read_jobs(
+                session,
+                ids,
+                names=split(asked.names),
+                from_step=asked.from_step,
+                to_step=asked.to_step,
+                max_points=asked.max_points,
+                attempts=asked.attempts,
+            )
+            return {"jobs": [{"job_id": job_id, "series": read[job_id]} for job_id in ids]}
+
+        return drawn(here, request, tag, answer)
 
 
 @router.get(

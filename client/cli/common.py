@@ -86,3 +86,10 @@ def _is_supervised(server: Server) -> bool:
 def say(line: str) -> None:
     """Tell the person something; never data."""
     print(line, file=sys.stderr, flush=True)
+
+
+def confirmed(question: str, *, otherwise: bool) -> bool:
+    """Ask the person at the terminal; ``otherwise`` is what an empty line means."""
+    print(f"{question} [{'Y/n' if otherwise else 'y/N'}] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip().lower()
+    return answer in ("y", "yes") or (otherwise and not answer)

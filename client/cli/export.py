@@ -17,20 +17,21 @@ def export(
     destination: str,
     /,
     *,
-    to: Literal["tensorboard", "csv", "mlflow"],
+    to: Literal["tensorboard", "csv", "parquet", "mlflow"],
     names: Annotated[list[str] | None, Many] = None,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """Write every point of a job's series elsewhere: lockstep export JOB --to tensorboard DIR, csv FILE or mlflow URI.
+    """Write every point of a job's series elsewhere: lockstep export JOB --to tensorboard DIR, csv FILE, parquet FILE or mlflow URI.
 
     Parameters
     ----------
     destination
-        A folder, in which the job becomes a run of its own (tensorboard); a file (csv); the address of a tracking server or
+        A folder, in which the job becomes a run of its own (tensorboard); a file (csv, parquet); the address of a tracking server or
         store, where it becomes a run in the experiment of its project (mlflow). What an earlier export of the same job
         wrote there is replaced.
     to
-        tensorboard: event files for `tensorboard --logdir DIR`, values as 32-bit floats; csv: one line per point;
+        tensorboard: event files for `tensorboard --logdir DIR`, values as 32-bit floats; csv and parquet: one line or row per point,
+        the latter needs pip install 'lockstep[parquet]';
         mlflow: a run with the spec as its parameters, which needs pip install 'lockstep[mlflow]'.
     names
         Only these series, separated by commas; may be given several times.
@@ -54,13 +55,18 @@ def export(
 
                 written, count = to_mlflow(client, found, series, destination)
             else:
-                write = exporting.to_tensorboard if to == "tensorboard" else exporting.to_csv
+                writers = {
+                    "tensorboard": exporting.to_tensorboard,
+                    "csv": exporting.to_csv,
+                    "parquet": exporting.to_parquet,
+                }
+                write = writers[to]
                 path, count = write(client, found, series, Path(destination))
                 written = str(path)
         except OSError as error:
             raise ClientError(
                 f"{error.filename or destination} cannot be written: {error.strerror}",
-                next_step="give a folder (tensorboard) or a file (csv) that you may write to",
+                next_step="give a folder (tensorboard) or a file (csv, parquet) that you may write to",
             ) from error
     say(f"{count:,} points of {len(series)} series")
     print(written)

@@ -115,7 +115,7 @@ def _heading(job: JobView) -> Line:
 
 def _where(job: JobView) -> Iterator[Line]:
     if job.queue is not None:
-        yield [Word("waits   ", "bold"), Word(f"position {job.queue.position}: {job.queue.reason}", "")]
+        yield [Word("waits   ", "bold"), Word(out.turn(job.queue), "")]
     if job.plan_sentence:
         yield [Word("batch   ", "bold"), Word(job.plan_sentence, "")]
     if job.attempt is not None:

@@ -1,16 +1,17 @@
-"""``ps``, ``wait`` and ``cancel``.
+"""``ps``, ``wait``, ``cancel`` and ``rm``.
 
 Not here: one job in full (``client.cli.show``).
 """
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from client.cli.common import Connection, Flag, JobName, Many, Output, say
+from client.cli.common import Connection, Flag, JobName, Many, Output, confirmed, say
 from client.errors import OF_STATE, ExitCode, UsageError
 from domain.lifecycle import TERMINAL, JobState
 
@@ -26,7 +27,11 @@ def ps(
     *,
     all_: Annotated[bool, Parameter(name=["--all", "-a"], negative="", show_default=False)] = False,
     state: Annotated[list[JobState] | None, Many] = None,
+    search: str | None = None,
     name: str | None = None,
+    project: str | None = None,
+    owner: str | None = None,
+    node: str | None = None,
     label: str | None = None,
     limit: Annotated[int, Parameter(name=["--limit", "-n"])] = 50,
     output: Output | None = None,
@@ -40,8 +45,16 @@ def ps(
         Also those that have ended.
     state
         Only jobs in this state; may be given several times.
+    search
+        Only jobs with this in their name, or of which the id begins or ends so.
     name
         Only jobs of this name.
+    project
+        Only jobs of this project.
+    owner
+        Only jobs that this person submitted.
+    node
+        Only jobs that were placed on this node.
     label
         Only jobs with this label, as KEY=VALUE.
     limit
@@ -59,7 +72,15 @@ def ps(
     with (connection or Connection()).client() as client:
         while len(found) < limit:
             page = client.jobs(
-                states=states, name=name, label=wanted, cursor=cursor, limit=min(500, limit - len(found))
+                states=states,
+                search=search,
+                name=name,
+                project=project,
+                owner=owner,
+                node=node,
+                label=wanted,
+                cursor=cursor,
+                limit=min(500, limit - len(found)),
             )
             found += page.items
             cursor = page.next_cursor
@@ -74,7 +95,7 @@ def ps(
         now = datetime.now(UTC)
         wide = form == "wide"
         columns = ["ID", "NAME", "STATE", "PROGRESS", "LOSS", "RANKS", "NODES", "AGE", "TOOK", "WHY"]
-        columns += ["PRIORITY", "ATTEMPT", "BATCH", "PROJECT"] if wide else []
+        columns += ["PRIORITY", "ATTEMPT", "BATCH", "PROJECT", "OWNER"] if wide else []
         rows = [_row(job, now, wide=wide) for job in found]
         out.print_table(columns, rows, right=("PROGRESS", "LOSS", "RANKS", "PRIORITY", "ATTEMPT"))
         if cursor is not None:
@@ -113,6 +134,7 @@ def _row(job: JobView, now: datetime, *, wide: bool) -> list[str]:
             str(attempt.number) if attempt is not None else "-",
             job.plan_sentence or "-",
             job.project,
+            job.owner,
         ]
     return row
 
@@ -187,4 +209,43 @@ def cancel(
                 print(found.id)
     if form == "json":
         out.print_json(asked)
+    return ExitCode.OK
+
+
+def rm(
+    *jobs: str,
+    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False)] = False,
+    output: Output | None = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """Delete jobs that have ended, with their points, lines and checkpoints. It cannot be taken back.
+
+    Parameters
+    ----------
+    jobs
+        Each by its id, a unique beginning or end of that, its name, or last.
+    yes
+        Do not ask.
+    """
+    from client.cli import output as out
+
+    if not jobs:
+        raise UsageError("rm: which job?", next_step="lockstep ps -a lists them")
+    form = (output or Output()).format
+    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("rm: there is nobody to ask", next_step="--yes deletes without asking")
+    deleted = []
+    with (connection or Connection()).client() as client:
+        for found in [client.job(reference) for reference in jobs]:
+            if not yes and not confirmed(f"delete {found.name} ({found.id}), {out.state_of(found)}?", otherwise=False):
+                say(f"{found.name} stays")
+                continue
+            client.delete(found.id)
+            deleted.append(found)
+            if form in ("table", "wide"):
+                print(f"{found.id}  {found.name}  deleted")
+            elif form == "name":
+                print(found.id)
+    if form == "json":
+        out.print_json(deleted)
     return ExitCode.OK

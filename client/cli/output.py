@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from domain.views import JobView
+    from domain.views import JobView, QueuePlace
 
 ID_CHARS: Final = 8
 """Of an id's end, where it is shown short. Ids begin with their time, so the end is what tells two apart."""
@@ -214,6 +214,13 @@ def duration(seconds: float | None) -> str:
             rest = whole % size // smaller_size
             return f"{whole // size} {unit}" + (f" {rest} {smaller}" if rest else "")
     return f"{whole} s"
+
+
+def turn(queue: QueuePlace) -> str:
+    """Where a job is in the queue, when it is likely to start, and why it waits: ``position 2, about Fri 14:35: …``."""
+    start = queue.estimated_start
+    about = f", about {start.astimezone():%a %H:%M}" if start is not None else ""
+    return f"position {queue.position}{about}: {queue.reason}"
 
 
 def age(moment: datetime | None, now: datetime) -> str:

@@ -87,7 +87,7 @@ def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[st
     yield "id", job.id
     yield "state", out.styled(out.state_of(job))
     if job.queue is not None:
-        yield "waits", f"position {job.queue.position}: {job.queue.reason}"
+        yield "waits", out.turn(job.queue)
     yield "what", what_of(job)
     if job.plan_sentence:
         yield "batch", job.plan_sentence
@@ -127,7 +127,7 @@ def _moments(job: JobView) -> Iterator[tuple[str, str]]:
 
     from client.cli import output as out
 
-    yield "created", _moment(job.created_at)
+    yield "created", _moment(job.created_at) + (f" by {job.owner}" if job.owner else "")
     if job.started_at is not None:
         yield "started", _moment(job.started_at)
     if job.finished_at is not None:

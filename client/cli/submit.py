@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from client.cli.common import Connection, Flag, Output, say
+from client.cli.common import Connection, Flag, Output, confirmed, say
 from client.errors import OF_STATE, ClientError, ExitCode, RefusedError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def submit(
         for line in plan_lines(answer, spec.source):
             talk(line)
         asks = not (yes or quiet or file == "-") and sys.stdin.isatty() and sys.stderr.isatty()
-        if asks and not _confirmed():
+        if asks and not confirmed("submit?", otherwise=True):
             say("nothing was submitted")
             return ExitCode.OK
         return accepted(client, _submit(client, spec), form, detach=detach, logs=logs, quiet=quiet)
@@ -207,9 +207,9 @@ def plan_lines(answer: PlanView, source: str) -> Iterator[str]:
     if answer.placement:
         yield f"  where  {', '.join(answer.placement)}, now"
     elif answer.queue is not None:
-        start = answer.queue.estimated_start
-        when = f", about {start.astimezone():%a %H:%M}" if start is not None else ""
-        yield f"  waits  position {answer.queue.position}{when}: {answer.queue.reason}"
+        from client.cli import output as out
+
+        yield f"  waits  {out.turn(answer.queue)}"
     for warning in answer.warnings:
         yield f"  note   {warning}"
 
@@ -218,11 +218,6 @@ def _print_json(job: JobView) -> None:
     from client.cli import output as out
 
     out.print_json(job)
-
-
-def _confirmed() -> bool:
-    print("submit? [Y/n] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
 
 
 def _follow(client: Client, job: JobView, *, logs: bool, quiet: bool) -> JobView:

@@ -1,4 +1,4 @@
-"""Cancelling over HTTP: what is answered, and whose bell is rung."""
+"""Cancelling and deleting over HTTP: what is answered, and whose bell is rung."""
 
 from __future__ import annotations
 
@@ -41,3 +41,15 @@ def test_a_job_that_ended_is_not_changed(api: Api) -> None:
 
 def test_a_job_that_is_not_there_cannot_be_cancelled(api: Api) -> None:
     problem(api.http.post("/v1/jobs/nothing-like-it/cancel"), 404, "not_found")
+
+
+def test_a_job_that_has_ended_is_deleted_and_is_no_more(api: Api) -> None:
+    job_id, other = api.job_id(), api.job_id()
+    assert "lockstep cancel" in problem(api.http.delete(f"/v1/jobs/{job_id}"), 409, "conflict")["next_step"]
+    api.http.post(f"/v1/jobs/{job_id}/cancel")
+    answer = api.http.delete(f"/v1/jobs/{job_id}")
+    assert (answer.status_code, answer.content) == (204, b"")
+    for address in ("", "/events", "/metrics", "/logs", "/checkpoints", "/attempts", "/spec"):
+        problem(api.http.get(f"/v1/jobs/{job_id}{address}"), 404, "not_found")
+    problem(api.http.delete(f"/v1/jobs/{job_id}"), 404, "not_found")
+    assert [job["id"] for job in api.http.get("/v1/jobs").json()["items"]] == [other]

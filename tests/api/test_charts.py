@@ -8,10 +8,12 @@ import random
 import pytest
 from sqlalchemy import event
 
+from api.rendered import Rendered
 from domain import limits
 from domain.metrics import Record, from_json, jsonable
 from domain.outcomes import Reason
 from domain.views import MetricsView, SeriesView, SeveralMetricsView
+from storage import curves
 from storage.curves import Curve
 from tests.api.conftest import Api, problem
 from tests.api.test_reading import record, ship_metrics
@@ -170,3 +172,44 @@ def test_a_download_of_nothing_is_a_head(api: Api) -> None:
     assert answer.content == b"name,attempt,step,time,value\r\n"
     problem(api.http.get("/v1/jobs/nothing-like-it/metrics/download"), 404, "not_found")
     problem(api.http.get("/v1/jobs/last/metrics/download?max_points=3"), 422, "invalid")
+
+
+def test_an_answer_is_made_once_however_many_watch_and_anew_with_each_new_point(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = scenes.run(api.database)
+    ship_metrics(api, claim, record(1))
+    made = 0
+    read = curves.read_jobs
+
+    def counted(*given: object, **named: object) -> object:
+        nonlocal made
+        made += 1
+        return read(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(curves, "read_jobs", counted)
+    addresses = (f"/v1/jobs/{claim.job_id}/metrics", f"/v1/series?jobs={claim.job_id}&names=train/loss")
+    for address in addresses:
+        first, second = api.http.get(address), api.http.get(address)
+        assert first.content == second.content
+        assert first.headers["etag"] == second.headers["etag"]
+    assert made == 2
+    narrower = api.http.get(f"/v1/jobs/{claim.job_id}/metrics?from_step=2").json()
+    assert (made, narrower["series"]) == (3, [])
+    ship_metrics(api, claim, record(2))
+    for address in addresses:
+        assert '"count":2' in api.http.get(address).text
+    assert made == 5
+
+
+def test_what_is_kept_is_bounded_and_what_was_asked_last_stays() -> None:
+    kept = Rendered(bytes_max=100)
+    for number in range(10):
+        kept.keep("tag", str(number), bytes(20))
+        assert kept.get("tag", "0") is not None  # asked for again and again
+    assert [number for number in range(10) if kept.get("tag", str(number))] == [0, 6, 7, 8, 9]
+    kept.keep("tag", "large", bytes(26))
+    assert kept.get("tag", "large") is None
+    kept.keep("tag", "9", bytes(10))
+    assert len(kept.get("tag", "9") or b"") == 10
+    assert kept.get("other", "9") is None

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from domain.errors import ErrorCode, LockstepError
-from storage import jobs
+from storage import jobs, lists
 from storage.blobs import BlobStore
 from storage.database import Database
 from tests.api.conftest import SCRIPT, TOKEN, Api, Bells, problem, settings_for
@@ -108,7 +108,7 @@ def test_a_defect_tells_the_caller_an_id_and_the_log_the_cause(api: Api, monkeyp
     def defect(*_arguments: object, **_more: object) -> None:
         raise RuntimeError("secret detail of line 42")
 
-    monkeypatch.setattr(jobs, "page", defect)
+    monkeypatch.setattr(lists, "page", defect)
     with structlog.testing.capture_logs() as lines:
         response = api.http.get("/v1/jobs", headers={"X-Request-Id": "trace-7"})
     found = problem(response, 500, "internal")

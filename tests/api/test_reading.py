@@ -11,9 +11,11 @@ from sqlalchemy import event
 from domain.attempt import LogRecord
 from domain.metrics import Record
 from domain.outcomes import Reason
+from domain.plan import plan_of
+from domain.spec import JobSpec
 from storage import attempts, checkpoints, jobs, logs, nodes, series, streams
 from storage.attempts import Claim
-from tests.api.conftest import SCRIPT, Api, problem
+from tests.api.conftest import SCRIPT, TRAIN, Api, problem
 from tests.storage import scenes
 
 START = 1_790_000_000.0
@@ -181,6 +183,9 @@ def test_a_list_shows_what_was_asked_for(api: Api) -> None:
     assert shown(project="vision") == [blue]
     assert shown(label="team=a=b") == [red]
     assert shown(label="team=a") == []
+    assert shown(search="E") == shown(search="") == shown(owner="ada") == [blue, red]
+    assert shown(search="BL") == shown(search=blue[-12:]) == [blue]
+    assert shown(owner="grace") == shown(node="n1") == []
 
 
 def test_a_page_costs_the_same_statements_however_many_jobs_are_on_it(api: Api) -> None:
@@ -342,3 +347,38 @@ def test_the_newest_attempt_is_the_one_shown(api: Api) -> None:
     with api.database.jobs() as session:
         assert attempts.mark_running(session, again.assignment_id, again.token)
     assert api.http.get(f"/v1/jobs/{claim.job_id}").json()["state"] == "running"
+
+
+def test_every_attempt_is_listed_with_how_it_made_the_batch_and_how_it_ended(api: Api) -> None:
+    claim = scenes.run(api.database)
+    address = f"/v1/jobs/{claim.job_id}/attempts"
+    tag = api.http.get(address).headers["etag"]
+    assert api.http.get(address, headers={"If-None-Match": tag}).status_code == 304
+    plan = plan_of(JobSpec.model_validate(scenes.document()))
+    assert plan is not None
+    halved = plan.halved()
+    assert halved is not None
+    with api.database.jobs() as session:
+        assert attempts.settle_plan(session, claim.assignment_id, claim.token, halved.model_dump(mode="json"))
+    scenes.end(api.database, claim, Reason.KILLED, rank=0, signal="SIGKILL")
+    scenes.release(api.database, claim)
+    scenes.skip_backoff(api.database, claim.job_id)
+    scenes.start(api.database, claim.job_id)
+    answer = api.http.get(address, headers={"If-None-Match": tag})
+    newest, first = answer.json()["items"]
+    assert (newest["number"], newest["state"], newest["outcome"]) == (2, "starting", None)
+    assert (first["number"], first["state"], first["nodes"]) == (1, "ended", ["n1"])
+    assert first["plan_sentence"] == halved.sentence() == "64 = 2 ranks × 4 samples × 8 accumulation steps"
+    assert first["outcome"]["signal"] == "SIGKILL"
+
+
+def test_the_spec_a_job_runs_by_has_every_default(api: Api) -> None:
+    job_id = api.job_id(TRAIN)
+    answer = api.http.get("/v1/jobs/last/spec")
+    assert answer.json()["job_id"] == job_id
+    assert answer.json()["spec"] == JobSpec.model_validate(TRAIN).model_dump(mode="json")
+    assert api.http.get(f"/v1/jobs/{job_id}").json()["spec"] == TRAIN
+    held = {"If-None-Match": answer.headers["etag"]}
+    assert api.http.get("/v1/jobs/last/spec", headers=held).status_code == 304
+    problem(api.http.get("/v1/jobs/nobody/spec"), 404, "not_found")
+    problem(api.http.get("/v1/jobs/nobody/attempts"), 404, "not_found")

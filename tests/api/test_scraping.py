@@ -14,7 +14,7 @@ from api import figures
 from api.figures import Figures
 from domain.errors import ErrorCode, LockstepError
 from domain.outcomes import Reason
-from storage import jobs, nodes, passes
+from storage import lists, nodes, passes
 from storage.clock import db_now
 from storage.database import Database
 from storage.tables import AttemptRow, JobRow, NodeRow
@@ -182,7 +182,7 @@ def test_the_wait_of_a_write_is_the_wait_for_the_writer_before_it(sqlite_urls: U
 
     waiter = threading.Thread(target=second)
     with database.jobs() as session:
-        jobs.queued(session, limit=10)
+        lists.queued(session, limit=10)
         waiter.start()
         assert asked.wait(10)
         held_at = time.monotonic()

@@ -6,6 +6,7 @@ import csv
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ import pytest
 from client.local.home import Home, RunFile
 from domain.lifecycle import JobState
 from domain.memory import MemoryForecast
-from domain.views import JobView, LogLine, MetricsView, NodeView, Page
+from domain.views import JobView, LogLine, MetricsView, NodeView, Page, QueuePlace
 from tests.client import examples
-from tests.client.server import RESET, ReplayServer, problem
-from tests.client.terminal import CommandLine
+from tests.client.server import RESET, Answer, ReplayServer, problem
+from tests.client.terminal import CommandLine, Terminal
 
 JOB = f"/v1/jobs/{examples.ID}"
 
@@ -34,6 +35,11 @@ def test_ps_shows_what_lives_and_all_on_demand(lockstep: CommandLine, server: Re
     assert "state" not in server.asked[-1].query
     lockstep("ps", "--state", "failed", "--state", "cancelled")
     assert server.asked[-1].query["state"] == ["failed", "cancelled"]
+    lockstep("ps", "--search", "gpt", "--project", "vision", "--owner", "ada", "--node", "gpu-a")
+    asked = server.asked[-1].query
+    assert {name: asked[name] for name in ("search", "project", "owner", "node")} == {
+        "search": ["gpt"], "project": ["vision"], "owner": ["ada"], "node": ["gpu-a"],
+    }  # fmt: skip
 
 
 def test_an_empty_list_has_no_data_and_a_hint(lockstep: CommandLine, server: ReplayServer) -> None:
@@ -92,6 +98,19 @@ def test_show_tells_the_memory_that_was_foretold(lockstep: CommandLine, server: 
     server.on("GET", f"{JOB}/events", examples.events())
     server.on("GET", f"{JOB}/checkpoints", examples.checkpoints())
     assert "about 3.0 GiB per rank (optimizer 2.0, weights 1.0)" in lockstep("show", "tiny").out
+
+
+def test_show_tells_when_a_job_that_waits_is_likely_to_start_and_whose_it_is(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
+    start = datetime(2026, 11, 23, 14, 35, tzinfo=UTC)
+    place = QueuePlace(position=2, reason="waits for 2 more free devices", estimated_start=start)
+    server.on("GET", "/v1/jobs/tiny", examples.job(queue=place, owner="ada"))
+    server.on("GET", f"{JOB}/events", examples.events())
+    server.on("GET", f"{JOB}/checkpoints", examples.checkpoints())
+    said = lockstep("show", "tiny").out
+    assert f"position 2, about {start.astimezone():%a %H:%M}: waits for 2 more free devices" in said
+    assert " by ada" in said
 
 
 def test_logs_have_their_rank_in_front(lockstep: CommandLine, server: ReplayServer) -> None:
@@ -194,6 +213,37 @@ def test_cancel_can_wait_until_nothing_runs(lockstep: CommandLine, server: Repla
     assert (said.code, said.out.split("  ")[-1]) == (0, "cancelled\n")
 
 
+def test_rm_finds_every_job_before_it_deletes_the_first(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/tiny", examples.succeeded())
+    server.on("DELETE", JOB, RESET, problem(404, "not_found", "there is no such job"))  # the first answer was lost
+    said = lockstep("rm", "tiny", "--yes")
+    assert (said.code, said.out) == (0, f"{examples.ID}  tiny  deleted\n")
+    assert lockstep("rm", "tiny", "mistyped", "--yes").code == 3
+    assert len(server.requests("DELETE", JOB)) == 2
+
+
+def test_rm_says_why_a_job_stays(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/tiny", examples.job(JobState.RUNNING))
+    server.on("DELETE", JOB, problem(409, "conflict", "tiny has not ended", next_step="lockstep cancel tiny ends it."))
+    said = lockstep("rm", "tiny", "-y")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.splitlines() == ["lockstep: tiny has not ended", "          lockstep cancel tiny ends it."]
+
+
+@pytest.mark.parametrize(("typed", "deleted"), [("\n", 0), ("n\n", 0), ("y\n", 1)])
+def test_rm_asks_a_person_first(server: ReplayServer, typed: str, deleted: int) -> None:
+    server.on("GET", "/v1/jobs/tiny", examples.succeeded())
+    server.on("DELETE", JOB, Answer(204))
+    terminal = Terminal("rm", "tiny", "--url", server.url)
+    try:
+        terminal.read_until(f"delete tiny ({examples.ID}), succeeded? [y/N]")
+        terminal.type(typed)
+        terminal.read_until("deleted" if deleted else "tiny stays")
+    finally:
+        terminal.close()
+    assert len(server.requests("DELETE", JOB)) == deleted
+
+
 def test_events_are_listed_oldest_first(lockstep: CommandLine, server: ReplayServer) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.job())
     server.on("GET", f"{JOB}/events", examples.events())
@@ -248,6 +298,8 @@ def test_no_server_is_exit_code_5(lockstep: CommandLine, monkeypatch: pytest.Mon
         ["ps", "--nope"],
         ["show"],
         ["cancel"],
+        ["rm"],
+        ["rm", "tiny"],
         ["ps", "--state", "gone"],
         ["ps", "--label", "x"],
         ["submit", "nofile.yaml"],
@@ -265,7 +317,9 @@ def test_a_wrong_command_line_is_exit_code_2(lockstep: CommandLine, words: list[
     assert "defect" not in said.err
 
 
-@pytest.mark.parametrize("command", ["submit", "plan", "ps", "show", "logs", "metrics", "events", "wait", "cancel"])
+@pytest.mark.parametrize(
+    "command", ["submit", "plan", "ps", "show", "logs", "metrics", "events", "wait", "cancel", "rm"]
+)
 def test_every_command_explains_itself(lockstep: CommandLine, command: str) -> None:
     said = lockstep(command, "--help")
     assert said.code == 0

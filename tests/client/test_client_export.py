@@ -116,6 +116,37 @@ def test_without_mlflows_client_the_way_to_it_is_named(
     assert (said.code, "pip install 'lockstep[mlflow]'" in said.err) == (1, True)
 
 
+def test_parquet_holds_every_point_in_typed_columns(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="NOT RUN: pyarrow is not installed")
+    monkeypatch.setattr("client.export.PARQUET_ROWS", 2)  # so that three points are two groups
+    _serve(server)
+    said = lockstep("export", "last", "--to", "parquet", str(tmp_path / "out.parquet"))
+    assert (said.code, said.out) == (0, f"{tmp_path}/out.parquet\n")
+    lockstep("export", "last", "--to", "csv", str(tmp_path / "out.csv"))
+    with (tmp_path / "out.csv").open(newline="") as file:
+        expected = [
+            (row["name"], int(row["attempt"]), int(row["step"]), float(row["time"]), repr(float(row["value"])))
+            for row in csv.DictReader(file)
+        ]
+    table = parquet.read_table(tmp_path / "out.parquet")
+    assert [str(field.type) for field in table.schema] == ["string", "int32", "int64", "double", "double"]
+    rows = table.to_pylist()
+    assert [(row["name"], row["attempt"], row["step"], row["time"], repr(row["value"])) for row in rows] == expected
+    assert len(expected) == 3
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_without_pyarrow_the_way_to_it_is_named(
+    lockstep: CommandLine, server: ReplayServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _serve(server)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    said = lockstep("export", "last", "--to", "parquet", "out.parquet")
+    assert (said.code, "pip install 'lockstep[parquet]'" in said.err) == (1, True)
+
+
 READ_BACK = """
 import json, os, sys
 from client.cli.app import run

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import pty
-import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +18,7 @@ from domain.views import JobView, PlanView, UploadView
 from tests.client import examples
 from tests.client.examples import YAML, job
 from tests.client.server import Answer, ReplayServer, problem, view
-from tests.client.terminal import CommandLine
+from tests.client.terminal import CommandLine, Terminal
 
 JOB = f"/v1/jobs/{examples.ID}"
 
@@ -248,40 +244,6 @@ def test_shares_of_thinned_series_are_estimated_from_the_points_stored() -> None
 
 def test_a_job_without_timed_steps_has_no_shares() -> None:
     assert time_shares([examples.series("train/loss", [1.0])]) == []
-
-
-class Terminal:
-    """A command in a pseudo-terminal."""
-
-    def __init__(self, *words: str):
-        self._master, slave = pty.openpty()
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-        environment.pop("NO_COLOR", None)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "client", *words], stdin=slave, stdout=slave, stderr=slave, env=environment
-        )
-        os.close(slave)
-        self.seen = ""
-
-    def read_until(self, words: str, seconds: float = 15) -> None:
-        deadline = time.monotonic() + seconds
-        while words not in self.seen:
-            assert time.monotonic() < deadline, f"{words!r} did not come; seen: {self.seen}"
-            if not select.select([self._master], [], [], 0.1)[0]:
-                continue
-            try:
-                self.seen += os.read(self._master, 65536).decode("utf-8", "replace")
-            except OSError:
-                raise AssertionError(f"{words!r} did not come; seen: {self.seen}") from None
-
-    def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self._master)
 
 
 def test_on_a_terminal_it_asks_shows_a_bar_and_ctrl_c_detaches(accepting: ReplayServer, spec: Path) -> None:

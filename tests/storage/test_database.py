@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from domain.errors import ErrorCode, LockstepError
 from storage import database as database_module
-from storage import jobs
+from storage import jobs, lists
 from storage.database import Database
 from storage.faults import translated
 from storage.settings import StorageSettings, default_series_url
@@ -77,14 +77,14 @@ def test_a_commit_whose_answer_was_lost_can_be_repeated(database: Database) -> N
     assert failure.value.code is ErrorCode.UNAVAILABLE
     job_id = scenes.submit(database, idempotency=("key", "same"))
     with database.read_jobs() as session:
-        assert [row.id for row in jobs.page(session, limit=10)[0]] == [job_id]
+        assert [row.id for row in lists.page(session, limit=10)[0]] == [job_id]
     assert scenes.kinds(database, job_id) == ["submitted"]
 
 
 def test_a_value_that_the_database_cannot_hold_is_refused(postgres_urls: Urls) -> None:
     database = Database(*postgres_urls)
     with pytest.raises(LockstepError) as refusal, database.read_jobs() as session:
-        jobs.page(session, jobs.Choice(name="a\0b"), limit=1)
+        lists.page(session, lists.Choice(name="a\0b"), limit=1)
     database.close()
     assert refusal.value.code is ErrorCode.INVALID
 
@@ -224,8 +224,8 @@ def test_a_database_that_is_not_supported_is_refused_without_its_password(url: s
 def test_all_statements_of_a_reader_see_one_moment(database: Database) -> None:
     job_id = scenes.submit(database)
     with database.read_jobs() as session:
-        assert len(jobs.queued(session, limit=10)) == 1
+        assert len(lists.queued(session, limit=10)) == 1
         with database.jobs() as writer:
             jobs.cancel(writer, job_id, "ada")
-        assert len(jobs.queued(session, limit=10)) == 1
+        assert len(lists.queued(session, limit=10)) == 1
     assert scenes.kinds(database, job_id) == ["submitted", "cancelled"]

@@ -10,7 +10,7 @@ from domain.lifecycle import STEPS, TERMINAL, Intent, JobState
 from domain.outcomes import Reason
 from domain.plan import plan_of
 from domain.spec import JobSpec
-from storage import events, jobs, steps
+from storage import events, jobs, lists, steps
 from storage.database import Database
 from storage.tables import JobRow
 from tests.storage import scenes
@@ -45,7 +45,7 @@ def test_a_key_reused_for_another_body_is_refused_and_writes_nothing(database: D
         scenes.submit(database, idempotency=("key", "two"))
     assert refusal.value.code is ErrorCode.CONFLICT
     with database.read_jobs() as session:
-        rows, _next = jobs.page(session, limit=10)
+        rows, _next = lists.page(session, limit=10)
     assert [row.id for row in rows] == [first]
 
 
@@ -80,13 +80,13 @@ def test_a_part_of_several_ids_is_refused_with_the_ids(database: Database) -> No
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
-def test_pages_neither_skip_nor_repeat_while_jobs_are_submitted(database: Database, order: jobs.Order) -> None:
+def test_pages_neither_skip_nor_repeat_while_jobs_are_submitted(database: Database, order: lists.Order) -> None:
     before = [scenes.submit(database) for _ in range(7)]
     seen: list[str] = []
     cursor = None
     while True:
         with database.read_jobs() as session:
-            rows, cursor = jobs.page(session, jobs.Choice(cursor=cursor, order=order), limit=3)
+            rows, cursor = lists.page(session, lists.Choice(cursor=cursor, order=order), limit=3)
         seen += [row.id for row in rows]
         if cursor is None or len(seen) > 50:
             break
@@ -106,7 +106,7 @@ def test_a_page_filters_by_state_name_project_and_label(database: Database) -> N
 
     def ids(**wanted: object) -> list[str]:
         with database.read_jobs() as session:
-            return [row.id for row in jobs.page(session, jobs.Choice(**wanted), limit=10)[0]]  # type: ignore[arg-type]
+            return [row.id for row in lists.page(session, lists.Choice(**wanted), limit=10)[0]]  # type: ignore[arg-type]
 
     assert ids(states=[JobState.CANCELLED]) == [plain]
     assert ids(states=[JobState.QUEUED, JobState.CANCELLED]) == [other, plain]
@@ -114,16 +114,38 @@ def test_a_page_filters_by_state_name_project_and_label(database: Database) -> N
     assert ids(label=("team", "1")) == ids(label=("TEAM", "a")) == []
 
 
+def test_a_page_is_searched_by_what_a_person_remembers(database: Database) -> None:
+    scenes.add_node(database)
+    first = scenes.submit(database, name="gpt-1.00_mine")
+    second = scenes.submit(database, name="digits")
+    with database.jobs() as session:
+        session.execute(update(JobRow).where(JobRow.id == second).values(actor="grace"))
+    scenes.start(database, second)
+
+    def ids(**wanted: object) -> list[str]:
+        with database.read_jobs() as session:
+            return [row.id for row in lists.page(session, lists.Choice(**wanted), limit=10)[0]]  # type: ignore[arg-type]
+
+    assert ids(search="gpt-1") == ids(search="00_M") == [first]
+    assert ids(search="i") == [second, first]
+    assert ids(search="_") == [first]  # no pattern: what is typed is what is looked for
+    assert ids(search="%") == []
+    assert ids(search=second[-12:].upper()) == ids(search=second) == [second]
+    assert ids(search=first[:13]) in ([second, first], [first])  # a beginning is a time, which both may share
+    assert ids(owner="grace") == ids(node="n1") == [second]
+    assert ids(owner="gra") == ids(node="n") == []
+
+
 def test_a_foreign_cursor_is_refused(database: Database) -> None:
     with database.read_jobs() as session, pytest.raises(LockstepError) as refusal:
-        jobs.page(session, jobs.Choice(cursor="' or 1=1"), limit=3)
+        lists.page(session, lists.Choice(cursor="' or 1=1"), limit=3)
     assert refusal.value.code is ErrorCode.INVALID
 
 
 def test_the_queue_goes_by_priority_then_age(database: Database) -> None:
     low, first, second = (scenes.submit(database, priority=priority) for priority in (10, 50, 50))
     with database.read_jobs() as session:
-        assert [job.id for job in jobs.queued(session, limit=10)] == [first, second, low]
+        assert [job.id for job in lists.queued(session, limit=10)] == [first, second, low]
 
 
 def test_every_step_is_taken_from_its_sources_alone(database: Database) -> None:

@@ -7,7 +7,7 @@ import pytest
 from domain.errors import ErrorCode, LockstepError
 from domain.lifecycle import TERMINAL, JobState
 from domain.outcomes import Outcome, Reason
-from storage import attempts, jobs, passes
+from storage import attempts, jobs, lists, passes
 from storage.attempts import Claim
 from storage.database import Database
 from tests.storage import scenes
@@ -19,7 +19,7 @@ def test_twenty_submits_with_one_key_make_one_job(database: Database) -> None:
     ids = scenes.at_once(*[lambda: scenes.submit(database, idempotency=("key", "same")) for _ in range(20)])
     assert len(set(ids)) == 1
     with database.read_jobs() as session:
-        rows, _next = jobs.page(session, limit=100)
+        rows, _next = lists.page(session, limit=100)
     assert [row.id for row in rows] == [ids[0]]
     assert scenes.kinds(database, ids[0]) == ["submitted"]
 

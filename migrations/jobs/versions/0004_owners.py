@@ -1,0 +1,12 @@
+"""A list of somebody's jobs, found by an index."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    op.create_index("ix_jobs_actor_id", "jobs", ["actor", "id"], unique=False)

@@ -1,0 +1,106 @@
+"""When a queued job is likely to start, as its page, the queue, the list and the plan say it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from api.estimates import rounded
+from domain.metrics import Record
+from storage import jobs
+from storage.attempts import Claim
+from storage.clock import now
+from storage.series_tables import SeriesLatestRow
+from tests.api.conftest import SCRIPT, TRAIN, Api
+from tests.api.test_reading import ship_metrics
+from tests.storage import scenes
+
+BOTH = {**SCRIPT, "resources": {"gpus": 4}}
+
+
+@pytest.fixture
+def claim(api: Api) -> Claim:
+    """A job that holds two of four devices, has done 5 of 20 steps of 64 samples, and does one step in two minutes."""
+    claim = scenes.run(api.database)
+    report(api, claim, step=5, samples_per_second=64 / 120)
+    return claim
+
+
+def report(api: Api, claim: Claim, *, step: int, samples_per_second: float) -> None:
+    with api.database.read_jobs() as session:
+        at = now(session)
+    values = {"throughput/samples_per_second": samples_per_second}
+    ship_metrics(api, claim, Record(step, at, values))
+
+
+def wait(api: Api, spec: dict[str, Any]) -> str:
+    job_id = api.job_id(spec)
+    with api.database.jobs() as session:
+        jobs.set_waiting(session, {job_id: (1, "waits for 2 more free devices")})
+    return job_id
+
+
+def seconds_ahead(start: str) -> float:
+    return (datetime.fromisoformat(start) - datetime.now(UTC)).total_seconds()
+
+
+def test_everywhere_a_queued_job_says_when_the_job_before_it_will_have_ended(api: Api, claim: Claim) -> None:
+    job_id = wait(api, BOTH)
+    views = [
+        api.http.get(f"/v1/jobs/{job_id}").json(),
+        api.http.get("/v1/queue").json()["items"][0],
+        next(job for job in api.http.get("/v1/jobs").json()["items"] if job["id"] == job_id),
+    ]
+    starts = {view["queue"]["estimated_start"] for view in views}
+    assert len(starts) == 1
+    # 15 steps of two minutes, to the next multiple of five minutes.
+    assert 1_780 <= seconds_ahead(starts.pop()) <= 1_800 + 300
+
+
+def test_a_plan_says_it_before_anything_is_submitted(api: Api, claim: Claim) -> None:
+    plan = api.http.post("/v1/jobs/plan", json={**TRAIN, "resources": {"gpus": 4}}).json()
+    assert plan["placement"] == []
+    assert 1_780 <= seconds_ahead(plan["queue"]["estimated_start"]) <= 1_800 + 300
+
+
+def test_a_job_behind_one_of_unknown_length_has_no_estimate(api: Api) -> None:
+    scenes.run(api.database, kind="script", train=None, script={"command": ["train.py"]})
+    job_id = wait(api, BOTH)
+    assert api.http.get(f"/v1/jobs/{job_id}").json()["queue"]["estimated_start"] is None
+
+
+def test_what_starts_at_the_next_look_anyway_has_no_estimate(api: Api, claim: Claim) -> None:
+    job_id = wait(api, SCRIPT)
+    assert api.http.get(f"/v1/jobs/{job_id}").json()["queue"]["estimated_start"] is None
+
+
+def test_an_estimate_that_has_not_moved_is_a_304_and_one_that_has_is_not(
+    api: Api, claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = wait(api, BOTH)
+    addresses = (f"/v1/jobs/{job_id}", "/v1/queue", "/v1/jobs?state=queued")
+    tags = [api.http.get(address).headers["etag"] for address in addresses]
+    for address, tag in zip(addresses, tags, strict=True):
+        assert api.http.get(address, headers={"If-None-Match": tag}).status_code == 304
+    monkeypatch.setattr("api.estimates.REMEMBER_SECONDS", -1.0)
+    report(api, claim, step=6, samples_per_second=64 / 600)
+    for address, tag in zip(addresses, tags, strict=True):
+        assert api.http.get(address, headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_a_speed_that_means_nothing_gives_no_estimate(api: Api, claim: Claim) -> None:
+    job_id = wait(api, BOTH)
+    with api.database.series() as session:
+        session.execute(update(SeriesLatestRow).values(value=0.0))
+    assert api.http.get(f"/v1/jobs/{job_id}").json()["queue"]["estimated_start"] is None
+
+
+@pytest.mark.parametrize(("ahead", "to"), [(30.0, 60), (599.0, 60), (601.0, 300), (3_601.0, 900), (90_000.0, 3_600)])
+def test_the_farther_away_the_rounder(ahead: float, to: int) -> None:
+    now_ = 1_790_000_000.0
+    found = rounded(now_ + ahead, now=now_)
+    assert found % to == 0
+    assert now_ + ahead <= found < now_ + ahead + to

@@ -1,0 +1,155 @@
+"""Deleting a job: everything of it goes, nothing of others does, and what must not be deleted is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+
+from domain.attempt import LogRecord
+from domain.errors import ErrorCode, LockstepError
+from domain.metrics import Record
+from domain.outcomes import Reason
+from storage import checkpoints, jobs, logs, removal, series, streams
+from storage.attempts import Claim
+from storage.blobs import BlobStore
+from storage.database import Database
+from storage.series_tables import SeriesBase
+from storage.tables import JobsBase
+from tests.storage import scenes
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> BlobStore:
+    return BlobStore(str(tmp_path / "store"))
+
+
+def lived(database: Database, blobs: BlobStore, folder: Path, **changes: object) -> Claim:
+    """A job with points, lines, another source and a checkpoint, that has ended and is cleared away."""
+    claim = scenes.run(database, idempotency=("key", "print"), **changes)
+    with database.series() as session:
+        records = [Record(step, float(step), {"train/loss": 1.0}) for step in range(1, 1_500)]
+        series.append(
+            session,
+            assignment_id=claim.assignment_id,
+            token=claim.token,
+            offset_before=0,
+            offset_after=9,
+            records=records,
+        )
+        lines = [LogRecord(time=1.0, rank=0, stream="stdout", text="hello")]
+        logs.append(
+            session,
+            assignment_id=claim.assignment_id,
+            token=claim.token,
+            place_before=(0, 0),
+            place_after=(0, 6),
+            records=lines,
+        )
+    checkpoint = folder / "step-00000005"
+    checkpoint.mkdir()
+    (checkpoint / "weights").write_text("w")
+    key = f"jobs/{claim.job_id}/1/{checkpoint.name}"
+    blobs.put_tree(checkpoint, key)
+    with database.jobs() as session:
+        assert checkpoints.publish(
+            session, claim.assignment_id, claim.token, step=5, location=key, bytes=1, sha256="a" * 64, final=False
+        )
+    scenes.end(database, claim, Reason.SUCCEEDED)
+    scenes.seal(database, claim)
+    scenes.release(database, claim)
+    return claim
+
+
+def rows(database: Database) -> dict[str, int]:
+    """How many rows each table has, in both databases."""
+    found = {}
+    for base, reading in ((JobsBase, database.read_jobs), (SeriesBase, database.read_series)):
+        with reading() as session:
+            for table in base.metadata.sorted_tables:
+                found[table.name] = session.execute(select(func.count()).select_from(table)).scalar_one()
+    return found
+
+
+def test_a_deleted_job_leaves_nothing_and_another_keeps_everything(
+    database: Database, blobs: BlobStore, tmp_path: Path
+) -> None:
+    before = rows(database)
+    claim = lived(database, blobs, tmp_path)
+    with_one = rows(database)
+    assert {name for name, count in with_one.items() if count > before[name]} >= {
+        "jobs", "attempts", "assignments", "events", "checkpoints", "idempotency_keys",
+        "series_chunks", "series_latest", "log_chunks", "log_totals", "progress", "streams",
+    }  # fmt: skip
+    other = scenes.submit(database, name="other", labels={"team": "a"})
+    with_both = rows(database)
+    removal.remove(database, blobs, claim.job_id)
+    after = rows(database)
+    kept = {name: before[name] + with_both[name] - with_one[name] for name in before}
+    nodes = {name: with_both[name] for name in ("nodes", "devices")}
+    assert after == {**kept, **nodes}
+    assert not blobs.exists(f"jobs/{claim.job_id}/1/step-00000005")
+    assert not (tmp_path / "store/jobs" / claim.job_id).exists()
+    assert scenes.job_of(database, other).name == "other"
+    removal.remove(database, blobs, claim.job_id)  # once more is as good as once
+    assert rows(database) == after
+
+
+def test_a_job_that_has_not_ended_is_not_deleted(database: Database, blobs: BlobStore) -> None:
+    claim = scenes.run(database)
+    with pytest.raises(LockstepError, match="has not ended") as refusal:
+        removal.remove(database, blobs, claim.job_id)
+    assert refusal.value.code is ErrorCode.CONFLICT
+    scenes.end(database, claim, Reason.SUCCEEDED)
+    with pytest.raises(LockstepError, match="node n1 has not said yet that nothing"):
+        removal.remove(database, blobs, claim.job_id)
+    scenes.release(database, claim)
+    removal.remove(database, blobs, claim.job_id)
+    with database.read_jobs() as session:
+        assert jobs.get(session, claim.job_id) is None
+
+
+def test_a_job_another_one_begins_from_is_not_deleted(database: Database, blobs: BlobStore, tmp_path: Path) -> None:
+    claim = lived(database, blobs, tmp_path)
+    train = scenes.document()["train"]
+    heir = scenes.submit(database, name="heir", train={**train, "init_from": f"job:{claim.job_id}"})
+    with pytest.raises(LockstepError, match=r"heir .* begins from a checkpoint"):
+        removal.remove(database, blobs, claim.job_id)
+    assert blobs.exists(f"jobs/{claim.job_id}/1/step-00000005/weights")
+    with database.jobs() as session:
+        jobs.cancel(session, heir, "ada")
+    removal.remove(database, blobs, claim.job_id)
+
+
+def test_an_interrupted_deletion_goes_on_where_it_stopped(
+    database: Database, blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = lived(database, blobs, tmp_path)
+    monkeypatch.setattr(removal, "CHUNKS_AT_ONCE", 1)
+
+    def cut(*_: object, **__: object) -> int:
+        raise LockstepError(ErrorCode.UNAVAILABLE, "the series database does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(removal, "changed", cut)
+        with pytest.raises(LockstepError, match="does not answer"):
+            removal.remove(database, blobs, claim.job_id)
+    with database.read_jobs() as session:
+        assert jobs.get(session, claim.job_id) is not None
+    removal.remove(database, blobs, claim.job_id)
+    assert rows(database)["series_chunks"] == 0
+
+
+def test_what_is_written_late_for_a_deleted_job_is_refused(
+    database: Database, blobs: BlobStore, tmp_path: Path
+) -> None:
+    claim = lived(database, blobs, tmp_path)
+    removal.remove(database, blobs, claim.job_id)
+    with database.series() as session:
+        assert not series.append(
+            session, assignment_id=claim.assignment_id, token=claim.token, offset_before=9, offset_after=12,
+            records=[Record(1, 1.0, {"a": 1.0})],
+        )  # fmt: skip
+    with database.series() as session:
+        assert streams.state(session, claim.assignment_id) is None
