@@ -152,10 +152,12 @@ def _noted(folder: Path) -> str | None:
 
 def _run(what: str, argv: list[str], seconds_max: int) -> None:
     program = node()
+    # The system's certificates, as pip takes them: behind a company's proxy, node's own list is not enough.
+    command = [str(program), "--use-system-ca", *argv]
     environment = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ.get('PATH', '')}", "CI": "1"}
     try:
         done = subprocess.run(
-            [str(program), *argv],
+            command,
             cwd=HERE,
             env=environment,
             timeout=seconds_max,

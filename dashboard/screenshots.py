@@ -50,6 +50,7 @@ def main() -> int:
             for width, (wide, high) in WIDTHS.items():
                 context = browser.new_context(viewport={"width": wide, "height": high}, color_scheme=scheme)
                 if server.token is not None:
+                    take(context, server.url + "/jobs", FOLDER / f"signin-{width}-{scheme}.png")
                     context.add_init_script(f"sessionStorage.setItem('lockstep.token', {json.dumps(server.token)})")
                 for name, path in addresses.items():
                     take(context, server.url + path, FOLDER / f"{name}-{width}-{scheme}.png")

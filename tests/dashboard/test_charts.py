@@ -140,6 +140,37 @@ def test_the_zoom_and_the_cursor_stay_while_points_arrive(visitor: Visitor, work
     work.cancel(job)
 
 
+def test_a_finger_zooms_sideways_and_scrolls_up_and_down(visitor: Visitor, pair: str) -> None:
+    page = visitor.go(pair, "Compare").page
+    # A tall telephone, on which the page goes on below the chart.
+    page.set_viewport_size({"width": 360, "height": 640})
+    area = card(visitor).locator(".u-over")
+    area.evaluate("element => element.scrollIntoView({ block: 'center' })")
+    touch = page.context.new_cdp_session(page)
+    touch.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+
+    def swipe(dx: float, dy: float) -> None:
+        box = area.bounding_box()
+        assert box is not None
+        x, y = box["x"] + box["width"] / 3, box["y"] + box["height"] / 2
+        for step in range(9):
+            point = {"x": x + dx * step / 8, "y": y + dy * step / 8}
+            kind = "touchMove" if step else "touchStart"
+            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [point]})
+        touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+    scrolled = page.evaluate("scrollY")
+    swipe(100, 6)
+    expect(visitor.button("Reset zoom")).to_be_visible()
+    assert page.evaluate("scrollY") == scrolled
+    visitor.button("Reset zoom").click()
+    area.evaluate("element => element.scrollIntoView({ block: 'center' })")
+    scrolled = page.evaluate("scrollY")
+    swipe(6, -100)
+    page.wait_for_function(f"scrollY > {scrolled}")
+    expect(visitor.button("Reset zoom")).to_be_hidden()
+
+
 def test_cards_are_found_pinned_and_shown_on_the_whole_screen(visitor: Visitor, pair: str) -> None:
     page = visitor.go(pair, "Compare").page
     expect(card(visitor, "train/lr")).to_be_visible()

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.dashboard.browser import Visitor
 from tests.dashboard.work import Work
-from tests.e2e.service import Service
+from tests.e2e.service import Service, until
 from tests.e2e.specs import digits, script
 
 
@@ -31,6 +31,47 @@ def test_the_promise_is_written_out_and_every_part_of_the_page_is_accessible(vis
         visitor.is_accessible()
 
 
+def test_how_its_curves_are_looked_at_is_in_the_address(visitor: Visitor, trained: str) -> None:
+    page = visitor.go(f"/jobs/{trained}", "trained").page
+    page.get_by_label("Across").select_option("samples")
+    visitor.button("Log axis for train/loss").click()
+    expect(page).to_have_url(re.compile(r"axis=samples&log=train%2Floss$"))
+    # Whoever is sent it has habits of their own.
+    page.evaluate("localStorage.clear()")
+    page.reload()
+    expect(page.get_by_label("Across")).to_have_value("samples")
+    expect(visitor.button("Log axis for train/loss")).to_have_attribute("aria-pressed", "true")
+    chart = page.locator("[data-metric='train/loss']").get_by_role("img")
+    expect(chart).to_have_attribute("aria-label", re.compile(r"over samples.*Marked: 1 checkpoint\.$"))
+    # 64 samples a step: the last of the 12 is under the cursor at the right edge, and so is its checkpoint.
+    area = page.locator("[data-metric='train/loss'] .u-over").bounding_box()
+    assert area is not None
+    page.mouse.move(area["x"] + area["width"] - 2, area["y"] + area["height"] / 2)
+    expect(page.get_by_test_id("chart-tooltip")).to_contain_text("768")
+    expect(page.get_by_test_id("chart-tooltip")).to_contain_text("inal checkpoint of step 12")
+    page.get_by_role("link", name="Timeline", exact=True).click()
+    page.get_by_role("link", name="Overview", exact=True).click()
+    expect(page).to_have_url(re.compile(r"axis=samples"))
+
+
+def test_attempts_say_how_they_made_the_batch_and_the_spec_is_shown_with_every_default(
+    visitor: Visitor, trained: str
+) -> None:
+    page = visitor.go(f"/jobs/{trained}?tab=timeline", "trained").page
+    expect(page.get_by_test_id("made")).to_have_text(
+        re.compile(r"64\s+= 2 ranks\s+× 8 samples\s+× 4 accumulation steps")
+    )
+    visitor.sees("submitted")
+    visitor.go(f"/jobs/{trained}?tab=configuration", "trained")
+    spec = page.get_by_test_id("spec-yaml")
+    expect(spec).to_contain_text("name: trained")
+    expect(spec).not_to_contain_text("priority")
+    page.get_by_role("link", name="With every default").click()
+    expect(spec).to_contain_text("priority: 50")
+    expect(page).to_have_url(re.compile("spec=whole"))
+    visitor.is_accessible()
+
+
 def test_a_running_job_is_seen_running_and_is_cancelled_from_its_page(
     visitor: Visitor, work: Work, lockstep: Service
 ) -> None:
@@ -48,6 +89,27 @@ def test_a_running_job_is_seen_running_and_is_cancelled_from_its_page(
     dialog.get_by_role("button", name="Cancel the job").click()
     expect(page.locator("[data-state=cancelled]").first).to_be_visible()
     assert lockstep.ended(job)["state"] == "cancelled"
+
+
+def test_a_job_that_has_ended_is_deleted_from_its_page(visitor: Visitor, work: Work, lockstep: Service) -> None:
+    job, other = work.curve("unwanted"), work.curve("wanted")
+    work.ended(job, other)
+
+    def is_cleared() -> bool:
+        nodes = lockstep.http.get("/v1/nodes").json()["items"]
+        return job not in [device["job_id"] for node in nodes for device in node["devices"]]
+
+    until(is_cleared, 20, "a node with nothing left of it")
+    page = visitor.go(f"/jobs/{job}", "unwanted").page
+    visitor.button("Delete").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("cannot be taken back")
+    visitor.is_accessible()
+    dialog.get_by_role("button", name="Delete the job").click()
+    visitor.sees_heading("Jobs")
+    expect(page.get_by_role("link", name="wanted", exact=True).first).to_be_visible()
+    expect(page.get_by_role("link", name="unwanted", exact=True)).to_have_count(0)
+    assert lockstep.http.get(f"/v1/jobs/{job}").status_code == 404
 
 
 def test_a_log_is_followed_let_go_and_followed_again(visitor: Visitor, work: Work, lockstep: Service) -> None:

@@ -78,14 +78,32 @@ def test_the_whole_view_is_in_the_address_and_a_reload_shows_the_same(visitor: V
 
 def test_a_filter_that_nothing_fits_says_so_and_offers_a_way_out(visitor: Visitor) -> None:
     visitor.press("/")
-    field = visitor.page.get_by_label("Name")
+    field = visitor.page.get_by_label("Name or id")
     expect(field).to_be_focused()
     field.fill("nobody")
-    field.press("Enter")
     visitor.sees("No job matches these filters")
+    visitor.page.get_by_label("Node").fill("nowhere")
+    visitor.page.get_by_label("Node").press("Enter")
+    expect(visitor.page.get_by_role("link", name="Leave out node nowhere")).to_be_visible()
     visitor.is_accessible()
     visitor.page.get_by_role("link", name="Show all jobs").first.click()
     expect(row(visitor, "done")).to_be_visible()
+
+
+def test_a_job_is_found_by_a_part_of_its_name_or_id_and_by_whose_it_is(visitor: Visitor, jobs: dict[str, str]) -> None:
+    field = visitor.page.get_by_label("Name or id")
+    field.fill("OIN")
+    expect(names(visitor)).to_have_text(["going"])
+    field.fill(jobs["done"][-12:])
+    expect(names(visitor)).to_have_text(["done"])
+    visitor.page.get_by_role("link", name="Show all jobs").click()
+    expect(field).to_have_value("")
+    row(visitor, "going").get_by_role("link", name="night", exact=True).click()
+    expect(names(visitor)).to_have_text(["going"])
+    visitor.go("/nodes", "Nodes").page.get_by_role("link", name="Jobs on this node").click()
+    expect(row(visitor, "going")).to_be_visible()
+    expect(row(visitor, "waiting")).to_be_hidden()
+    visitor.is_accessible()
 
 
 def test_rows_are_chosen_by_key_and_compared(visitor: Visitor, jobs: dict[str, str]) -> None:

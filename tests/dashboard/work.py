@@ -8,6 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from domain.metrics import Record
+from storage import series, streams
+from storage.database import Database
 from tests.e2e.service import Service
 from tests.e2e.specs import script
 
@@ -32,6 +35,13 @@ with open(os.environ["LOCKSTEP_METRICS"], "a", buffering=1) as metrics:
         time.sleep(pause)
 '''
 
+MILLION = 1_000_000
+SPIKE = 654_321
+PLANTED = {"Infinity": SPIKE - 20, "100": SPIKE, "-100": SPIKE + 20, "NaN": SPIKE + 40}
+"""At which step each of these values stands among a million within -1 to 1."""
+
+BATCH = 10_000
+
 
 class Work:
     """Jobs of one running service."""
@@ -47,6 +57,38 @@ class Work:
         command = ["curve.py", str(steps), str(pause), str(scale)]
         job: dict[str, Any] = self._service.submit(script(name, command, upload=self._upload, **more))
         return str(job["id"])
+
+    def million(self, name: str) -> str:
+        """A job that has ended, and whose second attempt has a million points, of which four are out of line.
+
+        Stored as an agent stores them: a script that wrote as many in a moment would be held to a rate.
+        """
+        job_id = self.curve(name, steps=0)
+        self.ended(job_id)
+        home = self._service.home
+        database = Database(f"sqlite:///{home}/jobs.db", f"sqlite:///{home}/series.db")
+        planted = {step: float(value) for value, step in PLANTED.items()}
+        try:
+            with database.series() as session:
+                assert streams.open_stream(session, streams.Writer("planted", job_id, 2, "token"))
+            for first in range(0, MILLION, BATCH):
+                records = []
+                for step in range(first + 1, first + BATCH + 1):
+                    # A prime apart, so that neighbours differ and every value within -1 to 1 occurs.
+                    usual = step * 7919 % 2001 / 1000 - 1
+                    records.append(Record(step, step / 100, {"train/loss": planted.get(step, usual)}))
+                with database.series() as session:
+                    assert series.append(
+                        session,
+                        assignment_id="planted",
+                        token="token",
+                        offset_before=first,
+                        offset_after=first + BATCH,
+                        records=records,
+                    )
+        finally:
+            database.close()
+        return job_id
 
     def endless(self, name: str, **more: Any) -> str:
         """Goes on until somebody cancels it."""

@@ -27,6 +27,8 @@ assert api.__file__.startswith(sys.argv[1]), api.__file__
 print(TestClient(routed()).get("/jobs/x", headers={"Accept": "text/html"}).text)
 """
 
+SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since Python 3.11.4
+
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
@@ -133,7 +135,7 @@ def test_an_sdist_carries_the_pages_and_installing_it_needs_neither_node_nor_npm
     code, said, (packed,) = pack("sdist", checkout, {**environment, "LOCKSTEP_PAGES": "require"})
     assert code == 0, said
     with tarfile.open(packed) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extractall(tmp_path, **SAFELY)
     unpacked = tmp_path / packed.name.removesuffix(".tar.gz")
     assert not (unpacked / "dashboard" / "node_modules").exists()
     asked = "import hatchling.build as b; print(b.get_requires_for_build_wheel())"

@@ -6,12 +6,14 @@
  */
 import { useQueries } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef, useState } from "react";
+import type { Paced } from "@/lib/axes";
 import { type Curve, curveOf, type Figures, figuresOf } from "@/lib/curves";
 import { getJobMetrics, getSeries, type JobState } from "./generated";
 import { usePace } from "./pace";
 import { polled, usePolled } from "./polling";
 
-export interface JobOfCharts {
+/** Its plan and its spec say which axes it has beside steps and time. */
+export interface JobOfCharts extends Paced {
   id: string;
   name: string;
   state: JobState;

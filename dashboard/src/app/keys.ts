@@ -31,6 +31,15 @@ export const SHORTCUTS: { where: string; shortcuts: Shortcut[] }[] = [
       { keys: "Enter", does: "open the row" },
     ],
   },
+  {
+    where: "A chart on the whole screen",
+    shortcuts: [
+      { keys: "+", does: "zoom in" },
+      { keys: "-", does: "zoom out" },
+      { keys: "← →", does: "earlier, later" },
+      { keys: "0", does: "see all of it" },
+    ],
+  },
   { where: "Logs", shortcuts: [{ keys: "f", does: "follow, or let go" }] },
   { where: "New job", shortcuts: [{ keys: "Ctrl Enter", does: "submit" }] },
 ];

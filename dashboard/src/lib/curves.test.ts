@@ -122,7 +122,7 @@ describe("figuresOf", () => {
   });
 });
 
-it("lies on the axis by step, by seconds since the job began, or by the clock", () => {
+it("lies on the axis by step, by what a step is, by seconds since the job began, or by the clock", () => {
   const curve = curveOf(
     bucketed(
       [
@@ -133,6 +133,7 @@ it("lies on the axis by step, by seconds since the job began, or by the clock", 
     ),
   );
   expect([...xOf(curve, "step", 1_001)]).toEqual([3, 8]);
+  expect([...xOf(curve, "samples", 1_001, 64)]).toEqual([192, 512]);
   expect([...xOf(curve, "relative", 1_001)]).toEqual([2, 7]);
   expect([...xOf(curve, "wall", 1_001)]).toEqual([1_003, 1_008]);
 });

@@ -5,6 +5,7 @@
  * what a later attempt ran again stays, marked. Not here: smoothing, axes, drawing.
  */
 import type { SeriesView } from "@/api/generated";
+import type { Axis } from "./axes";
 
 export interface Curve {
   name: string;
@@ -22,8 +23,6 @@ export interface Curve {
   /** Points that each place stands for, on average; several figures where a part is known more finely. */
   span: Float64Array | null;
 }
-
-export type Axis = "step" | "relative" | "wall";
 
 /** From the API's answer. Places are put in order of their step, where a script reported them in another. */
 export function curveOf(view: SeriesView): Curve {
@@ -141,11 +140,11 @@ export function supersededFrom(curves: readonly Curve[]): number[] {
   });
 }
 
-/** Where the places lie on an axis; `origin` is when the job began, for relative time. */
-export function xOf(curve: Curve, axis: Axis, origin: number): Float64Array {
-  if (axis === "step") return curve.step;
+/** Where the places lie on an axis; `origin` is when the job began, for relative time, `units` what one step is. */
+export function xOf(curve: Curve, axis: Axis, origin: number, units = 1): Float64Array {
   if (axis === "wall") return curve.time;
-  return curve.time.map((time) => time - origin);
+  if (axis === "relative") return curve.time.map((time) => time - origin);
+  return units === 1 ? curve.step : curve.step.map((step) => step * units);
 }
 
 export interface Figures {

@@ -90,7 +90,7 @@ describe("readingsAt", () => {
       const lines = randomLines(random).filter((line) => line.x.length > 0);
       const x = random() * 70 - 5;
       const reach = 3;
-      const found = new Map(readingsAt(lines, x, reach).map((reading) => [reading.line.job, reading]));
+      const found = new Map(readingsAt(lines, x, reach, "step").map((reading) => [reading.line.job, reading]));
       for (const line of lines) {
         const least = Math.min(...[...line.x].map((value) => Math.abs(value - x)));
         const isNear = x >= Math.min(...line.x) - reach && x <= Math.max(...line.x) + reach;
@@ -103,9 +103,21 @@ describe("readingsAt", () => {
 
   it("reads the later attempt where steps were run again", () => {
     const lines = one("a", curve([0, 1, 2, 3, 4], [9, 9, 9, 9, 9], 1), curve([2, 3], [5, 5], 2));
-    const [reading] = readingsAt(lines, 4, 10);
+    const [reading] = readingsAt(lines, 4, 10, "step");
     expect(reading?.line.curve.attempt).toBe(2);
     expect(reading?.index).toBe(1);
+  });
+
+  it("reads both attempts along time, where they lie apart", () => {
+    const curves = [curve([0, 1, 2, 3, 4], [9, 9, 9, 9, 9], 1), curve([0, 1, 2], [5, 5, 5], 2)];
+    const lines = linesOf([{ job: "a", name: "a", slot: 0, startedAt: null, curves }], "wall", 0);
+    const at = (x: number) => {
+      const [reading] = readingsAt(lines, x, 10, "wall");
+      return reading && [reading.line.curve.attempt, reading.index];
+    };
+    expect(at(1_506)).toEqual([1, 3]);
+    expect(at(2_002)).toEqual([2, 1]);
+    expect(at(1_700)).toBeUndefined();
   });
 });
 
@@ -124,6 +136,21 @@ describe("linesOf", () => {
     expect(of(1_400)).toBe(100);
     expect(of(null)).toBe(0);
     expect(of(9_999)).toBe(0);
+  });
+
+  it("counts samples by what a step of the job is", () => {
+    const jobs = [2, 3].map((samples) => ({
+      job: `of ${samples}`,
+      name: "a",
+      slot: 0,
+      startedAt: null,
+      perStep: { samples },
+      curves: [curve([0, 5])],
+    }));
+    expect(linesOf(jobs, "samples", 0).map(({ x }) => [...x])).toEqual([
+      [0, 10],
+      [0, 15],
+    ]);
   });
 
   it("lets a clock that was set back stand still", () => {

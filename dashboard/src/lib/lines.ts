@@ -1,5 +1,6 @@
 /** Curves placed on a chart: what is drawn where, how far the axes go, and what is under the cursor. */
-import { type Axis, type Curve, firstAtLeast, nearestIndex, supersededFrom, xOf } from "./curves";
+import { type Axis, isTime, type PerStep, unitsPerStep } from "./axes";
+import { type Curve, firstAtLeast, nearestIndex, supersededFrom, xOf } from "./curves";
 import { smooth } from "./smoothing";
 
 /** One attempt of one job. */
@@ -24,13 +25,15 @@ interface Source {
   name: string;
   slot: number;
   startedAt: number | null;
+  perStep?: PerStep;
   curves: readonly Curve[];
 }
 
 export function linesOf(sources: readonly Source[], axis: Axis, weight: number): Line[] {
-  return sources.flatMap(({ job, name, slot, startedAt, curves }) => {
+  return sources.flatMap(({ job, name, slot, startedAt, perStep = {}, curves }) => {
     const first = Math.min(...curves.map((curve) => curve.time[0] ?? Number.POSITIVE_INFINITY));
     const origin = startedAt === null ? first : Math.min(startedAt, first);
+    const units = unitsPerStep(axis, perStep) ?? 1;
     const until = supersededFrom(curves);
     const earliest = Math.min(...curves.map((curve) => curve.attempt));
     return curves.map((curve, index) => ({
@@ -38,7 +41,7 @@ export function linesOf(sources: readonly Source[], axis: Axis, weight: number):
       name,
       slot,
       curve,
-      x: neverBack(xOf(curve, axis, origin)),
+      x: neverBack(xOf(curve, axis, origin, units)),
       smoothed: weight > 0 ? smooth(curve.value, weight, curve.span ?? undefined) : null,
       end: until[index] as number,
       isRestart: curve.attempt > earliest,
@@ -119,14 +122,19 @@ export interface Reading {
   index: number;
 }
 
-/** Of each job the place nearest to `x`, unless its line ends more than `reach` before or begins more than that after. */
-export function readingsAt(lines: readonly Line[], x: number, reach: number): Reading[] {
+/**
+ * Of each job the place nearest to `x`, unless its line ends more than `reach` before or begins more than that after.
+ *
+ * Along steps, what was run again is read as the later attempt ran it; along time the two lie apart, and each is read.
+ */
+export function readingsAt(lines: readonly Line[], x: number, reach: number, axis: Axis): Reading[] {
   const nearest = new Map<string, Reading & { distance: number }>();
   for (const line of lines) {
-    const index = nearestIndex(line.x, x, line.end);
+    const end = isTime(axis) ? line.x.length : line.end;
+    const index = nearestIndex(line.x, x, end);
     if (index === -1) continue;
     const distance = Math.abs((line.x[index] as number) - x);
-    const isBeyond = x < (line.x[0] as number) - reach || x > (line.x[line.end - 1] as number) + reach;
+    const isBeyond = x < (line.x[0] as number) - reach || x > (line.x[end - 1] as number) + reach;
     const found = nearest.get(line.job);
     if (!isBeyond && (found === undefined || distance < found.distance))
       nearest.set(line.job, { line, index, distance });

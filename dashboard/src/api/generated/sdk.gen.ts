@@ -2,7 +2,7 @@
 
 import type { Client, ClientMeta, Options as Options2, RequestResult, ServerSentEventsResult, TDataShape } from './client';
 import { client } from './client.gen';
-import type { CancelJobData, CancelJobErrors, CancelJobResponses, CloneJobData, CloneJobErrors, CloneJobResponses, DownloadJobLogsData, DownloadJobLogsErrors, DownloadJobLogsResponses, DownloadJobMetricsData, DownloadJobMetricsErrors, DownloadJobMetricsResponses, DrainNodeData, DrainNodeErrors, DrainNodeResponses, FollowJobLogsData, FollowJobLogsErrors, FollowJobLogsResponse, FollowJobLogsResponses, GetJobCheckpointData, GetJobCheckpointErrors, GetJobCheckpointFileData, GetJobCheckpointFileErrors, GetJobCheckpointFileResponses, GetJobCheckpointResponses, GetJobData, GetJobErrors, GetJobLogsData, GetJobLogsErrors, GetJobLogsResponses, GetJobMetricsData, GetJobMetricsErrors, GetJobMetricsResponses, GetJobResponses, GetSeriesData, GetSeriesErrors, GetSeriesResponses, GetUploadData, GetUploadErrors, GetUploadResponses, ListJobCheckpointsData, ListJobCheckpointsErrors, ListJobCheckpointsResponses, ListJobEventsData, ListJobEventsErrors, ListJobEventsResponses, ListJobsData, ListJobsErrors, ListJobsResponses, ListNodesData, ListNodesErrors, ListNodesResponses, ListQueueData, ListQueueErrors, ListQueueResponses, LivezData, LivezResponses, PlanJobData, PlanJobErrors, PlanJobResponses, PutUploadData, PutUploadErrors, PutUploadResponses, ReadyzData, ReadyzErrors, ReadyzResponses, ResumeNodeData, ResumeNodeErrors, ResumeNodeResponses, ScrapeMetricsData, ScrapeMetricsErrors, ScrapeMetricsResponses, SubmitJobData, SubmitJobErrors, SubmitJobResponses } from './types.gen';
+import type { CancelJobData, CancelJobErrors, CancelJobResponses, CloneJobData, CloneJobErrors, CloneJobResponses, DeleteJobData, DeleteJobErrors, DeleteJobResponses, DownloadJobLogsData, DownloadJobLogsErrors, DownloadJobLogsResponses, DownloadJobMetricsData, DownloadJobMetricsErrors, DownloadJobMetricsResponses, DrainNodeData, DrainNodeErrors, DrainNodeResponses, FollowJobLogsData, FollowJobLogsErrors, FollowJobLogsResponse, FollowJobLogsResponses, GetJobCheckpointData, GetJobCheckpointErrors, GetJobCheckpointFileData, GetJobCheckpointFileErrors, GetJobCheckpointFileResponses, GetJobCheckpointResponses, GetJobData, GetJobErrors, GetJobLogsData, GetJobLogsErrors, GetJobLogsResponses, GetJobMetricsData, GetJobMetricsErrors, GetJobMetricsResponses, GetJobResponses, GetJobSpecData, GetJobSpecErrors, GetJobSpecResponses, GetSeriesData, GetSeriesErrors, GetSeriesResponses, GetUploadData, GetUploadErrors, GetUploadResponses, ListJobAttemptsData, ListJobAttemptsErrors, ListJobAttemptsResponses, ListJobCheckpointsData, ListJobCheckpointsErrors, ListJobCheckpointsResponses, ListJobEventsData, ListJobEventsErrors, ListJobEventsResponses, ListJobsData, ListJobsErrors, ListJobsResponses, ListNodesData, ListNodesErrors, ListNodesResponses, ListQueueData, ListQueueErrors, ListQueueResponses, LivezData, LivezResponses, PlanJobData, PlanJobErrors, PlanJobResponses, PutUploadData, PutUploadErrors, PutUploadResponses, ReadyzData, ReadyzErrors, ReadyzResponses, ResumeNodeData, ResumeNodeErrors, ResumeNodeResponses, ScrapeMetricsData, ScrapeMetricsErrors, ScrapeMetricsResponses, SubmitJobData, SubmitJobErrors, SubmitJobResponses } from './types.gen';
 
 export type Options<TData extends TDataShape = TDataShape, ThrowOnError extends boolean = boolean, TResponse = unknown> = Options2<TData, ThrowOnError, TResponse> & {
     /**
@@ -65,6 +65,15 @@ export const listQueue = <ThrowOnError extends boolean = false>(options?: Option
 });
 
 /**
+ * Delete a job that has ended, with its points, lines and checkpoints
+ */
+export const deleteJob = <ThrowOnError extends boolean = false>(options: Options<DeleteJobData, ThrowOnError>): RequestResult<DeleteJobResponses, DeleteJobErrors, ThrowOnError> => (options.client ?? client).delete<DeleteJobResponses, DeleteJobErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/jobs/{reference}',
+    ...options
+});
+
+/**
  * Read a job
  */
 export const getJob = <ThrowOnError extends boolean = false>(options: Options<GetJobData, ThrowOnError>): RequestResult<GetJobResponses, GetJobErrors, ThrowOnError> => (options.client ?? client).get<GetJobResponses, GetJobErrors, ThrowOnError>({
@@ -103,6 +112,26 @@ export const cloneJob = <ThrowOnError extends boolean = false>(options: Options<
 export const getJobMetrics = <ThrowOnError extends boolean = false>(options: Options<GetJobMetricsData, ThrowOnError>): RequestResult<GetJobMetricsResponses, GetJobMetricsErrors, ThrowOnError> => (options.client ?? client).get<GetJobMetricsResponses, GetJobMetricsErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
     url: '/v1/jobs/{reference}/metrics',
+    ...options
+});
+
+/**
+ * List the attempts at a job, newest first
+ *
+ * The newest 500.
+ */
+export const listJobAttempts = <ThrowOnError extends boolean = false>(options: Options<ListJobAttemptsData, ThrowOnError>): RequestResult<ListJobAttemptsResponses, ListJobAttemptsErrors, ThrowOnError> => (options.client ?? client).get<ListJobAttemptsResponses, ListJobAttemptsErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/jobs/{reference}/attempts',
+    ...options
+});
+
+/**
+ * Read the spec a job runs by, with every default filled in
+ */
+export const getJobSpec = <ThrowOnError extends boolean = false>(options: Options<GetJobSpecData, ThrowOnError>): RequestResult<GetJobSpecResponses, GetJobSpecErrors, ThrowOnError> => (options.client ?? client).get<GetJobSpecResponses, GetJobSpecErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/jobs/{reference}/spec',
     ...options
 });
 

@@ -30,6 +30,12 @@ export type AttemptView = {
      * World Size
      */
     world_size: number;
+    /**
+     * Plan Sentence
+     *
+     * How this attempt made the batch; null for a script, and until its ranks have settled it.
+     */
+    plan_sentence?: string | null;
     outcome: Outcome | null;
     /**
      * Created At
@@ -380,6 +386,12 @@ export type JobView = {
         [key: string]: string;
     };
     /**
+     * Owner
+     *
+     * Who submitted it; empty from a service of the version before.
+     */
+    owner?: string;
+    /**
      * Created At
      */
     created_at: string;
@@ -617,6 +629,20 @@ export type Outcome = {
      * Advice
      */
     advice?: string;
+};
+
+/**
+ * Page[AttemptView]
+ */
+export type PageAttemptView = {
+    /**
+     * Items
+     */
+    items: Array<AttemptView>;
+    /**
+     * Next Cursor
+     */
+    next_cursor?: string | null;
 };
 
 /**
@@ -877,6 +903,24 @@ export type SeveralMetricsView = {
      * In the order in which they were named, each once.
      */
     jobs: Array<MetricsView>;
+};
+
+/**
+ * SpecView
+ */
+export type SpecView = {
+    /**
+     * Job Id
+     */
+    job_id: string;
+    /**
+     * Spec
+     *
+     * The submitted document with every default filled in: what the job runs by.
+     */
+    spec: {
+        [key: string]: unknown;
+    };
 };
 
 /**
@@ -1620,6 +1664,12 @@ export type JobViewWritable = {
         [key: string]: string;
     };
     /**
+     * Owner
+     *
+     * Who submitted it; empty from a service of the version before.
+     */
+    owner?: string;
+    /**
      * Created At
      */
     created_at: string;
@@ -1745,6 +1795,12 @@ export type ListJobsData = {
          */
         state?: Array<JobState>;
         /**
+         * Search
+         *
+         * A part of the name, or 4 or more characters of the id's beginning or end.
+         */
+        search?: string | null;
+        /**
          * Name
          */
         name?: string | null;
@@ -1752,6 +1808,18 @@ export type ListJobsData = {
          * Project
          */
         project?: string | null;
+        /**
+         * Owner
+         *
+         * Who submitted it.
+         */
+        owner?: string | null;
+        /**
+         * Node
+         *
+         * A node on which an attempt at it was placed.
+         */
+        node?: string | null;
         /**
          * Label
          *
@@ -1982,6 +2050,66 @@ export type ListQueueResponses = {
 };
 
 export type ListQueueResponse = ListQueueResponses[keyof ListQueueResponses];
+
+export type DeleteJobData = {
+    body?: never;
+    path: {
+        /**
+         * Reference
+         *
+         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         */
+        reference: string;
+    };
+    query?: never;
+    url: '/v1/jobs/{reference}';
+};
+
+export type DeleteJobErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * There is no such job or upload.
+     */
+    404: Problem;
+    /**
+     * It contradicts something that already happened. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * A defect of Lockstep; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type DeleteJobError = DeleteJobErrors[keyof DeleteJobErrors];
+
+export type DeleteJobResponses = {
+    /**
+     * Nothing of it is left.
+     */
+    204: void;
+};
+
+export type DeleteJobResponse = DeleteJobResponses[keyof DeleteJobResponses];
 
 export type GetJobData = {
     body?: never;
@@ -2269,6 +2397,110 @@ export type GetJobMetricsResponses = {
 };
 
 export type GetJobMetricsResponse = GetJobMetricsResponses[keyof GetJobMetricsResponses];
+
+export type ListJobAttemptsData = {
+    body?: never;
+    path: {
+        /**
+         * Reference
+         *
+         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         */
+        reference: string;
+    };
+    query?: never;
+    url: '/v1/jobs/{reference}/attempts';
+};
+
+export type ListJobAttemptsErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * There is no such job or upload.
+     */
+    404: Problem;
+    /**
+     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * A defect of Lockstep; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type ListJobAttemptsError = ListJobAttemptsErrors[keyof ListJobAttemptsErrors];
+
+export type ListJobAttemptsResponses = {
+    /**
+     * Successful Response
+     */
+    200: PageAttemptView;
+};
+
+export type ListJobAttemptsResponse = ListJobAttemptsResponses[keyof ListJobAttemptsResponses];
+
+export type GetJobSpecData = {
+    body?: never;
+    path: {
+        /**
+         * Reference
+         *
+         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         */
+        reference: string;
+    };
+    query?: never;
+    url: '/v1/jobs/{reference}/spec';
+};
+
+export type GetJobSpecErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * There is no such job or upload.
+     */
+    404: Problem;
+    /**
+     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * A defect of Lockstep; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type GetJobSpecError = GetJobSpecErrors[keyof GetJobSpecErrors];
+
+export type GetJobSpecResponses = {
+    /**
+     * Successful Response
+     */
+    200: SpecView;
+};
+
+export type GetJobSpecResponse = GetJobSpecResponses[keyof GetJobSpecResponses];
 
 export type ListJobEventsData = {
     body?: never;

@@ -3,21 +3,24 @@ import { useMutation } from "@tanstack/react-query";
 import { memo, useEffect, useId, useMemo, useRef, useState } from "react";
 import type { Curves, CurvesOfJobs, JobOfCharts } from "@/api/series";
 import { Failed } from "@/components/Failed";
+import { type Axis, perStepOf, unitsPerStep } from "@/lib/axes";
 import { figuresOf, pointsPerPlace, refined } from "@/lib/curves";
 import { number } from "@/lib/format";
 import { linesOf } from "@/lib/lines";
+import type { Mark } from "@/lib/marks";
+import type { Zoom } from "@/lib/zoom";
 import classes from "./Card.module.css";
 import { CardActions } from "./CardActions";
 import { CardFigures } from "./CardFigures";
 import { useChartColours } from "./colours";
 import { Expanded } from "./Expanded";
-import { Plot, type Zoom } from "./Plot";
+import { Plot } from "./Plot";
 import { saveDrawn, saveEveryPoint, savePicture } from "./saving";
 import { useChartSettings } from "./settings";
 import { useOnScreen } from "./useOnScreen";
 import { described } from "./words";
 
-const HEIGHT = 208;
+const HEIGHT = 228;
 const BUCKETS =
   "Each place of the line is the last point of a bucket; the band is from its lowest to its highest. Smoothing runs over " +
   "the buckets. Zoom in to see every point.";
@@ -27,6 +30,8 @@ export interface CardContext {
   jobs: readonly JobOfCharts[];
   slots: ReadonlyMap<string, number>;
   isAlone: boolean;
+  marks: readonly Mark[];
+  axis: Axis;
   zoom: Zoom | null;
   onZoom: (zoom: Zoom | null) => void;
   syncKey: string;
@@ -42,8 +47,8 @@ interface CardProps extends CardContext {
 
 /** Remembered, because a page of sixty cards is rendered on every poll of anything, and most cards have nothing new. */
 export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProps) {
-  const { jobs, slots, isAlone, zoom, onZoom, syncKey } = context;
-  const { axis, smoothing, logarithmic } = useChartSettings();
+  const { jobs, slots, isAlone, marks, axis, zoom, onZoom, syncKey } = context;
+  const { smoothing, logarithmic } = useChartSettings();
   const isLog = logarithmic.includes(metric);
   const element = useRef<HTMLElement>(null);
   const isSeen = useOnScreen(element);
@@ -60,9 +65,10 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
 
   const sources = useMemo(
     () =>
-      jobs.map(({ id, name, started_at }) => ({
+      jobs.map(({ id, name, started_at, ...paced }) => ({
         job: id,
         name,
+        perStep: perStepOf(paced),
         slot: slots.get(id) ?? 0,
         startedAt: started_at ? Date.parse(started_at) / 1_000 : null,
         curves: (all?.get(id)?.get(metric) ?? []).map((curve) => {
@@ -86,7 +92,8 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
     const curves = jobs.flatMap(({ id }) => all?.get(id)?.get(metric) ?? []);
     return Math.max(1, ...curves.map(pointsPerPlace));
   }, [jobs, all, metric]);
-  const label = useMemo(() => described(metric, axis, sources), [metric, axis, sources]);
+  const label = useMemo(() => described(metric, axis, sources, marks), [metric, axis, sources, marks]);
+  const units = (sources[0] && unitsPerStep(axis, sources[0].perStep)) ?? 1;
 
   return (
     <article className={classes.card} ref={element} aria-labelledby={heading} data-metric={metric}>
@@ -102,8 +109,8 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
         <CardActions
           metric={metric}
           onExpand={() => setIsExpanded(true)}
-          onPicture={() => canvas.current && savePicture(metric, lines, canvas.current, colours)}
-          onDrawn={() => saveDrawn(metric, lines)}
+          onPicture={() => canvas.current && savePicture(metric, lines, marks, canvas.current, colours)}
+          onDrawn={() => saveDrawn(metric, lines, axis)}
           onEveryPoint={() => everyPoint.mutate()}
         />
       </header>
@@ -115,6 +122,8 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
       {isSeen && all !== null ? (
         <Plot
           lines={lines}
+          marks={marks}
+          units={units}
           axis={axis}
           unit={unit}
           isLog={isLog}
@@ -135,6 +144,7 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
           metric={metric}
           unit={unit}
           lines={lines}
+          units={units}
           figures={figures}
           label={label}
           isLog={isLog}

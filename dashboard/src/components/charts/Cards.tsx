@@ -2,10 +2,11 @@
 import { useCallback, useMemo, useState } from "react";
 import { type Steps, type Summaries, useCurves } from "@/api/series";
 import { Failed } from "@/components/Failed";
+import { perStepOf } from "@/lib/axes";
 import { linesOf, stepsBetween } from "@/lib/lines";
+import { stepsIn } from "@/lib/zoom";
 import { Card, type CardContext } from "./Card";
 import classes from "./Charts.module.css";
-import { useChartSettings } from "./settings";
 
 interface CardsProps extends CardContext {
   /** What is asked for. The same whatever the search filters, so that a letter typed asks for nothing new. */
@@ -18,8 +19,7 @@ interface CardsProps extends CardContext {
 }
 
 export function Cards({ metrics, shown, ids, live, summaries, ...context }: CardsProps) {
-  const { zoom, jobs } = context;
-  const { axis } = useChartSettings();
+  const { zoom, jobs, axis } = context;
   const [seen, setSeen] = useState<ReadonlySet<string>>(new Set());
   const onSeen = useCallback((metric: string, isSeen: boolean) => {
     setSeen((before) => {
@@ -38,7 +38,8 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
     const curves = [...all.curves.values()].flatMap((series) => [...series.values()].flat());
     // What came point by point has nothing more to show.
     if (curves.every((curve) => curve.count === curve.step.length)) return null;
-    if (axis === "step") return { from: Math.max(0, Math.floor(zoom.from)), to: Math.max(0, Math.ceil(zoom.to)) };
+    const exact = stepsIn(zoom, axis, jobs.map(perStepOf));
+    if (exact !== null) return exact;
     const sources = jobs.map(({ id, name, started_at }) => ({
       job: id,
       name,

@@ -5,69 +5,12 @@ import { beforeEach, expect, it, vi } from "vitest";
 import { getJobMetrics, getSeries } from "@/api/generated";
 import { queryClient } from "@/api/polling";
 import type { JobOfCharts } from "@/api/series";
+import { cards, job, serveCurves, show } from "@/testing/charts";
 import { Charts } from "./Charts";
-import { drawnCsv } from "./saving";
 
 vi.mock("@/api/generated");
-// A canvas is needed to draw; what it is given is looked at in its place.
-vi.mock("./Plot", () => ({
-  Plot: ({ label, lines, onZoom }: { label: string; lines: { job: string }[]; onZoom: (zoom: unknown) => void }) => (
-    <button type="button" aria-label={label} onClick={() => onZoom({ from: 100, to: 199.5 })}>
-      {lines.map((line) => line.job).join(" ")}
-    </button>
-  ),
-}));
-
-const NAMES = ["train/loss", "train/grad_norm", "eval/loss", "system/node0/cpu_percent"];
-
-function view(name: string, places: number, count = places, from = 0) {
-  const column = Array.from({ length: places }, (_, index) => from + index);
-  return { name, unit: "loss", attempt: 1, count, step: column, time: column, value: column, min: column, max: column };
-}
-
-beforeEach(() => {
-  vi.clearAllMocks();
-  localStorage.clear();
-  queryClient.clear();
-  vi.stubGlobal(
-    "IntersectionObserver",
-    class {
-      constructor(private readonly seen: (entries: { isIntersecting: boolean }[]) => void) {}
-      observe() {
-        this.seen([{ isIntersecting: true }]);
-      }
-      disconnect() {}
-    },
-  );
-  vi.mocked(getJobMetrics).mockImplementation((({ path }: { path: { reference: string } }) =>
-    Promise.resolve({ data: { job_id: path.reference, series: NAMES.map((name) => view(name, 1)) } })) as never);
-  vi.mocked(getSeries).mockImplementation((({
-    query,
-  }: {
-    query: { jobs: string[]; names: string[]; from_step?: number };
-  }) =>
-    Promise.resolve({
-      data: {
-        jobs: query.jobs.map((job_id) => ({
-          job_id,
-          series: query.names.map((name) => view(name, 1_000, 5_000, query.from_step ?? 0)),
-        })),
-      },
-    })) as never);
-});
-
-function show(jobs: JobOfCharts[], hidden?: Set<string>) {
-  return render(
-    <MantineProvider>
-      <QueryClientProvider client={queryClient}>
-        <Charts jobs={jobs} hidden={hidden} />
-      </QueryClientProvider>
-    </MantineProvider>,
-  );
-}
-
-const job = (id: string, state: JobOfCharts["state"] = "succeeded"): JobOfCharts => ({ id, name: `job ${id}`, state });
-const cards = () => screen.getAllByRole("article").map((card) => card.dataset.metric);
+vi.mock("./Plot", () => import("@/testing/plot"));
+beforeEach(serveCurves);
 
 it("groups cards, losses first, and folds what is of the system", async () => {
   show([job("a")]);
@@ -184,37 +127,4 @@ it("tells what to do where there are no points yet, and that nothing comes any m
   first.unmount();
   show([job("b", "failed")]);
   await screen.findByText("No metrics were reported");
-});
-
-it("writes what is drawn with its buckets and its smoothed line", () => {
-  const column = Float64Array.from([1, Number.NaN]);
-  const curve = {
-    name: "m",
-    unit: "",
-    attempt: 2,
-    count: 2,
-    step: column,
-    time: column,
-    value: column,
-    min: column,
-    max: column,
-    span: null,
-  };
-  const line = {
-    job: "id",
-    name: "a, b",
-    slot: 0,
-    curve,
-    x: column,
-    smoothed: column,
-    end: 2,
-    isRestart: false,
-    origin: 0,
-  };
-  expect(drawnCsv("m", [line]).split("\r\n")).toEqual([
-    "job,name,metric,attempt,step,time,value,min,max,smoothed",
-    'id,"a, b",m,2,1,1,1,1,1,1',
-    'id,"a, b",m,2,NaN,NaN,NaN,NaN,NaN,NaN',
-    "",
-  ]);
 });

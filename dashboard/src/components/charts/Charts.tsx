@@ -2,41 +2,47 @@
  * All metrics of one job or of several as cards, grouped by the prefix of their name: the charts of a job's page and of
  * Compare. Cards are drawn, and their points asked for, only while they are on the screen.
  */
-import { useId, useMemo, useRef, useState } from "react";
+import { useCallback, useId, useMemo, useRef, useState } from "react";
 import { type JobOfCharts, requestsFor, useLive, useSummaries } from "@/api/series";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
+import { type Axis, axesOf, perStepOf } from "@/lib/axes";
+import type { Mark } from "@/lib/marks";
 import { byInterest, grouped, matches } from "@/lib/metricNames";
 import { slotsOf } from "@/lib/palette";
+import { onOtherAxis, type Zoom } from "@/lib/zoom";
 import { Cards } from "./Cards";
 import classes from "./Charts.module.css";
-import type { Zoom } from "./Plot";
 import "./palette.css";
 import { changeSettings, toggled, useChartSettings } from "./settings";
 import { Toolbar } from "./Toolbar";
 
-interface ChartsProps {
+export interface ChartsProps {
   jobs: readonly JobOfCharts[];
   /** Which colour each job has; by their order if not given. */
   slots?: ReadonlyMap<string, number>;
   /** Jobs that are not drawn. */
   hidden?: ReadonlySet<string>;
+  /** What happened to the job beside its points, where there is one job only. */
+  marks?: readonly Mark[];
 }
 
 const NONE: ReadonlySet<string> = new Set();
+const NO_MARKS: readonly Mark[] = [];
 const PINNED = "pinned";
 
-export function Charts({ jobs: given, slots: givenSlots, hidden = NONE }: ChartsProps) {
+export function Charts({ jobs: given, slots: givenSlots, hidden = NONE, marks = NO_MARKS }: ChartsProps) {
   const jobs = useSame(given);
   const live = useLive(jobs);
   const summaries = useSummaries(jobs, live);
-  const { pinned, folded } = useChartSettings();
+  const { pinned, folded, marks: withMarks } = useChartSettings();
   const [search, setSearch] = useState("");
-  const [zoom, setZoom] = useState<Zoom | null>(null);
   const syncKey = useId();
   const ids = useMemo(() => jobs.map(({ id }) => id), [jobs]);
   const slots = useMemo(() => givenSlots ?? slotsOf(ids, new Map()), [givenSlots, ids]);
   const shownJobs = useMemo(() => jobs.filter(({ id }) => !hidden.has(id)), [jobs, hidden]);
+  const { axis, axes, zoom, onZoom, onAxis } = useView(shownJobs.length > 0 ? shownJobs : jobs);
+  const isAlone = jobs.length === 1;
   const groups = useMemo(() => {
     const first = summaries.names.filter((name) => pinned.includes(name)).sort(byInterest);
     const rest = grouped(summaries.names.filter((name) => !pinned.includes(name)));
@@ -51,9 +57,11 @@ export function Charts({ jobs: given, slots: givenSlots, hidden = NONE }: Charts
   const context = {
     jobs: shownJobs,
     slots,
-    isAlone: jobs.length === 1,
+    isAlone,
+    marks: isAlone && withMarks ? marks : NO_MARKS,
+    axis,
     zoom,
-    onZoom: setZoom,
+    onZoom,
     syncKey,
     ids,
     live,
@@ -64,7 +72,16 @@ export function Charts({ jobs: given, slots: givenSlots, hidden = NONE }: Charts
     .filter(({ shown }) => shown.length > 0);
   return (
     <div className={classes.charts}>
-      <Toolbar search={search} onSearch={setSearch} isZoomed={zoom !== null} onReset={() => setZoom(null)} />
+      <Toolbar
+        search={search}
+        onSearch={setSearch}
+        axis={axis}
+        axes={axes}
+        onAxis={onAxis}
+        marks={isAlone ? marks : NO_MARKS}
+        isZoomed={zoom !== null}
+        onReset={() => onZoom(null)}
+      />
       {found.length === 0 ? (
         <Empty title={`No metric has “${search}” in its name`}>
           <button type="button" className={classes.clear} onClick={() => setSearch("")}>
@@ -120,11 +137,30 @@ function Nothing({ isLive }: { isLive: boolean }) {
   );
 }
 
+/** Along which axis, and which part of it: what a person chose, as far as the drawn jobs have it. */
+function useView(jobs: readonly JobOfCharts[]) {
+  const { axis: wanted } = useChartSettings();
+  const [held, setHeld] = useState<(Zoom & { axis: Axis }) | null>(null);
+  const perStep = useMemo(() => jobs.map(perStepOf), [jobs]);
+  const axes = useMemo(() => axesOf(perStep), [perStep]);
+  const axis = axes.includes(wanted) ? wanted : "step";
+  const onZoom = useCallback((zoom: Zoom | null) => setHeld(zoom === null ? null : { ...zoom, axis }), [axis]);
+  const onAxis = (next: Axis) => {
+    const same = held === null ? null : onOtherAxis(held, held.axis, next, perStep);
+    setHeld(same === null ? null : { ...same, axis: next });
+    changeSettings({ axis: next });
+  };
+  // What was chosen along another axis is another part, or none.
+  return { axis, axes, zoom: held?.axis === axis ? held : null, onZoom, onAxis };
+}
+
 /** The same list as long as it says the same: pages make a new one on every poll, and lines would be drawn for nothing. */
 function useSame(jobs: readonly JobOfCharts[]): readonly JobOfCharts[] {
   const kept = useRef(jobs);
   const says = (list: readonly JobOfCharts[]) =>
-    JSON.stringify(list.map(({ id, name, state, started_at }) => [id, name, state, started_at ?? null]));
+    JSON.stringify(
+      list.map((job) => [job.id, job.name, job.state, job.started_at ?? null, Object.entries(perStepOf(job))]),
+    );
   if (kept.current !== jobs && says(kept.current) !== says(jobs)) kept.current = jobs;
   return kept.current;
 }

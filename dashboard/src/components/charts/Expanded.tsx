@@ -1,4 +1,4 @@
-/** A card on the whole screen, with what its lines are and the way back from a zoom. */
+/** A card on the whole screen, with what its lines and its marks are, and with a zoom that needs no mouse. */
 import { CloseButton, Modal } from "@mantine/core";
 import { useRef } from "react";
 import type { Figures } from "@/lib/curves";
@@ -8,19 +8,23 @@ import { CardActions } from "./CardActions";
 import { CardFigures } from "./CardFigures";
 import { useChartColours } from "./colours";
 import classes from "./Expanded.module.css";
+import { Filling } from "./Filling";
+import { MarkLegend } from "./MarkLegend";
 import { Plot } from "./Plot";
 import { Swatch } from "./Swatch";
 import { saveDrawn, savePicture } from "./saving";
-import { useChartSettings } from "./settings";
+import { ZoomButtons } from "./ZoomButtons";
 
 const LEAST_HEIGHT = 208;
-/** What is above and below the chart. */
-const AROUND = 128;
+/** What is below the chart: the edge, and what its signs mean, in two lines on a telephone. */
+const EDGE = 16;
+const LEGEND = 44;
 
 interface ExpandedProps extends CardContext {
   metric: string;
   unit: string;
   lines: readonly Line[];
+  units: number;
   figures: Figures | null;
   label: string;
   isLog: boolean;
@@ -32,6 +36,7 @@ export function Expanded({
   metric,
   unit,
   lines,
+  units,
   figures,
   label,
   isLog,
@@ -39,8 +44,7 @@ export function Expanded({
   onEveryPoint,
   ...context
 }: ExpandedProps) {
-  const { jobs, slots, isAlone, zoom, onZoom, syncKey } = context;
-  const { axis } = useChartSettings();
+  const { jobs, slots, isAlone, marks, axis, zoom, onZoom, syncKey } = context;
   const canvas = useRef<HTMLCanvasElement>(null);
   const colours = useChartColours();
   return (
@@ -52,15 +56,11 @@ export function Expanded({
               {metric} <span className={classes.unit}>{unit}</span>
             </h2>
             {figures ? <CardFigures metric={metric} unit={unit} figures={figures} /> : null}
-            {zoom === null ? null : (
-              <button type="button" className={classes.reset} onClick={() => onZoom(null)}>
-                Reset zoom
-              </button>
-            )}
+            <ZoomButtons lines={lines} axis={axis} units={units} zoom={zoom} onZoom={onZoom} />
             <CardActions
               metric={metric}
-              onPicture={() => canvas.current && savePicture(metric, lines, canvas.current, colours)}
-              onDrawn={() => saveDrawn(metric, lines)}
+              onPicture={() => canvas.current && savePicture(metric, lines, marks, canvas.current, colours)}
+              onDrawn={() => saveDrawn(metric, lines, axis)}
               onEveryPoint={onEveryPoint}
             />
             <CloseButton className={classes.close} aria-label="Close" onClick={onClose} />
@@ -74,18 +74,25 @@ export function Expanded({
               ))}
             </ul>
           )}
-          <Plot
-            lines={lines}
-            axis={axis}
-            unit={unit}
-            isLog={isLog}
-            zoom={zoom}
-            onZoom={onZoom}
-            label={label}
-            syncKey={syncKey}
-            height={Math.max(LEAST_HEIGHT, window.innerHeight - AROUND)}
-            canvas={canvas}
-          />
+          <Filling least={LEAST_HEIGHT} below={EDGE + (marks.length > 0 ? LEGEND : 0)}>
+            {(height) => (
+              <Plot
+                lines={lines}
+                marks={marks}
+                units={units}
+                axis={axis}
+                unit={unit}
+                isLog={isLog}
+                zoom={zoom}
+                onZoom={onZoom}
+                label={label}
+                syncKey={syncKey}
+                height={height}
+                canvas={canvas}
+              />
+            )}
+          </Filling>
+          <MarkLegend marks={marks} />
         </Modal.Body>
       </Modal.Content>
     </Modal.Root>

@@ -1,23 +1,27 @@
 /** The drawing area of a card: one uPlot for as long as it is shown, given new data without losing zoom or cursor. */
 import "uplot/dist/uPlot.min.css";
-import { type RefObject, useLayoutEffect, useRef, useState } from "react";
+import { type RefObject, useCallback, useLayoutEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
-import type { Axis } from "@/lib/curves";
+import type { Axis } from "@/lib/axes";
 import { extentOfX, extentOfY, isNothingBetween, type Line } from "@/lib/lines";
+import { placed } from "@/lib/mark-places";
+import type { Mark } from "@/lib/marks";
 import { valueRange } from "@/lib/ticks";
+import type { Zoom } from "@/lib/zoom";
 import { useChartColours } from "./colours";
+import { followStrip } from "./followStrip";
 import classes from "./Plot.module.css";
 import { paint } from "./paint";
 import { Tooltip } from "./Tooltip";
-import { optionsOf } from "./uplotOptions";
-
-export interface Zoom {
-  from: number;
-  to: number;
-}
+import { followFingers } from "./touch";
+import { makeRoom, optionsOf } from "./uplotOptions";
 
 interface PlotProps {
   lines: readonly Line[];
+  /** What happened to the one job whose lines these are. */
+  marks: readonly Mark[];
+  /** How much of the axis one step is, where it is one of steps. */
+  units: number;
   axis: Axis;
   unit: string;
   isLog: boolean;
@@ -37,15 +41,17 @@ interface Spot {
 }
 
 export function Plot(props: PlotProps) {
-  const { lines, axis, unit, isLog, zoom, label, height, syncKey } = props;
+  const { lines, marks, units, axis, unit, isLog, zoom, label, height, syncKey } = props;
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const isOver = useRef(false);
   const [spot, setSpot] = useState<Spot | null>(null);
   const colours = useChartColours();
   const [from, to] = zoom === null ? (extentOfX(lines) ?? [0, 1]) : [zoom.from, zoom.to];
-  const now = useRef({ ...props, colours, from, to });
-  now.current = { ...props, colours, from, to };
+  const places = useMemo(() => placed(marks, lines, axis, units), [marks, lines, axis, units]);
+  const now = useRef({ ...props, colours, from, to, places });
+  now.current = { ...props, colours, from, to, places };
+  const leave = useCallback(() => setSpot(null), []);
 
   useLayoutEffect(() => {
     const element = holder.current;
@@ -56,6 +62,7 @@ export function Plot(props: PlotProps) {
         unit,
         isLog,
         syncKey,
+        hasMarks: now.current.places.length > 0,
         width: element.clientWidth,
         height,
         colours: () => now.current.colours,
@@ -63,7 +70,10 @@ export function Plot(props: PlotProps) {
           const { lines: drawn, from: first, to: last } = now.current;
           return valueRange(...extentOfY(drawn, first, last, isLog), isLog);
         },
-        draw: (self) => paint(self, { lines: now.current.lines, isLog, colours: now.current.colours }),
+        draw: (self) => {
+          const { lines: drawn, colours: theme, places: marked } = now.current;
+          paint(self, { lines: drawn, isLog, colours: theme, marks: marked });
+        },
         zoom: (range) => now.current.onZoom(range),
         moved: ({ cursor: { left = -1, top = -1 } }) => setSpot(isOver.current && left >= 0 ? { left, top } : null),
       }),
@@ -79,12 +89,19 @@ export function Plot(props: PlotProps) {
       isOver.current = false;
       setSpot(null);
     });
+    const ends = [
+      followFingers(made, () => now.current.onZoom(null)),
+      followStrip(made, (isThere) => {
+        isOver.current = isThere && now.current.places.length > 0;
+      }),
+    ];
     const sizes = new ResizeObserver(() => {
       if (element.clientWidth !== made.width) made.setSize({ width: element.clientWidth, height });
     });
     sizes.observe(element);
     return () => {
       sizes.disconnect();
+      for (const end of ends) end();
       made.destroy();
       plot.current = null;
     };
@@ -95,6 +112,7 @@ export function Plot(props: PlotProps) {
   useLayoutEffect(() => {
     const shown = plot.current;
     if (shown === null) return;
+    makeRoom(shown, places.length > 0);
     shown.setData(
       [
         [from, to],
@@ -103,15 +121,23 @@ export function Plot(props: PlotProps) {
       false,
     );
     shown.setScale("x", { min: from, max: to });
-  }, [lines, from, to, colours, axis, unit, isLog, height, syncKey]);
+  }, [lines, places, from, to, colours, axis, unit, isLog, height, syncKey]);
 
+  const absence = absenceOf(lines, from, to, isLog);
   return (
     <div className={classes.plot} style={{ height }}>
       <div ref={holder} role="img" aria-label={label} className={classes.canvas} />
-      {isNothingBetween(lines, from, to) ? <p className={classes.nothing}>No points here</p> : null}
+      {absence === null ? null : <p className={classes.nothing}>{absence}</p>}
       {spot !== null && plot.current !== null ? (
-        <Tooltip plot={plot.current} spot={spot} lines={lines} axis={axis} />
+        <Tooltip plot={plot.current} spot={spot} lines={lines} places={places} axis={axis} onGone={leave} />
       ) : null}
     </div>
   );
+}
+
+/** Why there is nothing to see, where there is nothing. */
+function absenceOf(lines: readonly Line[], from: number, to: number, isLog: boolean): string | null {
+  if (isNothingBetween(lines, from, to)) return "No points here";
+  const isBelow = isLog && Number.isNaN(extentOfY(lines, from, to, true)[0]);
+  return isBelow ? "Nothing above 0, and a log axis has no other place" : null;
 }

@@ -1,17 +1,33 @@
 /** What holds for all cards: which are shown, how smooth, over which axis, and the way back from a zoom. */
-import type { Axis } from "@/lib/curves";
+import type { Axis } from "@/lib/axes";
+import type { Mark } from "@/lib/marks";
+import { MarkLegend } from "./MarkLegend";
 import { changeSettings, SMOOTHING_MOST, smoothingOf, useChartSettings } from "./settings";
 import classes from "./Toolbar.module.css";
 
 interface ToolbarProps {
   search: string;
   onSearch: (search: string) => void;
+  axis: Axis;
+  /** Those that all curves can lie along. */
+  axes: readonly Axis[];
+  onAxis: (axis: Axis) => void;
+  /** What happened to the job, shown or not; none of several jobs. */
+  marks: readonly Mark[];
   isZoomed: boolean;
   onReset: () => void;
 }
 
-export function Toolbar({ search, onSearch, isZoomed, onReset }: ToolbarProps) {
-  const { smoothing, axis } = useChartSettings();
+const NAMES: Readonly<Record<Axis, string>> = {
+  step: "step",
+  samples: "samples",
+  tokens: "tokens",
+  relative: "relative time",
+  wall: "wall time",
+};
+
+export function Toolbar({ search, onSearch, axis, axes, onAxis, marks, isZoomed, onReset }: ToolbarProps) {
+  const { smoothing, marks: withMarks } = useChartSettings();
   const setSmoothing = (value: unknown) => changeSettings({ smoothing: smoothingOf(value) });
   return (
     <section className={classes.toolbar} aria-label="How charts are shown">
@@ -54,18 +70,24 @@ export function Toolbar({ search, onSearch, isZoomed, onReset }: ToolbarProps) {
       </div>
       <label className={classes.axis}>
         Across
-        <select
-          value={axis}
-          onChange={(event) => {
-            onReset();
-            changeSettings({ axis: event.target.value as Axis });
-          }}
-        >
-          <option value="step">step</option>
-          <option value="relative">relative time</option>
-          <option value="wall">wall time</option>
+        <select value={axis} onChange={(event) => onAxis(event.target.value as Axis)}>
+          {axes.map((each) => (
+            <option key={each} value={each}>
+              {NAMES[each]}
+            </option>
+          ))}
         </select>
       </label>
+      {marks.length > 0 ? (
+        <label className={classes.marks}>
+          <input
+            type="checkbox"
+            checked={withMarks}
+            onChange={(event) => changeSettings({ marks: event.target.checked })}
+          />
+          Marks
+        </label>
+      ) : null}
       {isZoomed ? (
         <button type="button" className={classes.reset} onClick={onReset}>
           Reset zoom
@@ -73,6 +95,11 @@ export function Toolbar({ search, onSearch, isZoomed, onReset }: ToolbarProps) {
       ) : (
         <span className={classes.hint}>Drag across a chart to zoom</span>
       )}
+      {withMarks && marks.length > 0 ? (
+        <div className={classes.legend}>
+          <MarkLegend marks={marks} />
+        </div>
+      ) : null}
     </section>
   );
 }

@@ -1,39 +1,57 @@
 /** What is under the cursor: every job's value there, the nearest line first. */
+import { useEffect, useLayoutEffect, useRef } from "react";
 import type uPlot from "uplot";
-import type { Axis } from "@/lib/curves";
+import { type Axis, isTime, TITLES } from "@/lib/axes";
 import { duration, moment, number } from "@/lib/format";
 import { type Line, type Reading, readingsAt } from "@/lib/lines";
+import { type Placed, SIGN, told } from "@/lib/mark-places";
 import { COLOURS } from "@/lib/palette";
 import { useChartColours } from "./colours";
+import { MarkIcon } from "./MarkIcon";
 import { Swatch } from "./Swatch";
 import classes from "./Tooltip.module.css";
+import { tooltipPlace } from "./tooltipPlace";
 
 const ROWS = 12;
-const ROW_PX = 21;
+const MARKS = 4;
 const REACH = 0.02;
 
 interface TooltipProps {
   plot: uPlot;
   spot: { left: number; top: number };
   lines: readonly Line[];
+  places: readonly Placed[];
   axis: Axis;
+  /** The chart is not below the cursor any more. */
+  onGone: () => void;
 }
 
-export function Tooltip({ plot, spot, lines, axis }: TooltipProps) {
+export function Tooltip({ plot, spot, lines, places, axis, onGone }: TooltipProps) {
   const colours = useChartColours();
   const { min = 0, max = 1 } = plot.scales.x ?? {};
-  const found = readingsAt(lines, plot.posToVal(spot.left, "x"), ((max ?? 1) - (min ?? 0)) * REACH)
+  const found = readingsAt(lines, plot.posToVal(spot.left, "x"), ((max ?? 1) - (min ?? 0)) * REACH, axis)
     .map((reading) => ({ ...reading, ...placeOf(plot, reading) }))
     .sort((a, b) => Math.abs(a.top - spot.top) - Math.abs(b.top - spot.top));
-  if (found.length === 0) return null;
+  // A page that is scrolled takes the chart away from under it, and a finger sends no word of that.
+  useEffect(() => {
+    window.addEventListener("scroll", onGone, { capture: true, passive: true });
+    return () => window.removeEventListener("scroll", onGone, { capture: true });
+  }, [onGone]);
+  const box = useRef<HTMLDivElement>(null);
+  // After each drawing, because how large it is depends on what it says.
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (element === null) return;
+    const area = plot.over.getBoundingClientRect();
+    const size = { width: element.offsetWidth, height: element.offsetHeight };
+    const room = { width: document.documentElement.clientWidth, height: window.innerHeight };
+    const { left, top } = tooltipPlace(size, area.left + spot.left, area, room);
+    element.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
+  });
+  const marks = told(places.filter(({ x }) => Math.abs(plot.valToPos(x, "x") - spot.left) <= SIGN * 0.75));
+  if (found.length === 0 && marks.length === 0) return null;
   const several = new Set(lines.map((line) => line.job)).size > 1;
   const isSmoothed = found.some(({ line }) => line.smoothed !== null);
-  const area = plot.over.getBoundingClientRect();
-  const x = area.left + spot.left;
-  const isRight = x > window.innerWidth / 2;
-  const side = isRight ? { right: window.innerWidth - x + 14 } : { left: x + 14 };
-  // As high as the rows need, where the window ends before they do.
-  const top = Math.max(8, Math.min(area.top + 8, window.innerHeight - 64 - Math.min(found.length, ROWS + 1) * ROW_PX));
   return (
     <>
       {found.slice(0, ROWS).map(({ line, left, top }) =>
@@ -49,25 +67,45 @@ export function Tooltip({ plot, spot, lines, axis }: TooltipProps) {
           />
         ) : null,
       )}
-      <div className={classes.tooltip} style={{ top, ...side }} aria-hidden data-testid="chart-tooltip">
-        <table>
-          <thead>
-            <tr>
-              {several ? <th>Job</th> : null}
-              {isSmoothed ? <th>Smoothed</th> : null}
-              <th>Value</th>
-              <th>Step</th>
-              <th>{axis === "wall" ? "Time" : "After"}</th>
-            </tr>
-          </thead>
-          <tbody>
-            {found.slice(0, ROWS).map(({ line, index }) => (
-              <Row key={line.job} line={line} index={index} several={several} isSmoothed={isSmoothed} axis={axis} />
-            ))}
-          </tbody>
-        </table>
+      <div
+        ref={box}
+        className={classes.tooltip}
+        data-several={several || undefined}
+        data-counted={isCounted(axis) || undefined}
+        aria-hidden
+        data-testid="chart-tooltip"
+      >
+        {found.length > 0 ? (
+          <table>
+            <thead>
+              <tr>
+                {several ? <th>Job</th> : null}
+                {isSmoothed ? <th>Smoothed</th> : null}
+                <th>Value</th>
+                <th className={classes.step}>Step</th>
+                {isCounted(axis) ? <th className={classes.counted}>{TITLES[axis]}</th> : null}
+                <th className={classes.time}>{axis === "wall" ? "Time" : "After"}</th>
+              </tr>
+            </thead>
+            <tbody>
+              {found.slice(0, ROWS).map(({ line, index }) => (
+                <Row key={line.job} line={line} index={index} several={several} isSmoothed={isSmoothed} axis={axis} />
+              ))}
+            </tbody>
+          </table>
+        ) : null}
         {found.length > ROWS ? <p>and {found.length - ROWS} more</p> : null}
-        {several ? null : <Range line={(found[0] as Reading).line} index={(found[0] as Reading).index} />}
+        {found[0] !== undefined && !several && found[0].index >= found[0].line.end ? (
+          <p>Attempt {found[0].line.curve.attempt}: these steps were run again</p>
+        ) : null}
+        {found[0] === undefined || several ? null : <Range line={found[0].line} index={found[0].index} />}
+        {marks.slice(0, MARKS).map(({ kind, words }) => (
+          <p key={kind + words} className={classes.mark}>
+            <MarkIcon kind={kind} />
+            <span>{words}</span>
+          </p>
+        ))}
+        {marks.length > MARKS ? <p>and {marks.length - MARKS} more, see the timeline</p> : null}
       </div>
     </>
   );
@@ -93,10 +131,18 @@ function Row({
         <td className={classes.main}>{line.smoothed === null ? "" : number(line.smoothed[index] as number)}</td>
       ) : null}
       <td className={isSmoothed ? undefined : classes.main}>{value}</td>
-      <td>{number(line.curve.step[index] as number)}</td>
-      <td>{axis === "wall" ? moment(new Date(time * 1_000).toISOString()) : duration(time - line.origin)}</td>
+      <td className={classes.step}>{number(line.curve.step[index] as number)}</td>
+      {isCounted(axis) ? <td>{number(line.x[index] as number)}</td> : null}
+      <td className={classes.time}>
+        {axis === "wall" ? moment(new Date(time * 1_000).toISOString()) : duration(time - line.origin)}
+      </td>
     </tr>
   );
+}
+
+/** Along an axis of something that steps are made of. */
+function isCounted(axis: Axis): boolean {
+  return axis !== "step" && !isTime(axis);
 }
 
 /** What else is in the bucket, where a place stands for several points. */

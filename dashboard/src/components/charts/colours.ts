@@ -1,6 +1,8 @@
 /** The theme's colours as a canvas needs them: read once, and again when the theme changes. */
 import { useSyncExternalStore } from "react";
+import type { MarkKind } from "@/lib/marks";
 import { COLOURS, colourName } from "@/lib/palette";
+import { TONES } from "./markShapes";
 
 export interface ChartColours {
   curves: readonly string[];
@@ -8,7 +10,7 @@ export interface ChartColours {
   axis: string;
   panel: string;
   ink: string;
-  bad: string;
+  marks: Readonly<Record<MarkKind, string>>;
 }
 
 let read: ChartColours | null = null;
@@ -29,7 +31,12 @@ function colours(): ChartColours {
     axis: of("--chart-axis"),
     panel: of("--panel"),
     ink: of("--ink"),
-    bad: of("--bad"),
+    marks: {
+      preempted: of(TONES.preempted),
+      memory: of(TONES.memory),
+      restart: of(TONES.restart),
+      checkpoint: of(TONES.checkpoint),
+    },
   };
   return read;
 }

@@ -1,82 +1,10 @@
-import type uPlot from "uplot";
 import { describe, expect, it } from "vitest";
 import { curveOf } from "@/lib/curves";
-import { type Line, linesOf } from "@/lib/lines";
+import { linesOf } from "@/lib/lines";
 import { valueRange } from "@/lib/ticks";
 import { bucketed, type Point, randomPoints } from "@/testing/buckets";
+import { draw, line, type Place, TALL, WIDE } from "@/testing/canvas";
 import { randomFrom } from "@/testing/random";
-import type { ChartColours } from "./colours";
-import { paint } from "./paint";
-
-const WIDE = 400;
-const TALL = 200;
-const colours: ChartColours = {
-  curves: Array.from({ length: 8 }, (_, slot) => `#00000${slot}`),
-  grid: "#111",
-  axis: "#222",
-  panel: "#333",
-  ink: "#444",
-  bad: "#555",
-};
-
-type Place = [number, number];
-interface Drawn {
-  strokes: { path: Place[][]; alpha: number }[];
-  fills: { path: Place[]; alpha: number }[];
-}
-
-/** What a canvas would be told to draw. */
-function recorder(): { context: CanvasRenderingContext2D; drawn: Drawn } {
-  const drawn: Drawn = { strokes: [], fills: [] };
-  let path: Place[][] = [];
-  const context = {
-    globalAlpha: 1,
-    beginPath: () => {
-      path = [];
-    },
-    moveTo: (x: number, y: number) => path.push([[x, y]]),
-    lineTo: (x: number, y: number) => (path.length === 0 ? path.push([[x, y]]) : path[path.length - 1]?.push([x, y])),
-    stroke: () => drawn.strokes.push({ path, alpha: context.globalAlpha }),
-    fill: () => drawn.fills.push({ path: path.flat(), alpha: context.globalAlpha }),
-    fillRect: (x: number, y: number, width: number, height: number) =>
-      drawn.fills.push({
-        path: [
-          [x, y],
-          [x + width, y + height],
-        ],
-        alpha: context.globalAlpha,
-      }),
-    arc: (x: number, y: number) => path.push([[x, y]]),
-    measureText: () => ({ width: 40 }),
-    save() {},
-    restore() {},
-    rect() {},
-    clip() {},
-    closePath() {},
-    setLineDash() {},
-    fillText() {},
-  };
-  return { context: context as unknown as CanvasRenderingContext2D, drawn };
-}
-
-function draw(lines: Line[], [from, to]: Place, [low, high]: Place, isLog = false): Drawn {
-  const { context, drawn } = recorder();
-  const plot = {
-    ctx: context,
-    bbox: { left: 0, top: 0, width: WIDE, height: TALL },
-    scales: { x: { min: from, max: to }, y: { min: low, max: high } },
-  };
-  paint(plot as unknown as uPlot, { lines, isLog, colours });
-  return drawn;
-}
-
-function line(points: readonly Point[], places: number): Line[] {
-  return linesOf(
-    [{ job: "a", name: "a", slot: 0, startedAt: null, curves: [curveOf(bucketed(points, places))] }],
-    "step",
-    0,
-  );
-}
 
 describe("whatever the zoom and however coarse the buckets", () => {
   const random = randomFrom(31);

@@ -1,25 +1,29 @@
 /**
- * Draws lines onto uPlot's canvas, over its axes: band, raw line, smoothed line, and marks for what is not a number.
+ * Draws lines onto uPlot's canvas, over its axes: band, raw line, smoothed line, and marks for what is not a number;
+ * below them what happened beside the points.
  *
  * Each line keeps its own x. uPlot's own series share one, for which the steps of twenty jobs would have to be joined
  * into twenty thousand columns full of holes. uPlot has the scales, the axes, the cursor and the zoom.
  */
 import type uPlot from "uplot";
 import { type Line, window } from "@/lib/lines";
+import type { Placed } from "@/lib/mark-places";
 import { COLOURS, dashOf } from "@/lib/palette";
 import type { ChartColours } from "./colours";
 import { FAINT, type Frame, frameOf } from "./frame";
 import { band } from "./paintBand";
+import { strip } from "./paintMarks";
 
 export interface Scene {
   lines: readonly Line[];
   isLog: boolean;
   colours: ChartColours;
+  marks?: readonly Placed[];
 }
 
 const MARK_APART = 7;
 
-export function paint(plot: uPlot, { lines, isLog, colours }: Scene): void {
+export function paint(plot: uPlot, { lines, isLog, colours, marks: places = [] }: Scene): void {
   const frame = frameOf(plot, isLog);
   if (frame === null) return;
   const { context } = frame;
@@ -34,10 +38,11 @@ export function paint(plot: uPlot, { lines, isLog, colours }: Scene): void {
     band(frame, line, range, colourOf(line, colours), several || line.smoothed !== null);
   for (const { line, range } of seen) curve(frame, line, range, colourOf(line, colours));
   for (const { line, range } of seen) {
-    if (line.isRestart) restart(frame, line, colours, lines);
+    if (line.isRestart) restart(frame, line, colours, lines, places);
     marks(frame, line, range, colourOf(line, colours), colours.panel);
   }
   context.restore();
+  strip(frame, places, colours);
 }
 
 function colourOf(line: Line, colours: ChartColours): string {
@@ -143,10 +148,18 @@ const DIAMOND = [
   [-1.2, 0],
 ] as const;
 
-function restart(frame: Frame, line: Line, colours: ChartColours, lines: readonly Line[]): void {
+/** Where the mark is, if there is one, so that the two meet; else where the attempt's first point is. */
+function restart(
+  frame: Frame,
+  line: Line,
+  colours: ChartColours,
+  lines: readonly Line[],
+  places: readonly Placed[],
+): void {
   const { context, ratio } = frame;
   if (line.x.length === 0) return;
-  const at = Math.round(frame.x(line.x[0] as number));
+  const known = places.find(({ mark }) => mark.kind === "restart" && mark.attempt === line.curve.attempt);
+  const at = Math.round(frame.x(known?.x ?? (line.x[0] as number)));
   if (at < frame.left || at > frame.right) return;
   const several = lines.some((other) => other.job !== line.job);
   context.strokeStyle = several ? colourOf(line, colours) : colours.axis;

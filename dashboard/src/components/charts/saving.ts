@@ -1,24 +1,31 @@
 /** Charts as files: the picture, what is drawn as a table, and every point the service has. */
 import { downloadJobMetrics } from "@/api/generated";
 import type { JobOfCharts } from "@/api/series";
+import { type Axis, isTime } from "@/lib/axes";
 import { csv } from "@/lib/csv";
 import type { Line } from "@/lib/lines";
+import { MARK_KINDS, MARK_NAMES, type Mark } from "@/lib/marks";
 import { COLOURS, dashOf } from "@/lib/palette";
+import { saveFile } from "@/lib/save-file";
 import type { ChartColours } from "./colours";
+import { sign } from "./paintMarks";
 import { fileName } from "./words";
 
 /** The drawn lines, one row for each place, attempts included; `min` and `max` are those of the bucket. */
-export function drawnCsv(metric: string, lines: readonly Line[]): string {
-  const header = ["job", "name", "metric", "attempt", "step", "time", "value", "min", "max", "smoothed"];
+export function drawnCsv(metric: string, lines: readonly Line[], axis: Axis): string {
+  // Of the others, step and time are there already.
+  const counted = axis === "step" || isTime(axis) ? [] : [axis];
+  const header = ["job", "name", "metric", "attempt", "step", ...counted, "time", "value", "min", "max", "smoothed"];
   return csv(
     header,
-    lines.flatMap(({ job, name, curve, smoothed }) =>
+    lines.flatMap(({ job, name, curve, x, smoothed }) =>
       Array.from(curve.step, (step, index) => [
         job,
         name,
         metric,
         curve.attempt,
         step,
+        ...counted.map(() => x[index]),
         curve.time[index],
         curve.value[index],
         curve.min[index],
@@ -29,8 +36,9 @@ export function drawnCsv(metric: string, lines: readonly Line[]): string {
   );
 }
 
-export function saveDrawn(metric: string, lines: readonly Line[]): void {
-  save(new Blob([drawnCsv(metric, lines)], { type: "text/csv" }), `${fileName(...jobNames(lines), metric)}.csv`);
+export function saveDrawn(metric: string, lines: readonly Line[], axis: Axis): void {
+  const file = new Blob([drawnCsv(metric, lines, axis)], { type: "text/csv" });
+  saveFile(`${fileName(...jobNames(lines), metric)}.csv`, file);
 }
 
 /** Every point of one series, as the service has it: a file for each job. */
@@ -43,24 +51,26 @@ export async function saveEveryPoint(metric: string, jobs: readonly JobOfCharts[
       parseAs: "blob",
       throwOnError: true,
     });
-    save(data as unknown as Blob, `${fileName(name, metric)}-every-point.csv`);
+    saveFile(`${fileName(name, metric)}-every-point.csv`, data as unknown as Blob);
   }
 }
 
-/** The picture on the panel's ground, with its name and, of several jobs, what each line is. */
+/** The picture on the panel's ground, with its name, what each line is, and what the signs below it mean. */
 export function savePicture(
   metric: string,
   lines: readonly Line[],
+  marks: readonly Mark[],
   canvas: HTMLCanvasElement,
   colours: ChartColours,
 ): void {
   const ratio = globalThis.devicePixelRatio || 1;
   const names = legend(lines);
+  const kinds = MARK_KINDS.filter((kind) => marks.some((mark) => mark.kind === kind));
   const above = 30 * ratio;
   const row = 18 * ratio;
   const picture = document.createElement("canvas");
   picture.width = canvas.width;
-  picture.height = canvas.height + above + names.length * row + 8 * ratio;
+  picture.height = canvas.height + above + (names.length + kinds.length) * row + 8 * ratio;
   const context = picture.getContext("2d");
   if (context === null) return;
   context.fillStyle = colours.panel;
@@ -82,8 +92,15 @@ export function savePicture(
     context.stroke();
     context.fillText(name, 44 * ratio, y);
   });
+  kinds.forEach((kind, index) => {
+    const y = above + canvas.height + (names.length + index + 0.5) * row;
+    context.fillStyle = colours.marks[kind];
+    sign(context, kind, 24 * ratio, y, 4 * ratio);
+    context.fillStyle = colours.ink;
+    context.fillText(MARK_NAMES[kind], 44 * ratio, y);
+  });
   picture.toBlob((blob) => {
-    if (blob !== null) save(blob, `${fileName(...jobNames(lines), metric)}.png`);
+    if (blob !== null) saveFile(`${fileName(...jobNames(lines), metric)}.png`, blob);
   });
 }
 
@@ -94,13 +111,4 @@ function legend(lines: readonly Line[]): { name: string; slot: number }[] {
 function jobNames(lines: readonly Line[]): string[] {
   const names = legend(lines).map(({ name }) => name);
   return names.length === 1 ? names : [`${names.length}-jobs`];
-}
-
-function save(blob: Blob, name: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  // The browser has taken the address by the next turn; kept, it would hold the file in memory.
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

@@ -7,7 +7,7 @@ beforeEach(() => localStorage.clear());
 it("keeps what was changed, and leaves the rest as it was", () => {
   changeSettings({ smoothing: 0.6 });
   changeSettings({ pinned: toggled(readSettings().pinned, "train/loss") });
-  expect(readSettings()).toMatchObject({ smoothing: 0.6, axis: "step", pinned: ["train/loss"] });
+  expect(readSettings()).toMatchObject({ smoothing: 0.6, axis: "step", pinned: ["train/loss"], marks: true });
   changeSettings({ pinned: toggled(readSettings().pinned, "train/loss") });
   expect(readSettings().pinned).toEqual([]);
 });

@@ -1,6 +1,6 @@
-/** How a person looks at charts, kept by the browser: smoothing, axis, what is pinned, folded or logarithmic. */
+/** How a person looks at charts, kept by the browser: smoothing, axis, marks, what is pinned, folded or logarithmic. */
 import { useSyncExternalStore } from "react";
-import type { Axis } from "@/lib/curves";
+import { AXES, type Axis } from "@/lib/axes";
 
 export interface ChartSettings {
   /** 0 is off. */
@@ -9,11 +9,20 @@ export interface ChartSettings {
   pinned: readonly string[];
   folded: readonly string[];
   logarithmic: readonly string[];
+  /** Restarts, checkpoints and the like below a job's curves. */
+  marks: boolean;
 }
 
 export const SMOOTHING_MOST = 0.999;
 const KEY = "lockstep.charts";
-const PLAIN: ChartSettings = { smoothing: 0, axis: "step", pinned: [], folded: ["system"], logarithmic: [] };
+const PLAIN: ChartSettings = {
+  smoothing: 0,
+  axis: "step",
+  pinned: [],
+  folded: ["system"],
+  logarithmic: [],
+  marks: true,
+};
 const listeners = new Set<() => void>();
 let kept: { text: string | null; settings: ChartSettings } = { text: null, settings: PLAIN };
 
@@ -52,10 +61,11 @@ function parsed(text: string | null): ChartSettings {
     Array.isArray(value) ? value.filter((each) => typeof each === "string") : otherwise;
   return {
     smoothing: smoothingOf(found.smoothing),
-    axis: found.axis === "relative" || found.axis === "wall" ? found.axis : "step",
+    axis: AXES.find((axis) => axis === found.axis) ?? "step",
     pinned: list(found.pinned, PLAIN.pinned),
     folded: list(found.folded, PLAIN.folded),
     logarithmic: list(found.logarithmic, PLAIN.logarithmic),
+    marks: found.marks !== false,
   };
 }
 

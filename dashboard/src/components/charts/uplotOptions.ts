@@ -1,18 +1,24 @@
 /** How uPlot is set up here: scales and axes that we reckon, a zoom that the page decides, a cursor shared by all cards. */
 import type uPlot from "uplot";
-import type { Axis } from "@/lib/curves";
+import { type Axis, isTime, TITLES } from "@/lib/axes";
 import { linearTicks, logTicks, measureOf, tickLabels, wallLabels, wallTicks } from "@/lib/ticks";
 import type { ChartColours } from "./colours";
+import { STRIP } from "./paintMarks";
 
 const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
-const TICK_APART_X = 84;
-const TICK_APART_Y = 34;
+const TICK = 4;
+/** The labels of the ticks, with what is below them. */
+const LABELS = 20;
+/** A moment with its day is long, a number short. */
+const TICK_APART_X = { wall: 84, other: 64 };
+const TICK_APART_Y = 30;
 
 interface Setup {
   axis: Axis;
   unit: string;
   isLog: boolean;
   syncKey: string;
+  hasMarks: boolean;
   width: number;
   height: number;
   colours: () => ChartColours;
@@ -23,15 +29,26 @@ interface Setup {
   moved: (plot: uPlot) => void;
 }
 
-export function optionsOf({ axis, unit, isLog, syncKey, width, height, colours, rangeY, ...on }: Setup): uPlot.Options {
+export function optionsOf({
+  axis,
+  unit,
+  isLog,
+  syncKey,
+  hasMarks,
+  width,
+  height,
+  colours,
+  rangeY,
+  ...on
+}: Setup): uPlot.Options {
   const measure = measureOf(unit);
   const ratio = () => globalThis.devicePixelRatio || 1;
   const look = {
     font: FONT,
     stroke: () => colours().axis,
     grid: { stroke: () => colours().grid, width: 1 },
-    ticks: { stroke: () => colours().grid, width: 1, size: 4 },
-    gap: 4,
+    ticks: { stroke: () => colours().grid, width: 1, size: TICK },
+    gap: TICK,
   };
   return {
     width,
@@ -46,11 +63,18 @@ export function optionsOf({ axis, unit, isLog, syncKey, width, height, colours, 
     axes: [
       {
         ...look,
-        size: 30,
+        // As wide as its gap makes it, which `makeRoom` changes.
+        size: (plot) => LABELS + (plot.axes[0]?.gap ?? 0),
+        gap: gapOf(hasMarks),
+        border: { show: true, stroke: () => colours().grid, width: 1 },
+        label: TITLES[axis],
+        labelFont: FONT,
+        labelSize: 16,
         splits: (plot, _, min, max) => {
-          const most = Math.max(2, Math.floor(plot.bbox.width / ratio() / TICK_APART_X));
+          const apart = axis === "wall" ? TICK_APART_X.wall : TICK_APART_X.other;
+          const most = Math.max(2, Math.floor(plot.bbox.width / ratio() / apart));
           if (axis === "wall") return wallTicks(min, max, most);
-          if (axis === "relative") return linearTicks(min, max, most, "duration");
+          if (isTime(axis)) return linearTicks(min, max, most, "duration");
           // There is no half step.
           return linearTicks(min, max, Math.max(1, Math.min(most, Math.floor(max - min))));
         },
@@ -100,4 +124,18 @@ export function optionsOf({ axis, unit, isLog, syncKey, width, height, colours, 
       ],
     },
   };
+}
+
+/** Room for a strip of marks between the chart and the labels of its axis, or none. */
+export function makeRoom(plot: uPlot, hasMarks: boolean): void {
+  const [axis] = plot.axes;
+  const gap = gapOf(hasMarks);
+  if (axis === undefined || axis.gap === gap) return;
+  axis.gap = gap;
+  plot.redraw(false, true);
+}
+
+/** Between ticks and their labels. */
+function gapOf(hasMarks: boolean): number {
+  return hasMarks ? TICK / 2 + STRIP : TICK;
 }

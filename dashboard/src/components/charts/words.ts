@@ -1,6 +1,8 @@
 /** What a chart shows, in words: for those who do not see it, and for names of files. */
+import type { Axis } from "@/lib/axes";
 import { type Curve, type Figures, figuresOf } from "@/lib/curves";
 import { number } from "@/lib/format";
+import { MARK_KINDS, type Mark, type MarkKind } from "@/lib/marks";
 
 export interface Described {
   name: string;
@@ -8,9 +10,21 @@ export interface Described {
 }
 
 const JOBS_IN_WORDS = 5;
-const AXES = { step: "steps", relative: "time since the start", wall: "time" } as const;
+const AXES: Readonly<Record<Axis, string>> = {
+  step: "steps",
+  samples: "samples",
+  tokens: "tokens",
+  relative: "time since the start",
+  wall: "time",
+};
+const HAPPENED: Readonly<Record<MarkKind, readonly [one: string, several: string]>> = {
+  preempted: ["preemption", "preemptions"],
+  memory: ["shortage of memory", "shortages of memory"],
+  restart: ["restart", "restarts"],
+  checkpoint: ["checkpoint", "checkpoints"],
+};
 
-export function described(metric: string, axis: keyof typeof AXES, jobs: readonly Described[]): string {
+export function described(metric: string, axis: Axis, jobs: readonly Described[], marks: readonly Mark[] = []): string {
   const known = jobs
     .map(({ name, curves }) => ({ name, figures: figuresOf(curves) }))
     .filter((job): job is { name: string; figures: Figures } => job.figures !== null);
@@ -27,7 +41,16 @@ export function described(metric: string, axis: keyof typeof AXES, jobs: readonl
     `Line chart of ${metric} over ${AXES[axis]}.`,
     ...sentences,
     ...(more > 0 ? [`And ${more} more jobs.`] : []),
+    ...(marks.length > 0 ? [`Marked: ${counted(marks)}.`] : []),
   ].join(" ");
+}
+
+/** "1 restart, 12 checkpoints". */
+function counted(marks: readonly Mark[]): string {
+  return MARK_KINDS.flatMap((kind) => {
+    const count = marks.filter((mark) => mark.kind === kind).length;
+    return count === 0 ? [] : [`${number(count)} ${HAPPENED[kind][count === 1 ? 0 : 1]}`];
+  }).join(", ");
 }
 
 /** "train/loss" of "my job" as `my-job-train-loss`. */

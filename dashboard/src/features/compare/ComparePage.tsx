@@ -1,19 +1,22 @@
 /** Compare: the curves of up to twenty jobs over each other, their figures, and the settings in which they differ. */
-import { Link } from "@tanstack/react-router";
-import { Charts } from "@/components/charts/Charts";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { LookedAt } from "@/components/charts/LookedAt";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
+import { readLook } from "@/lib/look";
 import classes from "./ComparePage.module.css";
 import { FiguresTable } from "./FiguresTable";
 import { Legend } from "./Legend";
 import { Picker } from "./Picker";
 import { SettingsTable } from "./SettingsTable";
 import { useComparison } from "./useComparison";
-import { useLookInAddress } from "./useLookInAddress";
+
+const route = getRouteApi("/compare");
 
 export function ComparePage() {
   const { chosen, jobs, slots, hidden, isPending, missing, error, retry, choose, hide, remove } = useComparison();
-  useLookInAddress();
+  const view = route.useSearch();
+  const navigate = route.useNavigate();
   const add = (id: string) => choose([...chosen, id]);
   return (
     <div className={classes.page}>
@@ -48,7 +51,15 @@ export function ComparePage() {
             <FiguresTable jobs={jobs} slots={slots} />
             {jobs.length > 1 ? <SettingsTable jobs={jobs} slots={slots} /> : null}
           </div>
-          <Charts jobs={jobs} slots={slots} hidden={hidden} />
+          <LookedAt
+            address={readLook({ ...view })}
+            onLook={(look) =>
+              void navigate({ search: (before) => ({ ...before, ...look }), replace: true, resetScroll: false })
+            }
+            jobs={jobs}
+            slots={slots}
+            hidden={hidden}
+          />
         </>
       ) : null}
     </div>

@@ -1,4 +1,5 @@
 /** Adds jobs to the comparison: the newest ones, or those whose name holds what is typed. */
+import { useDebouncedValue } from "@mantine/hooks";
 import { useId, useState } from "react";
 import { listJobs } from "@/api/generated";
 import { usePolled } from "@/api/polling";
@@ -6,11 +7,14 @@ import { StateBadge } from "@/components/StateBadge";
 import { useNow } from "@/components/useNow";
 import { ago } from "@/lib/format";
 import classes from "./Picker.module.css";
+import { asked, hasAll, wordsOf } from "./search";
 import { MOST_JOBS } from "./view";
 
 const ROWS = 8;
-/** The API finds jobs by their whole name only: of these, the newest, names are searched here. */
-const NEWEST = 200;
+/** Of several words the service finds one; in so many of its jobs, the newest, the others are looked for here. */
+const NEWEST = 100;
+/** While one types on, nothing is asked. */
+const REST_MS = 200;
 
 interface PickerProps {
   chosen: ReadonlySet<string>;
@@ -22,17 +26,19 @@ export function Picker({ chosen, onAdd }: PickerProps) {
   const [search, setSearch] = useState("");
   const list = useId();
   const now = useNow(10);
-  const { data, error } = usePolled({
-    key: ["jobs", "newest", NEWEST],
-    fetch: (signal) => listJobs({ query: { limit: NEWEST, order: "newest" }, signal, throwOnError: true }),
+  const words = wordsOf(search);
+  const [part] = useDebouncedValue(asked(words), REST_MS);
+  const { data, error, isPlaceholderData } = usePolled({
+    key: ["jobs", "newest", NEWEST, part ?? null],
+    fetch: (signal) =>
+      listJobs({ query: { limit: NEWEST, order: "newest", search: part }, signal, throwOnError: true }),
     seconds: 5,
     enabled: isOpen,
+    keepPrevious: true,
   });
-  const words = search.toLowerCase().split(/\s+/);
-  const found = (data?.items ?? []).filter(
-    ({ id, name }) =>
-      !chosen.has(id) && words.every((word) => name.toLowerCase().includes(word) || id.startsWith(word)),
-  );
+  const found = (data?.items ?? []).filter((job) => !chosen.has(job.id) && hasAll(job, words));
+  // What is not found in an answer to something else may be found in the next one.
+  const isAnswered = data !== undefined && !isPlaceholderData && part === asked(words);
   const isFull = chosen.size >= MOST_JOBS;
   return (
     <fieldset
@@ -70,12 +76,14 @@ export function Picker({ chosen, onAdd }: PickerProps) {
             </button>
           </li>
         ))}
-        {data && found.length > ROWS ? (
-          <li className={classes.note}>{found.length - ROWS} more: type to narrow</li>
+        {found.length > ROWS ? (
+          <li className={classes.note}>{data?.next_cursor ? "Many" : found.length - ROWS} more: type to narrow</li>
         ) : null}
-        {data && found.length === 0 ? (
+        {isAnswered && found.length === 0 ? (
           <li className={classes.note}>
-            No {data.next_cursor ? `job of the newest ${NEWEST}` : "other job"} has this in its name
+            {data.next_cursor && words.length > 1
+              ? `None of the newest ${NEWEST} with “${part}” has the other words, too`
+              : "No other job has this in its name"}
           </li>
         ) : null}
         {error && !data ? <li className={classes.note}>{error.message}</li> : null}

@@ -6,8 +6,9 @@ import { Refusal } from "@/api/client";
 import { getJob, type JobView } from "@/api/generated";
 import { usePace } from "@/api/pace";
 import { polled } from "@/api/polling";
+import { listed } from "@/lib/listed";
 import { slotsOf } from "@/lib/palette";
-import { listed, written } from "./view";
+import { written } from "./view";
 
 const ENDED = ["succeeded", "failed", "cancelled"];
 
@@ -73,11 +74,12 @@ export function useComparison(): Compared {
   const go = (next: readonly string[], without: readonly string[]) =>
     void navigate({
       to: "/compare",
-      search: ({ smoothing, axis }) => {
+      search: ({ smoothing, axis, log }) => {
         const left = without.filter((each) => next.includes(each));
-        return { ...written(next, left), smoothing, axis };
+        return { ...written(next, left), smoothing, axis, log };
       },
       replace: true,
+      resetScroll: false,
     });
   return {
     chosen,

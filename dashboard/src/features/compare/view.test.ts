@@ -15,6 +15,10 @@ it.each([
     { jobs: "a", smoothing: 0.6, axis: "wall" },
     { jobs: "a", smoothing: 0.6, axis: "wall" },
   ],
+  [
+    { jobs: "a", axis: "tokens", log: "train/loss" },
+    { jobs: "a", axis: "tokens", log: "train/loss" },
+  ],
   [{ smoothing: 1, axis: "step" }, {}],
   [{ smoothing: "much", axis: 7 }, {}],
   [{}, {}],

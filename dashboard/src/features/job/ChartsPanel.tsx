@@ -1,13 +1,31 @@
-/** A job's curves. A chunk of its own: what is said about the job is there before what draws. */
-import { lazy, Suspense } from "react";
+/** A job's curves, with what happened to it below them. A chunk of its own: what is said about the job is there first. */
+import { getRouteApi } from "@tanstack/react-router";
+import { lazy, Suspense, useMemo } from "react";
 import type { JobView } from "@/api/generated";
+import { readLook } from "@/lib/look";
+import { marksOf } from "@/lib/marks";
+import { useJobEvents } from "./job-queries";
 
-const Charts = lazy(async () => ({ default: (await import("@/components/charts/Charts")).Charts }));
+const LookedAt = lazy(async () => ({ default: (await import("@/components/charts/LookedAt")).LookedAt }));
+const route = getRouteApi("/jobs/$job");
 
-export function ChartsPanel({ job }: { job: Pick<JobView, "id" | "name" | "state"> }) {
+export function ChartsPanel({ job }: { job: JobView }) {
+  const view = route.useSearch();
+  const navigate = route.useNavigate();
+  const { events = [] } = useJobEvents(job);
+  // By the newest: events are added, never changed, and a new list on each poll would draw all charts again.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: see above
+  const marks = useMemo(() => marksOf(events), [job.id, events.at(-1)?.id]);
   return (
     <Suspense fallback={null}>
-      <Charts jobs={[job]} />
+      <LookedAt
+        address={readLook({ ...view })}
+        onLook={(look) =>
+          void navigate({ search: (before) => ({ ...before, ...look }), replace: true, resetScroll: false })
+        }
+        jobs={[job]}
+        marks={marks}
+      />
     </Suspense>
   );
 }

@@ -2,13 +2,13 @@
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import type { CheckpointView, JobView } from "@/api/generated";
+import { CopyButton } from "@/components/CopyButton";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { bytes, moment, number } from "@/lib/format";
 import buttons from "./buttons.module.css";
 import { CheckpointFiles } from "./CheckpointFiles";
 import classes from "./CheckpointsTab.module.css";
-import { CopyButton } from "./CopyButton";
 import { cloneStart } from "./JobActions";
 import { shortId } from "./JobHeader";
 import { hasEnded, useCheckpoints } from "./job-queries";

@@ -1,42 +1,29 @@
-/** The spec as it was sent, what the service worked out from it, and where it ran. */
-import { useQuery } from "@tanstack/react-query";
+/** The spec, what the service worked out from it, where the code came from, and where it ran. */
+import type { ReactNode } from "react";
 import type { JobView } from "@/api/generated";
+import { CopyButton } from "@/components/CopyButton";
 import { bytes, moment, number } from "@/lib/format";
-import { saveFile } from "@/lib/save-file";
-import buttons from "./buttons.module.css";
+import { ownerOf } from "@/lib/owner";
+import { CommitId } from "./CommitId";
 import classes from "./ConfigurationTab.module.css";
-import { CopyButton } from "./CopyButton";
+import { type Code, codeOf } from "./job-code";
+import { useCommit } from "./job-queries";
+import { SpecPanel } from "./SpecPanel";
 
-type Fact = [name: string, value: string | null | undefined];
+type Fact = [name: string, value: ReactNode];
 
-export function ConfigurationTab({ job }: { job: JobView }) {
-  const { data: yaml } = useQuery({
-    queryKey: ["job", job.id, "yaml"],
-    // Only this part of the page writes YAML.
-    queryFn: async () => (await import("yaml")).stringify(job.spec, { lineWidth: 100 }),
-    staleTime: Number.POSITIVE_INFINITY,
-  });
+interface Props {
+  job: JobView;
+  reference: string;
+  isWhole: boolean;
+}
+
+export function ConfigurationTab({ job, reference, isWhole }: Props) {
   return (
     <div className={classes.parts}>
-      <section className={classes.panel} aria-labelledby="spec-title">
-        <div className={classes.head}>
-          <h2 id="spec-title">Spec</h2>
-          <CopyButton text={yaml ?? ""} what="spec" label="Copy" />
-          <button
-            type="button"
-            className={buttons.button}
-            disabled={yaml === undefined}
-            onClick={() => saveFile(`${job.name}.yaml`, new Blob([yaml ?? ""], { type: "application/yaml" }))}
-          >
-            Download
-          </button>
-        </div>
-        {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard */}
-        <pre className={classes.yaml} tabIndex={0} data-testid="spec-yaml">
-          {yaml}
-        </pre>
-      </section>
+      <SpecPanel job={job} reference={reference} isWhole={isWhole} />
       <div className={classes.side}>
+        <CodeFacts job={job} />
         <Facts title="The batch plan" facts={planFacts(job)} empty="A script keeps its own loop: there is no plan." />
         <Facts title="Memory of one rank, forecast" facts={memoryFacts(job)} empty="Not forecast." />
         <Facts title="The run" facts={runFacts(job)} empty="" />
@@ -65,6 +52,36 @@ function Facts({ title, facts, empty }: { title: string; facts: Fact[]; empty: s
   );
 }
 
+/** Nothing is said of a job that brought no files: a built-in task needs none. */
+function CodeFacts({ job }: { job: JobView }) {
+  const code = codeOf(job.spec);
+  const git = useCommit(job);
+  if (code === null) return null;
+  return <Facts title="The code" facts={git === null ? filesFacts(code) : gitFacts(git)} empty="" />;
+}
+
+function gitFacts({ url, ref, commit }: NonNullable<ReturnType<typeof useCommit>>): Fact[] {
+  return [
+    ["Repository", url],
+    ["Submitted as", ref === commit ? null : ref],
+    ["Commit, of every attempt", commit === null ? "not known yet" : <CommitId key="commit" commit={commit} />],
+  ];
+}
+
+function filesFacts(code: Code): Fact[] {
+  if (code.kind === "path") return [["Folder on the nodes", code.path]];
+  if (code.kind === "git") return [];
+  return [
+    [
+      "Uploaded archive, SHA-256",
+      <span key="digest">
+        <code title={code.sha256}>{code.sha256.slice(0, 12)}</code>
+        <CopyButton text={code.sha256} what="digest of the code" />
+      </span>,
+    ],
+  ];
+}
+
 function planFacts({ plan }: JobView): Fact[] {
   if (plan === null) return [];
   const settled = (value: number | null) => (value === null ? "settled by the first attempt" : number(value));
@@ -91,6 +108,7 @@ function runFacts(job: JobView): Fact[] {
   const { attempt } = job;
   return [
     ["Id", job.id],
+    ["Owner", ownerOf(job)],
     ["Kind", job.kind],
     ["Priority", number(job.priority)],
     ["Nodes", attempt?.nodes.join(", ")],

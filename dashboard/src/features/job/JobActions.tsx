@@ -1,4 +1,4 @@
-/** What can be done with a job: cancel it, submit it again, go on from what it has saved. */
+/** What can be done with a job: cancel it, submit it again, go on from what it has saved, delete it. */
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
@@ -6,6 +6,7 @@ import { cancelJob, type JobView } from "@/api/generated";
 import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
 import buttons from "./buttons.module.css";
+import { DeleteJob } from "./DeleteJob";
 import classes from "./JobActions.module.css";
 import { hasEnded, useCheckpoints } from "./job-queries";
 
@@ -59,6 +60,7 @@ export function JobActions({ job }: { job: JobView }) {
       <Link to="/submit" search={cloneStart(job.id)} className={buttons.button} title="A new job with this one's spec">
         Clone
       </Link>
+      {hasEnded(job) ? <DeleteJob job={job} /> : null}
       {asks ? (
         <Dialog title={`Cancel ${job.name}?`} close={close}>
           <p className={classes.says}>{whatCancellingDoes(job)}</p>

@@ -1,11 +1,15 @@
 /** What a job is, what it promises, how far it is, and what can be done with it. */
+import { Link } from "@tanstack/react-router";
 import type { JobView } from "@/api/generated";
+import { CopyButton } from "@/components/CopyButton";
 import { StateBadge } from "@/components/StateBadge";
 import { useNow } from "@/components/useNow";
 import { ago, moment } from "@/lib/format";
-import { CopyButton } from "./CopyButton";
+import { ownerOf } from "@/lib/owner";
+import { CommitId } from "./CommitId";
 import { JobActions } from "./JobActions";
 import classes from "./JobHeader.module.css";
+import { useCommit } from "./job-queries";
 import { ProgressPanel } from "./ProgressPanel";
 import { PromisePanel } from "./PromisePanel";
 
@@ -16,6 +20,8 @@ export function shortId(id: string): string {
 
 export function JobHeader({ job }: { job: JobView }) {
   const now = useNow(10);
+  const owner = ownerOf(job);
+  const code = useCommit(job);
   return (
     <header className={classes.header}>
       <div className={classes.top}>
@@ -35,29 +41,60 @@ export function JobHeader({ job }: { job: JobView }) {
         </div>
         <div>
           <dt>Project</dt>
-          <dd>{job.project}</dd>
+          <dd>
+            <Link to="/jobs" search={{ project: job.project }} title={`Jobs of project ${job.project}`}>
+              {job.project}
+            </Link>
+          </dd>
         </div>
         <div>
           <dt>Submitted</dt>
-          <dd title={moment(job.created_at)}>{ago(job.created_at, now)}</dd>
+          <dd className={classes.words}>
+            <time dateTime={job.created_at} title={moment(job.created_at)}>
+              {ago(job.created_at, now)}
+            </time>{" "}
+            {owner === null ? null : (
+              <Link to="/jobs" search={{ owner }} title={`Jobs of ${owner}`}>
+                by {owner}
+              </Link>
+            )}
+          </dd>
         </div>
+        {code === null || code.commit === null ? null : (
+          <div>
+            <dt>Commit</dt>
+            <dd>
+              <CommitId commit={code.commit} />
+            </dd>
+          </div>
+        )}
         {job.attempt === null ? null : (
           <div>
             <dt>{job.attempt.state === "ended" ? "Ran on" : "Runs on"}</dt>
-            <dd>
-              {job.attempt.nodes.join(", ")}
-              {job.attempt.number > 1 ? `, attempt ${job.attempt.number}` : ""}
+            <dd className={classes.several}>
+              {job.attempt.nodes.map((node) => (
+                <Link key={node} to="/jobs" search={{ node }} title={`Jobs on ${node}`}>
+                  {node}
+                </Link>
+              ))}
+              {job.attempt.number > 1 ? <span>attempt {job.attempt.number}</span> : null}
             </dd>
           </div>
         )}
         {Object.keys(job.labels).length === 0 ? null : (
           <div>
             <dt>Labels</dt>
-            <dd className={classes.labels}>
+            <dd className={classes.several}>
               {Object.entries(job.labels).map(([key, value]) => (
-                <span key={key} className={classes.label}>
+                <Link
+                  key={key}
+                  to="/jobs"
+                  search={{ label: `${key}=${value}` }}
+                  title={`Jobs with ${key}=${value}`}
+                  className={classes.label}
+                >
                   {key}={value}
-                </span>
+                </Link>
               ))}
             </dd>
           </div>

@@ -38,7 +38,8 @@ export function JobPage() {
   }
   return (
     <div className={classes.page}>
-      <JobHeader job={job} />
+      {/* By the job's id: what is shown until an answer comes may be an older one, and never another job's. */}
+      <JobHeader key={`header-${job.id}`} job={job} />
       <nav aria-label="Parts of this job" className={classes.tabs}>
         {TABS.map((tab) => (
           <Link
@@ -55,7 +56,7 @@ export function JobPage() {
           </Link>
         ))}
       </nav>
-      <Part job={job} reference={reference} view={view} />
+      <Part key={job.id} job={job} reference={reference} view={view} />
     </div>
   );
 }
@@ -71,7 +72,7 @@ function Part({ job, reference, view }: { job: JobView; reference: string; view:
     case "timeline":
       return <TimelineTab job={job} />;
     case "configuration":
-      return <ConfigurationTab job={job} />;
+      return <ConfigurationTab job={job} reference={reference} isWhole={view.spec === "whole"} />;
     case "checkpoints":
       return <CheckpointsTab job={job} />;
     default:

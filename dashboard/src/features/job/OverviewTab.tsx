@@ -1,5 +1,7 @@
 /** What one wants to know first: how it ended, what happened before, where the time goes, and the curves. */
+import { Link } from "@tanstack/react-router";
 import type { JobView } from "@/api/generated";
+import { counted } from "@/lib/resources";
 import { ChartsPanel } from "./ChartsPanel";
 import { hasEnded, useJobEvents } from "./job-queries";
 import { OutcomePanel } from "./OutcomePanel";
@@ -12,7 +14,7 @@ export function OverviewTab({ job, reference }: { job: JobView; reference: strin
     <div className={classes.parts}>
       {hasEnded(job) ? <OutcomePanel job={job} reference={reference} /> : null}
       {(job.attempt?.number ?? 1) > 1 || (job.state === "queued" && job.attempt !== null) ? (
-        <Earlier job={job} />
+        <Earlier job={job} reference={reference} />
       ) : null}
       {job.kind === "train" ? <TimeSharesPanel job={job} /> : null}
       <section aria-labelledby="charts-title">
@@ -25,7 +27,7 @@ export function OverviewTab({ job, reference }: { job: JobView; reference: strin
   );
 }
 
-function Earlier({ job }: { job: JobView }) {
+function Earlier({ job, reference }: { job: JobView; reference: string }) {
   const { events } = useJobEvents(job);
   const sentences = earlierAttempts(events ?? [], job);
   if (sentences.length === 0) return null;
@@ -34,7 +36,12 @@ function Earlier({ job }: { job: JobView }) {
       {sentences.slice(-3).map((sentence) => (
         <p key={sentence}>{sentence}</p>
       ))}
-      {sentences.length > 3 ? <p>And {sentences.length - 3} attempts before that: see the timeline.</p> : null}
+      <p>
+        {sentences.length > 3 ? `And ${counted(sentences.length - 3, "attempt")} before that. ` : null}
+        <Link to="/jobs/$job" params={{ job: reference }} search={{ tab: "timeline" }}>
+          All attempts
+        </Link>
+      </p>
     </section>
   );
 }

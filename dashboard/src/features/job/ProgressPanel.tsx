@@ -1,20 +1,22 @@
 /** How far the job is: steps, samples, time gone and time left. While it waits: for what, and since when. */
+import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import type { JobView } from "@/api/generated";
+import { getJob, type JobView } from "@/api/generated";
 import { useNow } from "@/components/useNow";
 import { WaitReason } from "@/components/WaitReason";
-import { duration, moment, number } from "@/lib/format";
+import { duration, number } from "@/lib/format";
+import { startWords } from "@/lib/starting";
+import { waitParts } from "@/lib/waiting";
 import { hasEnded } from "./job-queries";
 import classes from "./ProgressPanel.module.css";
 import { percent } from "./time-shares";
 
-/** Of other jobs this page knows the ids. */
-const NO_NAMES = () => undefined;
-
 export function ProgressPanel({ job }: { job: JobView }) {
   return (
     <section className={classes.panel} aria-label="Progress">
-      {job.queue === null ? <Going job={job} /> : <Waiting job={job} queue={job.queue} />}
+      {job.queue !== null ? <Waiting job={job} queue={job.queue} /> : null}
+      {job.queue === null && job.state !== "queued" ? <Going job={job} /> : null}
+      {job.queue === null && job.state === "queued" ? <p className={classes.reason}>{job.reason}</p> : null}
     </section>
   );
 }
@@ -60,17 +62,16 @@ function Going({ job }: { job: JobView }) {
 
 function Waiting({ job, queue }: { job: JobView; queue: NonNullable<JobView["queue"]> }) {
   const now = useNow();
+  const nameOf = useNameIn(queue.reason);
+  const { when, more, isKnown } = startWords(queue, now);
   return (
     <>
       <p className={classes.reason}>
-        <WaitReason reason={queue.reason.charAt(0).toUpperCase() + queue.reason.slice(1)} nameOf={NO_NAMES} />
+        <WaitReason reason={queue.reason.charAt(0).toUpperCase() + queue.reason.slice(1)} nameOf={nameOf} />
       </p>
       <dl className={classes.figures}>
         <Figure name="Place in the queue" value={number(queue.position)} />
-        <Figure
-          name="Starts, about"
-          value={queue.estimated_start == null ? "not known" : moment(queue.estimated_start)}
-        />
+        <Figure name="Estimated start" value={when} more={more === "" ? "" : `${isKnown ? "," : ":"} ${more}`} />
         <Figure name="Submitted" value={`${duration((now - Date.parse(job.created_at)) / 1_000)} ago`} />
       </dl>
       <Link to="/queue" className={classes.more}>
@@ -78,6 +79,19 @@ function Waiting({ job, queue }: { job: JobView; queue: NonNullable<JobView["que
       </Link>
     </>
   );
+}
+
+/** The name of the job that the reason speaks of; it says ids, and a page of one job has seen no other. */
+function useNameIn(reason: string): (id: string) => string | undefined {
+  const named = waitParts(reason, () => undefined).find((part) => typeof part !== "string");
+  const id = typeof named === "object" ? named.job : "";
+  const { data } = useQuery({
+    queryKey: ["job", id],
+    queryFn: async ({ signal }) => (await getJob({ path: { reference: id }, signal, throwOnError: true })).data,
+    enabled: id !== "",
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+  return (asked) => (asked === data?.id ? data.name : undefined);
 }
 
 function Figure({ name, value, more = "" }: { name: string; value: string; more?: string }) {

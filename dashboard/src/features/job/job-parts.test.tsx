@@ -4,22 +4,34 @@ import { fireEvent, render, screen, waitFor } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Refusal } from "@/api/client";
-import { cancelJob, getJobMetrics, type JobView, listJobCheckpoints, listJobEvents } from "@/api/generated";
+import {
+  type AttemptView,
+  cancelJob,
+  getJob,
+  getJobMetrics,
+  getJobSpec,
+  type JobView,
+  listJobCheckpoints,
+} from "@/api/generated";
 import { JobActions } from "./JobActions";
+import { JobHeader } from "./JobHeader";
 import { OutcomePanel } from "./OutcomePanel";
 import { ProgressPanel } from "./ProgressPanel";
 import { PromisePanel } from "./PromisePanel";
-import { TimelineTab } from "./TimelineTab";
 import { TimeSharesPanel } from "./TimeSharesPanel";
 
 vi.mock("@/api/generated", () => ({
   cancelJob: vi.fn(),
+  deleteJob: vi.fn(),
   getJob: vi.fn(),
   getJobMetrics: vi.fn(),
+  getJobSpec: vi.fn(),
+  listJobAttempts: vi.fn(),
   listJobCheckpoints: vi.fn(),
   listJobEvents: vi.fn(),
 }));
 vi.mock("@tanstack/react-router", () => ({
+  useNavigate: () => vi.fn(),
   Link: ({ to, params, search, children }: { to: string; params?: object; search?: object; children: ReactNode }) => (
     <a href={`${to} ${JSON.stringify({ ...params, ...search })}`}>{children}</a>
   ),
@@ -99,6 +111,47 @@ describe("progress", () => {
     expect(screen.getByText(/^Behind job/).textContent).toBe("Behind job …f0ebe0, which waits for the same devices");
     expect(screen.getByRole("link", { name: "…f0ebe0" }).getAttribute("href")).toContain(JOB.id);
     expect(screen.getByText("not known")).toBeTruthy();
+    expect(screen.getByText(/it waits behind a job of unknown length/)).toBeTruthy();
+  });
+
+  it("names the job that is waited for, and says about when it will start", async () => {
+    vi.mocked(getJob).mockResolvedValue({ data: { ...JOB, name: "wide" } } as never);
+    const start = new Date(Date.now() + 10 * 60_000 + 5_000).toISOString();
+    const queue = { position: 2, reason: `behind job ${JOB.id}, which waits`, estimated_start: start };
+    show(<ProgressPanel job={{ ...JOB, id: "other", state: "queued", queue }} />);
+    expect(await screen.findByRole("link", { name: "wide" })).toBeTruthy();
+    expect(screen.getByText(/^about (tomorrow )?\d\d:\d\d$/).parentElement?.textContent).toContain(", in 10 min");
+  });
+
+  it("says why a job waits that has no place in the queue yet", () => {
+    show(
+      <ProgressPanel job={{ ...JOB, state: "queued", progress: null, reason: "the scheduler has not looked yet" }} />,
+    );
+    expect(screen.getByText("the scheduler has not looked yet")).toBeTruthy();
+  });
+});
+
+describe("the header", () => {
+  it("leads to the other jobs of the project, the owner, the label and the node", () => {
+    const attempt = { number: 2, nodes: ["atlas"] } as AttemptView;
+    show(<JobHeader job={{ ...JOB, owner: "ada", labels: { team: "nlp" }, attempt }} />);
+    const leads = (name: string) => screen.getByRole("link", { name }).getAttribute("href");
+    expect(leads("default")).toBe('/jobs {"project":"default"}');
+    expect(leads("by ada")).toBe('/jobs {"owner":"ada"}');
+    expect(leads("team=nlp")).toBe('/jobs {"label":"team=nlp"}');
+    expect(leads("atlas")).toBe('/jobs {"node":"atlas"}');
+    expect(getJobSpec).not.toHaveBeenCalled();
+  });
+
+  it("has the commit that a branch was when the job was submitted", async () => {
+    const commit = "3f2a".repeat(10);
+    const code = { git: "https://example.org/a.git", ref: "main" };
+    vi.mocked(getJobSpec).mockResolvedValue({
+      data: { job_id: JOB.id, spec: { code: { ...code, ref: commit } } },
+    } as never);
+    show(<JobHeader job={{ ...JOB, spec: { code } }} />);
+    expect((await screen.findByText("3f2a3f2a3f2a")).title).toBe(commit);
+    expect(screen.getByRole("button", { name: "Copy the commit" })).toBeTruthy();
   });
 });
 
@@ -165,25 +218,4 @@ it("asks for the times of the newest steps only", async () => {
   );
   expect(await screen.findByText(/waits for data 41 % of the time/)).toBeTruthy();
   expect(vi.mocked(getJobMetrics).mock.calls[0]?.[0].query).toMatchObject({ from_step: 351 });
-});
-
-it("reads a long story page by page, and what comes later from its last page on", async () => {
-  const event = (id: number, kind: string) => ({
-    id,
-    at: "2026-01-01T00:00:00Z",
-    kind,
-    attempt: null,
-    actor: "ada",
-    message: `${kind} ${id}`,
-    data: {},
-  });
-  vi.mocked(listJobEvents).mockImplementation((({ query }: { query: { cursor: number } }) =>
-    Promise.resolve({
-      data:
-        query.cursor === 0 ? { items: [event(1, "submitted")], next_cursor: "1" } : { items: [event(2, "cancelled")] },
-    })) as never);
-  show(<TimelineTab job={{ ...JOB, state: "cancelled", finished_at: "2026-01-01T00:02:00Z" }} />);
-  expect(await screen.findByText(/cancelled 2/)).toBeTruthy();
-  expect(screen.getByText(/submitted 1/)).toBeTruthy();
-  expect(vi.mocked(listJobEvents).mock.calls.map(([{ query }]) => query?.cursor)).toEqual([0, 1]);
 });

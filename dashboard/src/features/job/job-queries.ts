@@ -1,22 +1,28 @@
 /** What the parts of a job's page ask for. All is asked once more when the job ends, and then no more. */
-import { useQueryClient } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMemo } from "react";
 import {
+  type AttemptView,
   type CheckpointView,
   type EventView,
   getJob,
   getJobMetrics,
+  getJobSpec,
   type JobView,
+  listJobAttempts,
   listJobCheckpoints,
   listJobEvents,
   type PageEventView,
   type SeriesView,
 } from "@/api/generated";
 import { usePolled } from "@/api/polling";
+import { codeOf, isCommit } from "./job-code";
 import { NEWEST_STEPS, SERIES } from "./time-shares";
 
 const EVENTS_PER_PAGE = 500;
-/** Pages of one poll: a long story is read over several of them. */
+/** Pages of one poll: a long story is read over several of them, which follow each other closely. */
 const PAGES_AT_ONCE = 10;
+const READING_ON_SECONDS = 0.1;
 
 export function hasEnded({ state }: Pick<JobView, "state">): boolean {
   return state === "succeeded" || state === "failed" || state === "cancelled";
@@ -32,8 +38,11 @@ export function useJob(reference: string) {
 }
 
 interface Story {
-  /** Pages by the cursor that they were asked for with; the last one is asked for again, because it grows. */
-  pages: { cursor: number; events: EventView[] }[];
+  /** Of pages that are full, and will not change. */
+  done: readonly EventView[];
+  /** Of the page that begins after `cursor`: the last one, which grows. */
+  newest: readonly EventView[];
+  cursor: number;
   isWhole: boolean;
 }
 
@@ -42,29 +51,83 @@ async function eventsPage(reference: string, cursor: number, signal: AbortSignal
   return (await listJobEvents({ path: { reference }, query, signal, throwOnError: true })).data;
 }
 
-/** All events so far, oldest first; only what is new is asked for. */
-export function useJobEvents(job: JobView): { events: EventView[] | undefined; isWhole: boolean; error: Error | null } {
+interface Events {
+  /** Oldest first. */
+  events: readonly EventView[] | undefined;
+  /** False while newer ones are still being read. */
+  isWhole: boolean;
+  error: Error | null;
+  readOn: () => void;
+}
+
+/**
+ * All events so far; only what is new is asked for.
+ *
+ * The service tells them forward only, so that the newest are known once all are read: 500 with each request.
+ */
+export function useJobEvents(job: JobView): Events {
   const queries = useQueryClient();
   const ended = hasEnded(job);
   const key = ["job", job.id, "events", ended];
-  const { data, error } = usePolled<Story>({
+  const { data, error, refetch } = usePolled<Story>({
     key,
     fetch: async (signal) => {
-      const known = queries.getQueryData<Story>(key) ?? { pages: [], isWhole: false };
-      const pages = known.pages.slice(0, -1);
-      let cursor: number | null = known.pages.at(-1)?.cursor ?? 0;
-      for (let asked = 0; cursor !== null && asked < PAGES_AT_ONCE; asked += 1) {
+      // What was read while the job ran is not read again because it ended.
+      const before = queries.getQueryData<Story>(["job", job.id, "events", false]);
+      const known = queries.getQueryData<Story>(key) ?? before;
+      let done = known?.done ?? [];
+      let cursor = known?.cursor ?? 0;
+      for (let asked = 0; asked < PAGES_AT_ONCE; asked += 1) {
         const { items, next_cursor: next } = await eventsPage(job.id, cursor, signal);
-        pages.push({ cursor, events: items });
-        cursor = next == null ? null : Number(next);
+        if (next == null) return { data: { done, newest: items, cursor, isWhole: true } };
+        done = [...done, ...items];
+        cursor = Number(next);
       }
-      return { data: { pages, isWhole: cursor === null } };
+      return { data: { done, newest: [], cursor, isWhole: false } };
     },
-    seconds: 2,
+    seconds: queries.getQueryData<Story>(key)?.isWhole === false ? READING_ON_SECONDS : 2,
     isFinal: ({ isWhole }) => ended && isWhole,
     keepPrevious: true,
   });
-  return { events: data?.pages.flatMap(({ events }) => events), isWhole: data?.isWhole ?? false, error };
+  const events = useMemo(() => data && [...data.done, ...data.newest], [data]);
+  return { events, isWhole: data?.isWhole ?? false, error, readOn: () => void refetch() };
+}
+
+/** Newest first; as many as the service lists. */
+export function useJobAttempts(job: JobView) {
+  return usePolled<AttemptView[]>({
+    // Whatever becomes of an attempt makes a new version of its job, and that is asked for anyway.
+    key: ["job", job.id, "attempts", job.version],
+    fetch: async (signal) => {
+      const { data } = await listJobAttempts({ path: { reference: job.id }, signal, throwOnError: true });
+      return { data: data.items };
+    },
+    seconds: 5,
+    isFinal: () => true,
+    keepPrevious: true,
+  });
+}
+
+/** What the job runs by: its spec with every default, which never changes. */
+export function useWholeSpec(job: JobView, isWanted: boolean) {
+  return useQuery({
+    queryKey: ["job", job.id, "spec"],
+    queryFn: async ({ signal }) =>
+      (await getJobSpec({ path: { reference: job.id }, signal, throwOnError: true })).data.spec,
+    enabled: isWanted,
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+}
+
+/** Of a job whose code is a commit of a repository: what was asked for, and which commit that was at the submit. */
+export function useCommit(job: JobView): { url: string; ref: string; commit: string | null } | null {
+  const asked = codeOf(job.spec);
+  const isSettled = asked?.kind === "git" && isCommit(asked.ref);
+  const { data: whole } = useWholeSpec(job, asked?.kind === "git" && !isSettled);
+  if (asked?.kind !== "git") return null;
+  const used = isSettled ? asked : whole === undefined ? null : codeOf(whole);
+  const commit = used?.kind === "git" && isCommit(used.ref) ? used.ref : null;
+  return { url: asked.url, ref: asked.ref, commit };
 }
 
 export function useCheckpoints(job: JobView) {

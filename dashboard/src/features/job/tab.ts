@@ -1,16 +1,20 @@
-/** Which part of a job's page is open, and what of its log is shown, as the address keeps it. */
+/** Which part of a job's page is open, what of its log is shown, how its curves, as the address keeps it. */
 import { type LogView, readLogView } from "@/lib/log-view";
+import { type Look, readLook } from "@/lib/look";
 
 export const TABS = ["overview", "logs", "timeline", "configuration", "checkpoints"] as const;
 export type Tab = (typeof TABS)[number];
 
-export interface JobTab extends LogView {
+export interface JobTab extends LogView, Look {
   /** The overview where none is named. */
   tab?: Tab;
+  /** The configuration with every default; as submitted where it is not there. */
+  spec?: "whole";
 }
 
 export function readJobTab(search: Record<string, unknown>): JobTab {
   const tab = TABS.find((name) => name === search.tab);
-  if (tab === undefined || tab === "overview") return {};
-  return tab === "logs" ? { tab, ...readLogView(search) } : { tab };
+  if (tab === undefined || tab === "overview") return readLook(search);
+  if (tab === "logs") return { tab, ...readLogView(search) };
+  return tab === "configuration" && search.spec === "whole" ? { tab, spec: "whole" } : { tab };
 }

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { AttemptView, EventView } from "@/api/generated";
-import { chapters, earlierAttempts } from "./timeline";
+import { randomFrom } from "@/testing/random";
+import { chapters, earlierAttempts, newestFirst, resumedSteps } from "./timeline";
 
 let ids = 0;
 function event(kind: string, attempt: number | null, message = kind, data: Record<string, unknown> = {}): EventView {
@@ -36,36 +37,29 @@ const RESTARTED = [
 
 describe("chapters", () => {
   it("tell each attempt from its placing to its end", () => {
-    const story = chapters(RESTARTED, newest(2));
-    expect(story.map(({ attempt, nodes }) => [attempt, nodes])).toEqual([
-      [null, []],
-      [1, ["borea"]],
-      [2, ["atlas"]],
+    const story = chapters(RESTARTED);
+    expect(story.map(({ attempt, entries }) => [attempt, entries.map(({ event: { kind } }) => kind)])).toEqual([
+      [null, ["submitted"]],
+      [1, ["placed", "running", "checkpoint", "requeued"]],
+      [2, ["placed", "running", "resumed"]],
     ]);
-    expect(story[1]).toMatchObject({ end: { reason: "lost", message: "node borea fell silent" }, worldSize: null });
-    expect(story[1]?.from).toBe(RESTARTED[1]?.at);
-    expect(story[1]?.to).toBe(RESTARTED[4]?.at);
-    expect(story[2]).toMatchObject({ to: null, end: null, worldSize: 2 });
+    expect(story[1]?.end).toEqual({ reason: "lost", message: "node borea fell silent" });
+    expect(story[2]?.end).toBeNull();
   });
 
   it("lose no event", () => {
-    const told = chapters(RESTARTED, newest(2)).flatMap(({ entries }) =>
-      entries.flatMap((entry) => [entry.event, ...entry.more]),
-    );
+    const told = chapters(RESTARTED).flatMap(({ entries }) => entries.flatMap((entry) => [entry.event, ...entry.more]));
     expect(told).toEqual(RESTARTED);
   });
 
   it("keep what happens between two attempts apart", () => {
-    const story = chapters(
-      [
-        event("submitted", null),
-        event("placed", null),
-        event("requeued", 1),
-        event("priority", null),
-        event("placed", null),
-      ],
-      { attempt: null },
-    );
+    const story = chapters([
+      event("submitted", null),
+      event("placed", null),
+      event("requeued", 1),
+      event("priority", null),
+      event("placed", null),
+    ]);
     expect(story.map(({ attempt, entries }) => [attempt, entries.length])).toEqual([
       [null, 1],
       [1, 2],
@@ -75,16 +69,14 @@ describe("chapters", () => {
   });
 
   it("put a cancel that came before any attempt where it happened", () => {
-    const story = chapters([event("submitted", null), event("cancelled", null)], { attempt: null });
+    const story = chapters([event("submitted", null), event("cancelled", null)]);
     expect(story).toHaveLength(1);
     expect(story[0]).toMatchObject({ attempt: null, end: null });
   });
 
   it("gather checkpoints that follow each other", () => {
     const many = Array.from({ length: 6 }, () => event("checkpoint", 1));
-    const [chapter] = chapters([event("running", 1), ...many, event("warning", 1), event("checkpoint", 1)], {
-      attempt: null,
-    });
+    const [chapter] = chapters([event("running", 1), ...many, event("warning", 1), event("checkpoint", 1)]);
     expect(chapter?.entries.map(({ event: { kind }, more }) => [kind, more.length])).toEqual([
       ["running", 0],
       ["checkpoint", 5],
@@ -92,6 +84,34 @@ describe("chapters", () => {
       ["checkpoint", 0],
     ]);
   });
+});
+
+describe("newestFirst", () => {
+  it("is the end of the story turned round, whatever its length, and counts the rest", () => {
+    const random = randomFrom(7);
+    for (let round = 0; round < 60; round += 1) {
+      const kinds = ["placed", "running", "checkpoint", "checkpoint", "checkpoint", "requeued", "warning"];
+      let attempt = 0;
+      const events = Array.from({ length: Math.floor(random() * 40) }, () => {
+        const kind = kinds[Math.floor(random() * kinds.length)] as string;
+        if (kind === "placed") attempt += 1;
+        return event(kind, kind === "placed" || attempt === 0 ? null : attempt);
+      });
+      const story = chapters(events);
+      const rows = story.flatMap(({ attempt: of, entries }) => entries.map((entry) => ({ of, entry })));
+      const count = Math.floor(random() * (rows.length + 3));
+      const { told, older } = newestFirst(story, count);
+      const shown = told.flatMap(({ attempt: of, entries }) => entries.map((entry) => ({ of, entry })));
+      expect(shown).toEqual(rows.slice(Math.max(0, rows.length - count)).reverse());
+      expect(older).toBe(events.length - shown.reduce((sum, { entry }) => sum + 1 + entry.more.length, 0));
+      expect(told.every(({ entries }) => entries.length > 0)).toBe(true);
+    }
+  });
+});
+
+it("knows from which step an attempt went on", () => {
+  expect([...resumedSteps(RESTARTED)]).toEqual([[2, 100]]);
+  expect(resumedSteps([event("resumed", 3, "resumed", { step: "?" })]).size).toBe(0);
 });
 
 describe("earlierAttempts", () => {

@@ -1,21 +1,17 @@
 /**
- * A job's events as one story: what happened, oldest first, with each attempt's span put around what happened in it.
+ * A job's events as one story, with each attempt's events in a chapter of their own.
  *
- * The service tells only of the newest attempt; the earlier ones are read from the events. An attempt begins when devices
- * were found (`placed`, which comes before the attempt has a number) and ends with the step that took it out.
+ * An attempt begins when devices were found (`placed`, which comes before the attempt has a number) and ends with the step
+ * that took it out. Not here: what the service says of attempts themselves (`attempts.ts`).
  */
 import type { EventView, JobView } from "@/api/generated";
 
 export interface Chapter {
   /** Null for what happened before the first attempt, and between two of them. */
   attempt: number | null;
-  nodes: string[];
-  from: string;
-  /** Null while it goes on. */
-  to: string | null;
   /** How it ended, as the event says it. */
   end: { reason: string; message: string } | null;
-  worldSize: number | null;
+  /** Oldest first. */
   entries: Entry[];
 }
 
@@ -30,49 +26,70 @@ const ENDS = new Set(["requeued", "succeeded", "failed", "cancelled"]);
 /** More than so many checkpoints that follow each other are one entry. */
 const ALIKE_MAX = 3;
 
-export function chapters(events: EventView[], job: Pick<JobView, "attempt">): Chapter[] {
+/** Oldest first, as the service tells events. */
+export function chapters(events: readonly EventView[]): Chapter[] {
   const story: Chapter[] = [];
   let open: Chapter | null = null;
   for (const event of events) {
     if (event.kind === "placed") {
-      open = begin(event, lastAttempt(story) + 1, nodesOf(event));
+      open = begin(lastAttempt(story) + 1);
       story.push(open);
     } else if (event.attempt !== null && open?.attempt !== event.attempt) {
-      open = begin(event, event.attempt, []);
+      open = begin(event.attempt);
       story.push(open);
     } else if (open === null) {
       const before = story.at(-1);
       if (before?.attempt === null) open = before;
       else {
-        open = begin(event, null, []);
+        open = begin(null);
         story.push(open);
       }
     }
     open.entries.push({ event, more: [] });
     if (open.attempt !== null && ENDS.has(event.kind)) {
-      open.to = event.at;
       const { reason } = event.data ?? {};
       open.end = { reason: typeof reason === "string" ? reason : event.kind, message: event.message };
       open = null;
     }
   }
-  for (const chapter of story) {
-    chapter.entries = gathered(chapter.entries);
-    if (job.attempt !== null && chapter.attempt === job.attempt.number) {
-      chapter.nodes = job.attempt.nodes;
-      chapter.worldSize = job.attempt.world_size;
-    }
-  }
+  for (const chapter of story) chapter.entries = gathered(chapter.entries);
   return story;
 }
 
+export interface Told {
+  attempt: number | null;
+  /** Newest first. */
+  entries: Entry[];
+}
+
+/** The newest `count` entries of the story, newest first, and how many events are older than these. */
+export function newestFirst(story: readonly Chapter[], count: number): { told: Told[]; older: number } {
+  const told: Told[] = [];
+  let left = count;
+  let older = 0;
+  for (const { attempt, entries } of [...story].reverse()) {
+    const begin = Math.max(0, entries.length - left);
+    left -= entries.length - begin;
+    if (begin < entries.length) told.push({ attempt, entries: entries.slice(begin).reverse() });
+    for (const { more } of entries.slice(0, begin)) older += 1 + more.length;
+  }
+  return { told, older };
+}
+
+/** From which step each attempt went on that did, by its number. */
+export function resumedSteps(events: readonly EventView[]): ReadonlyMap<number, number> {
+  const steps = new Map<number, number>();
+  for (const { kind, attempt, data } of events) {
+    if (kind === "resumed" && attempt !== null && typeof data?.step === "number") steps.set(attempt, data.step);
+  }
+  return steps;
+}
+
 /** What happened before the newest attempt, in a sentence for each attempt; none where there was only one. */
-export function earlierAttempts(events: EventView[], job: Pick<JobView, "attempt">): string[] {
+export function earlierAttempts(events: readonly EventView[], job: Pick<JobView, "attempt">): string[] {
   const newest = job.attempt?.number ?? 0;
-  const resumed = new Map(
-    events.filter(({ kind }) => kind === "resumed").map(({ attempt, data }) => [attempt, data?.step]),
-  );
-  return chapters(events, job).flatMap(({ attempt, end }) => {
+  const resumed = resumedSteps(events);
+  return chapters(events).flatMap(({ attempt, end }) => {
     if (attempt === null || end === null || (attempt >= newest && end.reason === "succeeded")) return [];
     const last = attempt >= newest;
     if (last && events.at(-1)?.kind !== "requeued") return [];
@@ -84,16 +101,12 @@ export function earlierAttempts(events: EventView[], job: Pick<JobView, "attempt
   });
 }
 
-function begin(event: EventView, attempt: number | null, nodes: string[]): Chapter {
-  return { attempt, nodes, from: event.at, to: null, end: null, worldSize: null, entries: [] };
+function begin(attempt: number | null): Chapter {
+  return { attempt, end: null, entries: [] };
 }
 
 function lastAttempt(story: Chapter[]): number {
   return story.reduce((last, { attempt }) => Math.max(last, attempt ?? 0), 0);
-}
-
-function nodesOf({ data }: EventView): string[] {
-  return Array.isArray(data?.nodes) ? data.nodes.map(String) : [];
 }
 
 function gathered(entries: Entry[]): Entry[] {

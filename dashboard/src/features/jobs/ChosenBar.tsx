@@ -2,6 +2,7 @@
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import type { JobView } from "@/api/generated";
+import { CopyButton } from "@/components/CopyButton";
 import { counted } from "@/lib/resources";
 import { CancelDialog } from "./CancelDialog";
 import classes from "./ChosenBar.module.css";
@@ -40,6 +41,11 @@ export function ChosenBar({ chosen, clear }: { chosen: readonly JobView[]; clear
               Clone
             </Link>
           )}
+          <CopyButton
+            text={chosen.map((job) => job.id).join("\n")}
+            what={only === undefined ? "ids" : "id"}
+            label={only === undefined ? "Copy the ids" : "Copy the id"}
+          />
           <button type="button" className={classes.clear} onClick={clear}>
             Choose none
           </button>

@@ -1,15 +1,25 @@
 /** Which jobs the list shows. Everything here is in the address, and the service does the filtering. */
 import { Link } from "@tanstack/react-router";
-import { useEffect, useState } from "react";
+import { useId, useState } from "react";
+import { Field } from "./Field";
 import classes from "./Filters.module.css";
-import { changed, isFiltered, isLabel, type JobsView, LABEL_CHARS_MAX, NAME_CHARS_MAX, STATES, toggled } from "./view";
+import type { Suggestions } from "./useSuggestions";
+import { changed, isFiltered, isLabel, type JobsView, LABEL_CHARS_MAX, OWNER_CHARS_MAX, STATES, toggled } from "./view";
 
 interface Props {
   view: JobsView;
-  go: (view: JobsView) => void;
+  suggestions: Suggestions;
+  /** `isSame`: it is the former view typed further, and no place of its own to go back to. */
+  go: (view: JobsView, isSame?: boolean) => void;
 }
 
-export function Filters({ view, go }: Props) {
+export function Filters({ view, suggestions, go }: Props) {
+  const { owner, project, node, label, order } = view;
+  const isMoreSet = [owner, project, node, label, order].some((one) => one !== undefined);
+  const [isOpen, setIsOpen] = useState(isMoreSet);
+  /** The fields are made anew with it: what one of them is still about to ask for would set a filter again. */
+  const [resets, setResets] = useState(0);
+  const more = useId();
   return (
     <section className={classes.filters} aria-label="Which jobs are shown">
       <fieldset className={classes.states}>
@@ -26,88 +36,79 @@ export function Filters({ view, go }: Props) {
           </button>
         ))}
       </fieldset>
-      <div className={classes.fields}>
+      <div key={resets} className={classes.fields}>
         <Field
-          label="Name"
-          hint="whole name"
-          value={view.name}
+          label="Name or id"
+          hint="a part of it"
+          value={view.search}
           isSearch
-          onCommit={(name) => go(changed(view, { name }))}
+          isLive
+          onCommit={(search) => go(changed(view, { search }), view.search !== undefined)}
         />
-        <Field
-          label="Project"
-          hint="whole name"
-          value={view.project}
-          onCommit={(project) => go(changed(view, { project }))}
-        />
-        <Field
-          label="Label"
-          hint="key=value"
-          value={view.label}
-          charsMax={LABEL_CHARS_MAX}
-          wrong={(typed) => (isLabel(typed) ? null : "Write it as key=value.")}
-          onCommit={(label) => go(changed(view, { label }))}
-        />
-        <label className={classes.field}>
-          <span>Order</span>
-          <select
-            value={view.order ?? "newest"}
-            onChange={(event) => go(changed(view, { order: event.target.value === "oldest" ? "oldest" : undefined }))}
-          >
-            <option value="newest">newest first</option>
-            <option value="oldest">oldest first</option>
-          </select>
-        </label>
+        <button
+          type="button"
+          className={classes.opener}
+          aria-expanded={isOpen}
+          aria-controls={more}
+          onClick={() => setIsOpen(!isOpen)}
+        >
+          {isOpen ? "Fewer filters" : "More filters"}
+        </button>
+        <div id={more} className={classes.more} data-open={isOpen}>
+          <Field
+            label="Owner"
+            hint="who submitted it"
+            value={owner}
+            charsMax={OWNER_CHARS_MAX}
+            suggestions={suggestions.owners}
+            onCommit={(next) => go(changed(view, { owner: next }))}
+          />
+          <Field
+            label="Project"
+            hint="whole name"
+            value={project}
+            suggestions={suggestions.projects}
+            onCommit={(next) => go(changed(view, { project: next }))}
+          />
+          <Field
+            label="Node"
+            hint="where it ran"
+            value={node}
+            charsMax={OWNER_CHARS_MAX}
+            suggestions={suggestions.nodes}
+            onFocus={suggestions.askForNodes}
+            onCommit={(next) => go(changed(view, { node: next }))}
+          />
+          <Field
+            label="Label"
+            hint="key=value"
+            value={label}
+            charsMax={LABEL_CHARS_MAX}
+            wrong={(typed) => (isLabel(typed) ? null : "Write it as key=value.")}
+            onCommit={(next) => go(changed(view, { label: next }))}
+          />
+          <label className={classes.field}>
+            <span>Order</span>
+            <select
+              value={order ?? "newest"}
+              onChange={(event) => go(changed(view, { order: event.target.value === "oldest" ? "oldest" : undefined }))}
+            >
+              <option value="newest">newest first</option>
+              <option value="oldest">oldest first</option>
+            </select>
+          </label>
+        </div>
         {isFiltered(view) ? (
-          <Link to="/jobs" search={view.order ? { order: view.order } : {}} className={classes.reset}>
+          <Link
+            to="/jobs"
+            search={order ? { order } : {}}
+            className={classes.reset}
+            onClick={() => setResets(resets + 1)}
+          >
             Show all jobs
           </Link>
         ) : null}
       </div>
     </section>
-  );
-}
-
-interface FieldProps {
-  label: string;
-  hint: string;
-  value: string | undefined;
-  charsMax?: number;
-  isSearch?: boolean;
-  /** What is wrong with a text that is not empty; null if nothing is. */
-  wrong?: (typed: string) => string | null;
-  onCommit: (value: string | undefined) => void;
-}
-
-/** Taken with Enter or on leaving: the service compares whole values, so half a word would only empty the list. */
-function Field({ label, hint, value, charsMax = NAME_CHARS_MAX, isSearch, wrong, onCommit }: FieldProps) {
-  const [typed, setTyped] = useState(value ?? "");
-  useEffect(() => setTyped(value ?? ""), [value]);
-  const problem = typed.trim() === "" ? null : (wrong?.(typed.trim()) ?? null);
-  const commit = () => {
-    const next = typed.trim() === "" ? undefined : typed.trim();
-    if (problem === null && next !== value) onCommit(next);
-  };
-  return (
-    <label className={classes.field}>
-      <span>{label}</span>
-      <input
-        type="search"
-        value={typed}
-        placeholder={hint}
-        maxLength={charsMax}
-        aria-invalid={problem !== null}
-        data-page-search={isSearch ? "" : undefined}
-        spellCheck={false}
-        autoComplete="off"
-        onChange={(event) => setTyped(event.target.value)}
-        onBlur={commit}
-        onKeyDown={(event) => {
-          if (event.key === "Enter") commit();
-          if (event.key === "Escape") event.currentTarget.blur();
-        }}
-      />
-      {problem === null ? null : <span className={classes.problem}>{problem}</span>}
-    </label>
   );
 }

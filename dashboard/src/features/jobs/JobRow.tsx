@@ -1,10 +1,12 @@
 /** One job of the list. */
 import { Link } from "@tanstack/react-router";
 import { createContext, memo, useContext } from "react";
-import type { JobView, SeriesView } from "@/api/generated";
+import type { JobView, QueuePlace, SeriesView } from "@/api/generated";
 import { StateBadge } from "@/components/StateBadge";
 import { WaitReason } from "@/components/WaitReason";
 import { ago, moment, number } from "@/lib/format";
+import { ownerOf } from "@/lib/owner";
+import { startSentence, startWords } from "@/lib/starting";
 import classes from "./JobTable.module.css";
 import { Sparkline } from "./Sparkline";
 import { lossName } from "./sparkline";
@@ -21,11 +23,12 @@ interface Props {
   names: ReadonlyMap<string, string>;
 }
 
-/** The time goes past the rows: each second it concerns one cell of each, and nothing else in them. */
+/** The time goes past the rows: each second it concerns one or two cells of each, and nothing else in them. */
 export const Now = createContext(0);
 
 export const JobRow = memo(function JobRow({ job, loss, view, isChosen, isAtCursor, choose, names }: Props) {
   const attempts = job.attempt?.number ?? 0;
+  const owner = ownerOf(job);
   return (
     <tr
       data-row={job.id}
@@ -43,7 +46,13 @@ export const JobRow = memo(function JobRow({ job, loss, view, isChosen, isAtCurs
       <td className={classes.state}>
         <StateBadge state={job.state} />
         {job.intent === null || hasEnded(job) ? null : <div className={classes.second}>{job.intent} asked</div>}
-        {attempts > 1 ? <div className={classes.second}>attempt {attempts}</div> : null}
+        {attempts > 1 ? (
+          <div className={classes.second}>
+            <Link to="/jobs/$job" params={{ job: job.id }} search={{ tab: "timeline" }} className={classes.quiet}>
+              attempt {attempts}
+            </Link>
+          </div>
+        ) : null}
       </td>
       <th scope="row" className={classes.job}>
         <Link to="/jobs/$job" params={{ job: job.id }} className={classes.name}>
@@ -53,6 +62,11 @@ export const JobRow = memo(function JobRow({ job, loss, view, isChosen, isAtCurs
           <Link to="/jobs" search={changed(view, { project: job.project })} title={`Jobs of project ${job.project}`}>
             {job.project}
           </Link>
+          {owner === null ? null : (
+            <Link to="/jobs" search={changed(view, { owner })} title={`Jobs of ${owner}`} className={classes.owner}>
+              by {owner}
+            </Link>
+          )}
           {Object.entries(job.labels).map(([key, value]) => (
             <Link
               key={key}
@@ -71,7 +85,7 @@ export const JobRow = memo(function JobRow({ job, loss, view, isChosen, isAtCurs
           <div className={classes.waits}>
             <span className={classes.position}>#{job.queue.position}</span>{" "}
             <WaitReason reason={job.queue.reason} nameOf={(id) => names.get(id)} />
-            {job.queue.estimated_start ? ` · starts about ${moment(job.queue.estimated_start)}` : null}
+            {job.queue.estimated_start ? <Start queue={job.queue} /> : null}
           </div>
         )}
         {job.queue === null && job.state === "queued" && job.reason ? (
@@ -102,6 +116,10 @@ function Age({ job }: { job: JobView }) {
       <div className={classes.second}>{span(job, now)}</div>
     </>
   );
+}
+
+function Start({ queue }: { queue: QueuePlace }) {
+  return <span className={classes.start}>starts {startSentence(startWords(queue, useContext(Now)))}</span>;
 }
 
 function Progress({ job }: { job: JobView }) {

@@ -6,10 +6,17 @@ import { JobsPage } from "./JobsPage";
 import { readJobsView } from "./view";
 
 const JOBS = [
-  aJob({ id: "1", name: "waits", state: "queued", queue: { position: 3, reason: "behind job x, which is larger" } }),
+  aJob({
+    id: "1",
+    name: "waits",
+    project: "vision",
+    state: "queued",
+    queue: { position: 3, reason: "behind job x, which is larger", estimated_start: "2020-01-01T12:00:00Z" },
+  }),
   aJob({
     id: "2",
     name: "runs",
+    owner: "ada",
     labels: { team: "nlp" },
     progress: { step: 5, steps: 10, samples: null, fraction: 0.5, eta_seconds: 90, latest: { "train/loss": "NaN" } },
   }),
@@ -48,6 +55,27 @@ describe("a row", () => {
     expect((await row("waits")).textContent).toContain("#3 behind job x, which is larger");
   });
 
+  it("says when it is likely to start", async () => {
+    page();
+    expect((await row("waits")).textContent).toContain("starts any moment now");
+    expect((await row("runs")).textContent).not.toContain("starts");
+  });
+
+  it("leads to the jobs of its owner and its project, and names nobody where the service does not", async () => {
+    page("?state=running");
+    const links = within(await row("runs")).getAllByRole("link");
+    const search = (text: string) =>
+      new URLSearchParams(
+        links
+          .find((link) => link.textContent === text)
+          ?.getAttribute("href")
+          ?.split("?")[1],
+      );
+    expect([search("by ada").get("owner"), search("by ada").get("state")]).toEqual(["ada", '["running"]']);
+    expect(search("default").get("project")).toBe("default");
+    expect((await row("broke")).textContent).not.toContain("by ");
+  });
+
   it("has the progress of a running one, and a loss that is no number by name", async () => {
     page();
     const text = (await row("runs")).textContent;
@@ -57,50 +85,6 @@ describe("a row", () => {
   it("says why a job failed", async () => {
     page();
     expect((await row("broke")).textContent).toContain("user error script exited with code 1 on rank 1");
-  });
-});
-
-describe("the filters", () => {
-  it("are asked of the service as the address says", async () => {
-    const requests = serve(answer);
-    page('?state=["failed","queued"]&label=team%3Dnlp&order=oldest');
-    await row("waits");
-    const { query } = requests.find((asked) => asked.path === "/v1/jobs") as Asked;
-    expect(query.getAll("state")).toEqual(["queued", "failed"]);
-    expect([query.get("label"), query.get("order"), query.get("limit")]).toEqual(["team=nlp", "oldest", "50"]);
-    expect(screen.getByRole("button", { name: "failed" }).getAttribute("aria-pressed")).toBe("true");
-  });
-
-  it("go into the address, and start the list anew", async () => {
-    serve(answer);
-    const router = page("?cursor=9");
-    await row("waits");
-    fireEvent.click(screen.getByRole("button", { name: "running" }));
-    await waitFor(() => expect(router.state.location.search).toEqual({ state: ["running"] }));
-    const name = screen.getByRole("searchbox", { name: "Name" });
-    fireEvent.change(name, { target: { value: "gpt" } });
-    expect(router.state.location.search).toEqual({ state: ["running"] });
-    fireEvent.keyDown(name, { key: "Enter" });
-    await waitFor(() => expect(router.state.location.search).toEqual({ state: ["running"], name: "gpt" }));
-  });
-
-  it("do not take a label that the service would refuse", async () => {
-    const requests = serve(answer);
-    const router = page();
-    await row("waits");
-    const label = screen.getByRole("searchbox", { name: /^Label/ });
-    fireEvent.change(label, { target: { value: "nlp" } });
-    fireEvent.keyDown(label, { key: "Enter" });
-    expect(screen.getByText("Write it as key=value.")).toBeTruthy();
-    expect(router.state.location.search).toEqual({});
-    expect(requests.every((asked) => !asked.query.has("label"))).toBe(true);
-  });
-
-  it("offer to show all jobs where none matches", async () => {
-    serve(() => ({ body: { items: [], next_cursor: null } }));
-    page("?name=nothing");
-    expect(await screen.findByRole("heading", { name: "No job matches these filters" })).toBeTruthy();
-    expect(screen.getAllByRole("link", { name: "Show all jobs" }).length).toBeGreaterThan(0);
   });
 });
 
@@ -116,12 +100,12 @@ it("finds the page before by asking the other way round", async () => {
   const requests = serve((asked) =>
     asked.query.get("order") === "oldest" ? { body: { items: many, next_cursor: null } } : answer(asked),
   );
-  const router = page("?name=gpt&cursor=9");
+  const router = page("?search=gpt&cursor=9");
   await row("waits");
   fireEvent.click(screen.getByRole("button", { name: /Newer/ }));
-  await waitFor(() => expect(router.state.location.search).toEqual({ name: "gpt", cursor: "before-50" }));
+  await waitFor(() => expect(router.state.location.search).toEqual({ search: "gpt", cursor: "before-50" }));
   const asked = requests.find((one) => one.query.get("order") === "oldest")?.query;
-  expect([asked?.get("cursor"), asked?.get("limit"), asked?.get("name")]).toEqual(["1", "51", "gpt"]);
+  expect([asked?.get("cursor"), asked?.get("limit"), asked?.get("search")]).toEqual(["1", "51", "gpt"]);
 });
 
 describe("keys", () => {
@@ -169,5 +153,29 @@ describe("chosen jobs", () => {
     expect(screen.queryByRole("link", { name: "Clone" })).toBeNull();
     const address = screen.getByRole("link", { name: "Compare" }).getAttribute("href") ?? "";
     expect(JSON.parse(new URLSearchParams(address.split("?")[1]).get("jobs") ?? "")).toEqual(["1", "3"]);
+  });
+
+  it("give their ids to the clipboard, a line each", async () => {
+    serve(answer);
+    const writeText = vi.fn().mockResolvedValue(undefined);
+    Object.defineProperty(navigator, "clipboard", { value: { writeText }, configurable: true });
+    page();
+    fireEvent.click(within(await row("waits")).getByRole("checkbox"));
+    fireEvent.click(within(await row("broke")).getByRole("checkbox"));
+    fireEvent.click(screen.getByRole("button", { name: "Copy the ids" }));
+    expect(await screen.findByText("copied")).toBeTruthy();
+    expect(writeText).toHaveBeenCalledWith("1\n3");
+    Reflect.deleteProperty(navigator, "clipboard");
+  });
+
+  it("are too many to compare from 21 on", async () => {
+    const many = Array.from({ length: 21 }, (_, place) => aJob({ id: `${place}`, name: `job-${place}` }));
+    serve((asked) => (asked.path === "/v1/jobs" ? { body: { items: many } } : answer(asked)));
+    page();
+    await row("job-0");
+    fireEvent.click(screen.getByRole("checkbox", { name: "Choose all jobs on this page" }));
+    expect(screen.getByText("At most 20 can be compared")).toBeTruthy();
+    fireEvent.click(within(await row("job-7")).getByRole("checkbox"));
+    expect(screen.getByRole("link", { name: "Compare" })).toBeTruthy();
   });
 });

@@ -11,9 +11,12 @@ import { JobTable } from "./JobTable";
 import { Pages } from "./Pages";
 import { useChosen } from "./useChosen";
 import { useJobs, useLosses } from "./useJobs";
-import { isFiltered, type JobsView } from "./view";
+import { useSuggestions } from "./useSuggestions";
+import { filtersSet, isFiltered, type JobsView } from "./view";
 
 const NONE: readonly JobView[] = [];
+/** What may be an id, and is too short to be looked for as one. */
+const SHORT_ID = /^[0-9a-f-]{1,3}$/i;
 
 export function JobsPage() {
   const view = useSearch({ from: "/jobs" });
@@ -23,11 +26,12 @@ export function JobsPage() {
   const losses = useLosses(jobs);
   const { chosen, choose, clear } = useChosen(jobs);
   const isFirstVisit = data !== undefined && jobs.length === 0 && !isFiltered(view) && view.cursor === undefined;
-  const go = (next: JobsView) => void navigate({ to: "/jobs", search: next });
+  const suggestions = useSuggestions(jobs);
+  const go = (next: JobsView, isSame = false) => void navigate({ to: "/jobs", search: next, replace: isSame });
   return (
     <>
       <h1 className={classes.title}>Jobs</h1>
-      {isFirstVisit ? null : <Filters view={view} go={go} />}
+      {isFirstVisit ? null : <Filters view={view} suggestions={suggestions} go={go} />}
       {data === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
       {data === undefined && error === null ? <SkeletonRows label="The jobs are loading" /> : null}
       {isFirstVisit ? <NoJobsYet /> : null}
@@ -58,12 +62,34 @@ function NoJobsYet() {
 }
 
 function NoneOfThese({ view }: { view: JobsView }) {
-  const onlyPage = !isFiltered(view);
+  const filters = filtersSet(view);
+  const { cursor, ...first } = view;
+  if (cursor !== undefined) {
+    return (
+      <Empty title="No more jobs">
+        <p>
+          <Link to="/jobs" search={first}>
+            First page
+          </Link>
+        </p>
+      </Empty>
+    );
+  }
   return (
-    <Empty title={onlyPage ? "No more jobs" : "No job matches these filters"}>
-      {view.name !== undefined || view.project !== undefined ? (
-        <p>Names of jobs and projects are compared whole, not in parts.</p>
-      ) : null}
+    <Empty title="No job matches these filters">
+      <ul className={classes.filters}>
+        {filters.map(({ name, value, without }) => (
+          <li key={name}>
+            {name} <strong>{value}</strong>
+            {filters.length === 1 ? null : (
+              <Link to="/jobs" search={without} aria-label={`Leave out ${name} ${value}`}>
+                leave out
+              </Link>
+            )}
+          </li>
+        ))}
+      </ul>
+      {SHORT_ID.test(view.search ?? "") ? <p>An id is found by 4 or more characters of its beginning or end.</p> : null}
       <p>
         <Link to="/jobs">Show all jobs</Link>
       </p>

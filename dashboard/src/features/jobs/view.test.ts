@@ -1,6 +1,17 @@
 import { defaultParseSearch, defaultStringifySearch } from "@tanstack/react-router";
 import { describe, expect, it } from "vitest";
-import { asQuery, changed, isFiltered, isLabel, type JobsView, PAGE_SIZE, readJobsView, STATES, toggled } from "./view";
+import {
+  asQuery,
+  changed,
+  filtersSet,
+  isFiltered,
+  isLabel,
+  type JobsView,
+  PAGE_SIZE,
+  readJobsView,
+  STATES,
+  toggled,
+} from "./view";
 
 const reload = (view: JobsView) => readJobsView(defaultParseSearch(defaultStringifySearch({ ...view })));
 
@@ -9,8 +20,9 @@ describe("a view in the address", () => {
     {},
     { state: ["queued"] },
     { state: ["running", "failed"], order: "oldest" },
-    { name: "64", project: "true", label: "seed=6672" },
-    { name: "[1]", label: "why=a=b & c?", cursor: "01a201d7-fa0a-73e6-9401-aa9aef83b658" },
+    { search: "64", project: "true", label: "seed=6672" },
+    { owner: "ada@example.org", node: "gpu-1" },
+    { search: "[1]", label: "why=a=b & c?", cursor: "01a201d7-fa0a-73e6-9401-aa9aef83b658" },
   ])("is the same after a reload: %j", (view) => {
     expect(reload(view)).toEqual(view);
   });
@@ -24,28 +36,34 @@ describe("a view in the address", () => {
 
   it("takes what a person writes by hand", () => {
     expect(readJobsView({ state: "running" })).toEqual({ state: ["running"] });
-    expect(readJobsView({ name: 64 })).toEqual({ name: "64" });
+    expect(readJobsView({ search: 64 })).toEqual({ search: "64" });
+  });
+
+  it("takes the name of an earlier version's address as what is searched for", () => {
+    expect(readJobsView({ name: "gpt" })).toEqual({ search: "gpt" });
+    expect(readJobsView({ name: "gpt", search: "bert" })).toEqual({ search: "bert" });
   });
 
   it("leaves out what does not fit, and what is the default anyway", () => {
-    expect(readJobsView({ state: ["gone", 3], label: "team", name: " ", order: "newest", page: 2 })).toEqual({});
+    expect(readJobsView({ state: ["gone", 3], label: "team", search: " ", order: "newest", page: 2 })).toEqual({});
     expect(readJobsView({ state: [...STATES] })).toEqual({});
-    expect(readJobsView({ name: "x".repeat(64), label: "=v", project: { a: 1 } })).toEqual({});
+    expect(readJobsView({ search: "x".repeat(64), label: "=v", project: { a: 1 } })).toEqual({});
+    expect(readJobsView({ owner: "x".repeat(256), node: [] })).toEqual({});
   });
 });
 
 describe("a change of the view", () => {
-  const page: JobsView = { state: ["failed"], name: "gpt", cursor: "01a2" };
+  const page: JobsView = { state: ["failed"], search: "gpt", cursor: "01a2" };
 
   it("goes back to the first page and keeps the other filters", () => {
-    expect(changed(page, { name: undefined })).toEqual({ state: ["failed"] });
-    expect(changed(page, { order: "oldest" })).toEqual({ state: ["failed"], name: "gpt", order: "oldest" });
+    expect(changed(page, { search: undefined })).toEqual({ state: ["failed"] });
+    expect(changed(page, { order: "oldest" })).toEqual({ state: ["failed"], search: "gpt", order: "oldest" });
   });
 
   it("turns a state on and off", () => {
     const both = toggled(page, "queued");
-    expect(both).toEqual({ state: ["queued", "failed"], name: "gpt" });
-    expect(toggled(toggled(both, "queued"), "failed")).toEqual({ name: "gpt" });
+    expect(both).toEqual({ state: ["queued", "failed"], search: "gpt" });
+    expect(toggled(toggled(both, "queued"), "failed")).toEqual({ search: "gpt" });
   });
 });
 
@@ -58,11 +76,39 @@ it("asks the service for one page of what the view says", () => {
   });
 });
 
-it("is filtered by what hides jobs, and not by order or page", () => {
-  expect(isFiltered({ order: "oldest", cursor: "01a2" })).toBe(false);
-  for (const view of [{ state: ["failed"] }, { name: "a" }, { project: "b" }, { label: "a=b" }] as JobsView[]) {
-    expect(isFiltered(view)).toBe(true);
-  }
+describe("the filters that are set", () => {
+  const all: JobsView = {
+    state: ["queued", "failed"],
+    search: "gpt",
+    owner: "ada",
+    project: "vision",
+    node: "gpu-1",
+    label: "a=b",
+    order: "oldest",
+    cursor: "01a2",
+  };
+
+  it("are what hides jobs, and not the order or the page", () => {
+    expect(isFiltered({ order: "oldest", cursor: "01a2" })).toBe(false);
+    const hiding = (["state", "search", "owner", "project", "node", "label"] as const).map((key) => [key, all[key]]);
+    for (const one of hiding) expect(isFiltered(Object.fromEntries([one]))).toBe(true);
+    expect(filtersSet(all).map(({ name, value }) => `${name} ${value}`)).toEqual([
+      "state queued or failed",
+      "name or id gpt",
+      "owner ada",
+      "project vision",
+      "node gpu-1",
+      "label a=b",
+    ]);
+  });
+
+  it("are left out one at a time", () => {
+    for (const { without } of filtersSet(all)) {
+      const { cursor: _, ...kept } = all;
+      expect(Object.entries(kept)).toEqual(expect.arrayContaining(Object.entries(without)));
+      expect(filtersSet(without)).toHaveLength(5);
+    }
+  });
 });
 
 it.each([

@@ -8,15 +8,20 @@ import type { JobState, ListJobsData } from "@/api/generated";
 
 export const STATES: readonly JobState[] = ["queued", "starting", "running", "succeeded", "failed", "cancelled"];
 export const PAGE_SIZE = 50;
-/** The service's own bounds for a name and for `key=value`. */
+/** The service's own bounds for names of jobs and projects, for those of people and nodes, and for `key=value`. */
 export const NAME_CHARS_MAX = 63;
+export const OWNER_CHARS_MAX = 255;
 export const LABEL_CHARS_MAX = 319;
 
 export interface JobsView {
   /** In the order of `STATES`; none shows all. */
   state?: JobState[];
-  name?: string;
+  /** A part of the name, or a beginning or an end of the id. */
+  search?: string;
+  owner?: string;
   project?: string;
+  /** Where an attempt at the job was placed. */
+  node?: string;
   /** `key=value`. */
   label?: string;
   order?: "oldest";
@@ -30,8 +35,11 @@ export function readJobsView(search: Record<string, unknown>): JobsView {
   const label = text(search.label, LABEL_CHARS_MAX);
   return withoutGaps({
     state: state.length === 0 || state.length === STATES.length ? undefined : state,
-    name: text(search.name, NAME_CHARS_MAX),
+    // An address of an earlier version names the whole name: it is a part of itself.
+    search: text(search.search, NAME_CHARS_MAX) ?? text(search.name, NAME_CHARS_MAX),
+    owner: text(search.owner, OWNER_CHARS_MAX),
     project: text(search.project, NAME_CHARS_MAX),
+    node: text(search.node, OWNER_CHARS_MAX),
     label: label !== undefined && isLabel(label) ? label : undefined,
     order: search.order === "oldest" ? "oldest" : undefined,
     cursor: text(search.cursor, 100),
@@ -50,9 +58,31 @@ export function toggled(view: JobsView, state: JobState): JobsView {
   });
 }
 
-/** Whether some jobs may be hidden by it; the order and the page hide none. */
+export interface SetFilter {
+  /** As its field is called. */
+  name: string;
+  value: string;
+  /** The view without it. */
+  without: JobsView;
+}
+
+/** What hides jobs, in the order of the fields; the order and the page hide none. */
+export function filtersSet(view: JobsView): SetFilter[] {
+  const values: [keyof JobsView, string, string | undefined][] = [
+    ["state", "state", view.state?.join(" or ")],
+    ["search", "name or id", view.search],
+    ["owner", "owner", view.owner],
+    ["project", "project", view.project],
+    ["node", "node", view.node],
+    ["label", "label", view.label],
+  ];
+  return values.flatMap(([key, name, value]) =>
+    value === undefined ? [] : [{ name, value, without: changed(view, { [key]: undefined }) }],
+  );
+}
+
 export function isFiltered(view: JobsView): boolean {
-  return [view.state, view.name, view.project, view.label].some((one) => one !== undefined);
+  return filtersSet(view).length > 0;
 }
 
 export function asQuery({ order, ...filters }: JobsView): NonNullable<ListJobsData["query"]> {
@@ -64,7 +94,7 @@ export function isLabel(typed: string): boolean {
   return typed.indexOf("=") > 0;
 }
 
-/** A number in an address (`?name=64`) was meant as text. */
+/** A number in an address (`?search=64`) was meant as text. */
 function text(value: unknown, charsMax: number): string | undefined {
   if (typeof value !== "string" && typeof value !== "number") return undefined;
   const trimmed = String(value).trim();

@@ -1,5 +1,6 @@
 /** One node: its state in words, its devices in their order, and giving it no more work, or work again. */
 import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { type JobView, type NodeView, resumeNode, type SeriesView } from "@/api/generated";
 import { Failed } from "@/components/Failed";
@@ -65,6 +66,9 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
         <span className={classes.fact} title={moment(node.seen_at)}>
           heard {ago(node.seen_at, now)}
         </span>
+        <Link to="/jobs" search={{ node: node.name }} className={classes.jobs}>
+          Jobs on this node
+        </Link>
         <span className={classes.act}>
           {node.state === "ready" ? (
             <button type="button" onClick={() => setIsDraining(true)}>

@@ -80,6 +80,14 @@ it("shows each device at its place, with its holder and what is used of it", asy
   expect(requests.map((asked) => asked.path).sort()).toEqual(["/v1/jobs", "/v1/nodes", "/v1/series"]);
 });
 
+it("leads to the jobs that were placed on a node", async () => {
+  serve(answer([node("ready")]));
+  open("/nodes", NodesPage);
+  expect((await screen.findByRole("link", { name: "Jobs on this node" })).getAttribute("href")).toBe(
+    "/jobs?node=gpu-a",
+  );
+});
+
 it("warns of a device that is reserved but idle, and only of that", async () => {
   serve(answer([node("ready")]));
   open("/nodes", NodesPage);

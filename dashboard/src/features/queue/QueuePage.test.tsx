@@ -28,6 +28,24 @@ it("shows who waits for what, in order, and names the job that is waited for", a
   expect(await screen.findByText(/No node is registered/)).toBeTruthy();
 });
 
+it("says when a job is likely to start, or why nobody knows, and whose it is", async () => {
+  const start = new Date(Date.now() + 25 * 60_000 + 5_000).toISOString();
+  const place = (position: number, estimated_start: string | null) => ({
+    position,
+    reason: "waits for 1",
+    estimated_start,
+  });
+  const soon = aJob({ id: "1", name: "soon", state: "queued", owner: "ada", queue: place(1, start) });
+  const later = aJob({ id: "2", name: "later", state: "queued", owner: "anybody", queue: place(2, null) });
+  serve(answer([soon, later]));
+  open("/queue", QueuePage);
+  const rows = (await screen.findAllByRole("row")).slice(1).map((row) => row.textContent);
+  expect(rows[0]).toMatch(/about (tomorrow )?\d\d:\d\din 25 min/);
+  expect(rows[1]).toContain("not knownwhat holds its devices has no known end");
+  expect(screen.getByRole("link", { name: "by ada" }).getAttribute("href")).toBe("/jobs?owner=ada");
+  expect(rows[1]).not.toContain("anybody");
+});
+
 it("says that nothing waits", async () => {
   serve(answer([]));
   open("/queue", QueuePage);

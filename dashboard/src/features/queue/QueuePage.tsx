@@ -8,7 +8,9 @@ import { SkeletonRows } from "@/components/SkeletonRows";
 import { useNow } from "@/components/useNow";
 import { WaitReason } from "@/components/WaitReason";
 import { duration, moment } from "@/lib/format";
+import { ownerOf } from "@/lib/owner";
 import { asksFor, freeSentence } from "@/lib/resources";
+import { startWords } from "@/lib/starting";
 import classes from "./QueuePage.module.css";
 import { queueSentence, waitingSince } from "./words";
 
@@ -78,7 +80,7 @@ function QueueTable({ jobs }: { jobs: readonly JobView[] }) {
                 <Link to="/jobs/$job" params={{ job: job.id }} className={classes.name}>
                   {job.name}
                 </Link>
-                <div className={classes.second}>{job.project}</div>
+                <Whose job={job} />
               </th>
               <td data-name="Priority">{job.priority}</td>
               <td data-name="Asks for">{asksFor(job.spec)}</td>
@@ -86,11 +88,7 @@ function QueueTable({ jobs }: { jobs: readonly JobView[] }) {
                 <WaitReason reason={job.queue?.reason ?? job.reason ?? ""} nameOf={(id) => names.get(id)} />
               </td>
               <td data-name="Estimated start">
-                {job.queue?.estimated_start ? (
-                  moment(job.queue.estimated_start)
-                ) : (
-                  <span className={classes.second}>not known</span>
-                )}
+                <Start job={job} now={now} />
               </td>
               <td data-name="Waits for">
                 <time dateTime={waitingSince(job)} title={moment(waitingSince(job))}>
@@ -102,5 +100,37 @@ function QueueTable({ jobs }: { jobs: readonly JobView[] }) {
         </tbody>
       </table>
     </div>
+  );
+}
+
+function Whose({ job }: { job: JobView }) {
+  const owner = ownerOf(job);
+  return (
+    <div className={classes.whose}>
+      <Link to="/jobs" search={{ project: job.project }} title={`Jobs of project ${job.project}`}>
+        {job.project}
+      </Link>
+      {owner === null ? null : (
+        <Link to="/jobs" search={{ owner }} title={`Jobs of ${owner}`}>
+          by {owner}
+        </Link>
+      )}
+    </div>
+  );
+}
+
+/** A job that the scheduler has not looked at yet has no place, and nothing is said of its start. */
+function Start({ job, now }: { job: JobView; now: number }) {
+  if (job.queue === null) return <span className={classes.second}>not known</span>;
+  const { when, more, isKnown } = startWords(job.queue, now);
+  return (
+    <>
+      <span className={isKnown ? undefined : classes.second}>{when}</span>
+      {more === "" ? null : (
+        <div className={classes.second} data-known={isKnown}>
+          {more}
+        </div>
+      )}
+    </>
   );
 }

@@ -61,6 +61,7 @@ export function JobFields({ replace }: { replace: (text: string, by: string) => 
   );
 }
 
+/** A range is shown where the text has one, but not offered: the service does not take elastic jobs yet. */
 function GpuFields() {
   const path = ["resources", "gpus"];
   const { value, set, problems } = useField(path);
@@ -75,13 +76,11 @@ function GpuFields() {
       ) : (
         <TextField label="GPUs" path={path} />
       )}
-      <button
-        type="button"
-        data-quiet
-        onClick={() => set(isRange ? (valueAt(value, ["max"]) ?? 1) : { min: 1, max: value ?? 1 })}
-      >
-        {isRange ? "Fixed number" : "Elastic range"}
-      </button>
+      {isRange ? (
+        <button type="button" data-quiet onClick={() => set(valueAt(value, ["max"]) ?? 1)}>
+          Fixed number
+        </button>
+      ) : null}
       {isRange
         ? problems
             .filter(({ pointer }) => pointer === "/resources/gpus")

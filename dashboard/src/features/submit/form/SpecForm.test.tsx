@@ -141,9 +141,8 @@ describe("the form", () => {
     expect(text).toBe(TEXT);
   });
 
-  it("writes bounds for an elastic job, and back", () => {
-    render(<Harness />);
-    fireEvent.click(screen.getByRole("button", { name: "Elastic range" }));
+  it("shows the bounds of an elastic job, and makes a fixed number of them", () => {
+    render(<Harness start={TEXT.replace("gpus: 2", "gpus: {min: 1, max: 4}")} />);
     type("GPUs at most", "8");
     expect(text).toContain("resources: {gpus: {min: 1, max: 8}}");
     fireEvent.click(screen.getByRole("button", { name: "Fixed number" }));

@@ -1,6 +1,7 @@
 /** What would happen if the text were submitted now: the batch in factors, its memory, its place and its turn. */
 import { useState } from "react";
 import type { PlanView } from "@/api/generated";
+import { WaitReason } from "@/components/WaitReason";
 import { bytes, duration, moment, number } from "@/lib/format";
 import { type SpecText, valueAt } from "../text/read";
 import { batchOf, type Factor } from "./factors";
@@ -22,6 +23,9 @@ function why({ error, problems }: Planned, spec: SpecText): string {
   return error === null ? "" : `No plan: ${error.message}`;
 }
 
+/** The names of other jobs are not asked for here; the end of an id finds one, too. */
+const nobody = () => undefined;
+
 function Known({ view }: { view: PlanView }) {
   const memory = view.plan?.memory;
   const steps = view.plan?.steps;
@@ -30,9 +34,13 @@ function Known({ view }: { view: PlanView }) {
       <BatchSentence view={view} />
       <dl className={classes.facts}>
         <Fact name="Start">
-          {view.queue === null
-            ? `now, on ${view.placement.join(", ")}`
-            : `waits at position ${view.queue.position}: ${view.queue.reason}`}
+          {view.queue === null ? (
+            `now, on ${view.placement.join(", ")}`
+          ) : (
+            <>
+              waits at position {view.queue.position}: <WaitReason reason={view.queue.reason} nameOf={nobody} />
+            </>
+          )}
           {view.queue?.estimated_start
             ? `; about ${moment(view.queue.estimated_start)}${inTime(view.queue.estimated_start)}`
             : ""}

@@ -1,0 +1,77 @@
+/** Zooming without a mouse: nearer, further, aside and back, as buttons and as keys. */
+import { useKeys } from "@/app/keys";
+import { type Axis, isTime } from "@/lib/axes";
+import { extentOfX, type Line } from "@/lib/lines";
+import { moved, widened, type Zoom } from "@/lib/zoom";
+import classes from "./ZoomButtons.module.css";
+
+const NEARER = 0.5;
+const ASIDE = 0.25;
+
+interface ZoomButtonsProps {
+  lines: readonly Line[];
+  axis: Axis;
+  /** How much of the axis one step is. */
+  units: number;
+  zoom: Zoom | null;
+  onZoom: (zoom: Zoom | null) => void;
+}
+
+export function ZoomButtons({ lines, axis, units, zoom, onZoom }: ZoomButtonsProps) {
+  const [from, to] = extentOfX(lines) ?? [0, 1];
+  const all = { from, to };
+  const view = zoom ?? all;
+  // Of steps there is nothing between two of them; a clock knows parts of a second, and one is enough to look at.
+  const least = isTime(axis) ? 1 : units;
+  const widen = (times: number) => onZoom(widened(view, all, times, least));
+  const nearer = () => widen(NEARER);
+  const further = () => widen(1 / NEARER);
+  const aside = (share: number) => {
+    if (zoom !== null) onZoom(moved(zoom, all, share));
+  };
+  useKeys({
+    "+": nearer,
+    "=": nearer,
+    "-": further,
+    ArrowLeft: () => aside(-ASIDE),
+    ArrowRight: () => aside(ASIDE),
+    "0": () => onZoom(null),
+  });
+  return (
+    <fieldset className={classes.zoom} aria-label="Zoom">
+      <button type="button" aria-label="Zoom in" title="Nearer (+)" onClick={nearer}>
+        +
+      </button>
+      <button type="button" aria-label="Zoom out" title="Further (−)" aria-disabled={zoom === null} onClick={further}>
+        −
+      </button>
+      <button
+        type="button"
+        aria-label="Earlier"
+        title="Earlier (←)"
+        aria-disabled={zoom === null}
+        onClick={() => aside(-ASIDE)}
+      >
+        ←
+      </button>
+      <button
+        type="button"
+        aria-label="Later"
+        title="Later (→)"
+        aria-disabled={zoom === null}
+        onClick={() => aside(ASIDE)}
+      >
+        →
+      </button>
+      <button
+        type="button"
+        className={classes.reset}
+        title="All of it (0)"
+        aria-disabled={zoom === null}
+        onClick={() => onZoom(null)}
+      >
+        Reset zoom
+      </button>
+    </fieldset>
+  );
+}

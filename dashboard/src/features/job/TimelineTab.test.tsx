@@ -1,0 +1,197 @@
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { fireEvent, render, screen, waitFor, within } from "@testing-library/react";
+import type { ReactNode } from "react";
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import { type AttemptView, type EventView, type JobView, listJobAttempts, listJobEvents } from "@/api/generated";
+import { aJob } from "@/testing/jobs";
+import { TimelineTab } from "./TimelineTab";
+
+vi.mock("@/api/generated", () => ({
+  getJob: vi.fn(),
+  getJobMetrics: vi.fn(),
+  getJobSpec: vi.fn(),
+  listJobAttempts: vi.fn(),
+  listJobCheckpoints: vi.fn(),
+  listJobEvents: vi.fn(),
+}));
+vi.mock("@tanstack/react-router", () => ({
+  Link: ({ params, search, children }: { params: object; search: object; children: ReactNode }) => (
+    <a href={JSON.stringify({ ...params, ...search })}>{children}</a>
+  ),
+}));
+
+const ENDED: JobView = aJob({ state: "cancelled", finished_at: "2026-01-01T00:02:00Z" });
+
+function event(id: number, kind: string, attempt: number | null = null): EventView {
+  return { id, at: "2026-01-01T00:00:00Z", kind, attempt, actor: "lockstep", message: `${kind} ${id}`, data: {} };
+}
+
+function anAttempt(number: number, part: Partial<AttemptView>): AttemptView {
+  const times = {
+    created_at: `2026-01-01T00:0${number}:00Z`,
+    running_at: null,
+    ended_at: `2026-01-01T00:0${number}:30Z`,
+  };
+  return {
+    number,
+    state: "ended",
+    nodes: ["atlas"],
+    world_size: 2,
+    plan_sentence: null,
+    outcome: null,
+    ...times,
+    ...part,
+  };
+}
+
+function show(job: JobView) {
+  const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
+  const page = (shown: JobView) => (
+    <QueryClientProvider client={client}>
+      <TimelineTab job={shown} />
+    </QueryClientProvider>
+  );
+  const { rerender } = render(page(job));
+  return (next: JobView) => rerender(page(next));
+}
+
+/** The service: a page of at most `limit` events after the cursor. */
+function tell(events: readonly EventView[]) {
+  vi.mocked(listJobEvents).mockImplementation((({ query }: { query: { cursor: number; limit: number } }) => {
+    const rest = events.filter(({ id }) => id > query.cursor);
+    const items = rest.slice(0, query.limit);
+    const next_cursor = rest.length > items.length ? String(items.at(-1)?.id) : null;
+    return Promise.resolve({ data: { items, next_cursor } });
+  }) as never);
+}
+
+beforeEach(() => {
+  vi.mocked(listJobEvents).mockReset();
+  vi.mocked(listJobAttempts).mockReset();
+  vi.mocked(listJobAttempts).mockResolvedValue({ data: { items: [] } } as never);
+  tell([]);
+});
+
+describe("the attempts", () => {
+  const RESTARTED = [
+    anAttempt(2, {
+      state: "running",
+      nodes: ["borea"],
+      world_size: 1,
+      plan_sentence: "64 = 1 rank × 8 samples × 8 accumulation steps",
+      ended_at: null,
+    }),
+    anAttempt(1, {
+      plan_sentence: "64 = 2 ranks × 8 samples × 4 accumulation steps",
+      outcome: {
+        reason: "killed",
+        message: "rank 1 was ended by SIGKILL",
+        rank: 1,
+        node: "atlas",
+        exception: "OSError: gone\nmore of it",
+        advice: "Look at the node's system log.",
+      },
+    }),
+  ];
+  const rows = async () =>
+    (await screen.findAllByRole("heading", { name: /^Attempt \d/ })).map((title) => title.closest("li"));
+
+  it("show at one glance that the batch stayed the same, and what of it changed", async () => {
+    vi.mocked(listJobAttempts).mockResolvedValue({ data: { items: RESTARTED } } as never);
+    show(aJob());
+    expect((await screen.findByTestId("kept")).textContent).toContain(
+      "The batch was 64 samples a step in both attempts.",
+    );
+    const made = screen.getAllByTestId("made");
+    expect(made.map((one) => one.textContent?.replace(/\s+/g, " ").trim())).toEqual([
+      "64 = 1 rank × 8 samples × 8 accumulation steps",
+      "64 = 2 ranks × 8 samples × 4 accumulation steps",
+    ]);
+    const changed = (one: HTMLElement) => [...one.querySelectorAll("strong")].map((part) => part.textContent);
+    expect(made.map(changed)).toEqual([["1 rank", "8 accumulation steps"], []]);
+  });
+
+  it("say when, where, how each ended, and what to do only when asked", async () => {
+    vi.mocked(listJobAttempts).mockResolvedValue({ data: { items: RESTARTED } } as never);
+    tell([event(1, "placed"), event(2, "running", 1), { ...event(3, "resumed", 2), data: { step: 1_200 } }]);
+    show(aJob());
+    const [newest, first] = await rows();
+    expect(newest?.textContent).toContain("running");
+    await waitFor(() => expect(newest?.textContent).toContain("from step 1,200 on"));
+    expect(newest?.textContent).toContain("1 rank");
+    const text = first?.textContent ?? "";
+    for (const words of ["killed", "on atlas", "2 ranks", "rank 1 on atlas", "OSError: gone"])
+      expect(text).toContain(words);
+    expect(text).not.toContain("more of it");
+    expect(first?.querySelector("details")?.open).toBe(false);
+    expect(within(first as HTMLElement).getByText("What to do").tagName).toBe("SUMMARY");
+    const logs =
+      within(first as HTMLElement)
+        .getByRole("link")
+        .getAttribute("href") ?? "";
+    expect(JSON.parse(logs)).toEqual({ job: aJob().id, tab: "logs", attempt: 1, rank: 1, line: "first-error" });
+  });
+
+  it("are asked for again when the job's version tells that something became of it, and not otherwise", async () => {
+    vi.mocked(listJobAttempts).mockResolvedValue({ data: { items: RESTARTED.slice(1) } } as never);
+    const again = show(aJob({ version: 4 }));
+    expect(await rows()).toHaveLength(1);
+    again(aJob({ version: 4, progress: { step: 1, steps: null, samples: null, fraction: null, eta_seconds: null } }));
+    expect(listJobAttempts).toHaveBeenCalledTimes(1);
+    vi.mocked(listJobAttempts).mockResolvedValue({ data: { items: RESTARTED } } as never);
+    again(aJob({ version: 5 }));
+    await waitFor(async () => expect(await rows()).toHaveLength(2));
+    expect(listJobAttempts).toHaveBeenCalledTimes(2);
+  });
+
+  it("are drawn ten at a time", async () => {
+    const many = Array.from({ length: 30 }, (_, place) =>
+      anAttempt(30 - place, { created_at: "2026-01-01T00:00:00Z", ended_at: "2026-01-01T00:01:00Z" }),
+    );
+    vi.mocked(listJobAttempts).mockResolvedValue({ data: { items: many } } as never);
+    show(ENDED);
+    expect(await rows()).toHaveLength(10);
+    fireEvent.click(screen.getByRole("button", { name: "Show 20 earlier attempts" }));
+    expect(await rows()).toHaveLength(30);
+  });
+
+  it("are none of a job that waits", async () => {
+    show(aJob({ state: "queued", started_at: null }));
+    expect(await screen.findByText("None yet: it waits for devices.")).toBeTruthy();
+  });
+});
+
+describe("the events", () => {
+  const shown = () =>
+    screen.queryAllByText(/^(warning|submitted|cancelled) \d+$/).map((message) => message.textContent);
+
+  it("are read page by page, and newest first", async () => {
+    tell([event(1, "submitted"), event(2, "cancelled")]);
+    vi.mocked(listJobEvents).mockImplementationOnce((() =>
+      Promise.resolve({ data: { items: [event(1, "submitted")], next_cursor: "1" } })) as never);
+    show(ENDED);
+    await waitFor(() => expect(shown()).toEqual(["cancelled 2", "submitted 1"]));
+    expect(vi.mocked(listJobEvents).mock.calls.map(([{ query }]) => query?.cursor)).toEqual([0, 1]);
+  });
+
+  it("of a long story are the newest, and older ones when asked for", async () => {
+    tell(Array.from({ length: 12_345 }, (_, place) => event(place + 1, "warning", 1)));
+    show(ENDED);
+    await waitFor(() => expect(shown()[0]).toBe("warning 12345"));
+    expect(shown()).toHaveLength(200);
+    expect(screen.queryByRole("status")).toBeNull();
+    fireEvent.click(screen.getByRole("button", { name: "Show older events (12,145 more)" }));
+    expect(shown()).toHaveLength(400);
+    expect(shown().at(-1)).toBe("warning 11946");
+    expect(listJobEvents).toHaveBeenCalledTimes(25);
+  });
+
+  it("say while they are read that newer ones are to come", async () => {
+    tell(Array.from({ length: 5_200 }, (_, place) => event(place + 1, "warning", 1)));
+    show(ENDED);
+    expect((await screen.findByRole("status")).textContent).toContain(
+      "5,000 events are read, and there are newer ones.",
+    );
+    await waitFor(() => expect(screen.queryByRole("status")).toBeNull());
+  });
+});

@@ -1,0 +1,25 @@
+import { expect, it } from "vitest";
+import { readJobTab } from "./tab";
+
+it.each([
+  [{}, {}],
+  [{ tab: "nothing" }, {}],
+  [
+    { smoothing: 0.6, axis: "samples", log: "train/loss", line: "1-2" },
+    { smoothing: 0.6, axis: "samples", log: "train/loss" },
+  ],
+  [{ tab: "timeline", smoothing: 0.6 }, { tab: "timeline" }],
+])("the address %j opens %j", (search, view) => {
+  expect(readJobTab(search)).toEqual(view);
+});
+
+it("keeps the whole spec in the address of the configuration, and nowhere else", () => {
+  expect(readJobTab({ tab: "configuration", spec: "whole" })).toEqual({ tab: "configuration", spec: "whole" });
+  expect(readJobTab({ tab: "configuration", spec: "half" })).toEqual({ tab: "configuration" });
+  expect(readJobTab({ tab: "timeline", spec: "whole" })).toEqual({ tab: "timeline" });
+  expect(readJobTab({ tab: "overview", spec: "whole" })).toEqual({});
+});
+
+it("leaves out what is no part of a job's page", () => {
+  expect(readJobTab({ tab: "gone" })).toEqual({});
+});

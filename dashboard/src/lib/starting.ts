@@ -1,0 +1,60 @@
+/**
+ * When a queued job is likely to start, in words. Pure; the tests are beside it.
+ *
+ * The service gives no estimate rather than a wrong one, and says of each job why it waits: why there is none follows from that.
+ */
+import type { QueuePlace } from "@/api/generated";
+
+export interface StartWords {
+  /** "about 14:35", "not known". */
+  when: string;
+  /** "in 25 min"; why it is not known; empty where there is nothing to add. */
+  more: string;
+  isKnown: boolean;
+}
+
+/** "about 14:35, in 25 min"; "not known: it waits behind a job of unknown length". */
+export function startSentence({ when, more, isKnown }: StartWords): string {
+  return more === "" ? when : `${when}${isKnown ? "," : ":"} ${more}`;
+}
+
+/** The beginnings and marks of the service's reasons; one that fits none of them adds nothing. */
+const UNKNOWN: readonly [RegExp, string][] = [
+  [/^behind job /, "it waits behind a job of unknown length"],
+  [/^waits for /, "what holds its devices has no known end"],
+  [/^no node|ready now/, "no node that is ready can run it"],
+];
+
+export function startWords({ reason, estimated_start: start }: QueuePlace, now: number): StartWords {
+  if (start == null) {
+    const why = UNKNOWN.find(([pattern]) => pattern.test(reason))?.[1] ?? "";
+    return { when: "not known", more: why, isKnown: false };
+  }
+  const at = Date.parse(start);
+  if (at <= now) return { when: "any moment now", more: "", isKnown: true };
+  const when = `about ${clock(new Date(at), new Date(now))}`;
+  return { when, more: `in ${roughly((at - now) / 1_000)}`, isKnown: true };
+}
+
+/** 14:35; tomorrow 09:15; 2026-11-24 09:15: in the reader's time zone. */
+function clock(at: Date, now: Date): string {
+  const two = (part: number) => String(part).padStart(2, "0");
+  const time = `${two(at.getHours())}:${two(at.getMinutes())}`;
+  if (at.toDateString() === now.toDateString()) return time;
+  const tomorrow = new Date(now.getFullYear(), now.getMonth(), now.getDate() + 1);
+  if (at.toDateString() === tomorrow.toDateString()) return `tomorrow ${time}`;
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
+}
+
+/** No seconds: nobody knows a start that well. */
+function roughly(seconds: number): string {
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 1) return "less than a minute";
+  if (minutes < 60) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 24 ? both(hours, "h", minutes % 60, "min") : both(Math.floor(hours / 24), "d", hours % 24, "h");
+}
+
+function both(large: number, unit: string, small: number, smallUnit: string): string {
+  return small === 0 ? `${large} ${unit}` : `${large} ${unit} ${small} ${smallUnit}`;
+}

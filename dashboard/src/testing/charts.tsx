@@ -1,0 +1,69 @@
+/** Charts over a service that has four series of five thousand points, with a button in place of each drawing. */
+import { MantineProvider } from "@mantine/core";
+import { QueryClientProvider } from "@tanstack/react-query";
+import { render, screen } from "@testing-library/react";
+import { vi } from "vitest";
+import { getJobMetrics, getSeries } from "@/api/generated";
+import { queryClient } from "@/api/polling";
+import type { JobOfCharts } from "@/api/series";
+import { Charts } from "@/components/charts/Charts";
+import type { Mark } from "@/lib/marks";
+
+export const NAMES = ["train/loss", "train/grad_norm", "eval/loss", "system/node0/cpu_percent"];
+
+export function view(name: string, places: number, count = places, from = 0) {
+  const column = Array.from({ length: places }, (_, index) => from + index);
+  return { name, unit: "loss", attempt: 1, count, step: column, time: column, value: column, min: column, max: column };
+}
+
+/** Call before each test, with `@/api/generated` mocked. */
+export function serveCurves(): void {
+  vi.clearAllMocks();
+  localStorage.clear();
+  queryClient.clear();
+  vi.stubGlobal(
+    "IntersectionObserver",
+    class {
+      constructor(private readonly seen: (entries: { isIntersecting: boolean }[]) => void) {}
+      observe() {
+        this.seen([{ isIntersecting: true }]);
+      }
+      disconnect() {}
+    },
+  );
+  vi.mocked(getJobMetrics).mockImplementation((({ path }: { path: { reference: string } }) =>
+    Promise.resolve({ data: { job_id: path.reference, series: NAMES.map((name) => view(name, 1)) } })) as never);
+  vi.mocked(getSeries).mockImplementation((({
+    query,
+  }: {
+    query: { jobs: string[]; names: string[]; from_step?: number; to_step?: number };
+  }) =>
+    Promise.resolve({
+      data: {
+        jobs: query.jobs.map((job_id) => ({
+          job_id,
+          series: query.names.map((name) => {
+            const from = query.from_step ?? 0;
+            return view(name, (query.to_step ?? 999) - from + 1, 5_000, from);
+          }),
+        })),
+      },
+    })) as never);
+}
+
+export function show(jobs: JobOfCharts[], hidden?: Set<string>, marks?: Mark[]) {
+  return render(
+    <MantineProvider>
+      <QueryClientProvider client={queryClient}>
+        <Charts jobs={jobs} hidden={hidden} marks={marks} />
+      </QueryClientProvider>
+    </MantineProvider>,
+  );
+}
+
+export const job = (id: string, state: JobOfCharts["state"] = "succeeded"): JobOfCharts => ({
+  id,
+  name: `job ${id}`,
+  state,
+});
+export const cards = () => screen.getAllByRole("article").map((card) => card.dataset.metric);

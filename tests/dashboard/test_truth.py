@@ -1,0 +1,103 @@
+"""A million points, four of them out of line: they are on the screen at every zoom, found by looking at the picture.
+
+The test is told nothing about where they are drawn. It sees marks at the edges and needles through the middle, zooms in on
+what it sees, and in the end reads off the steps that were planted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from playwright.sync_api import Locator
+
+from tests.dashboard.browser import Visitor
+from tests.dashboard.test_charts import card, drag, picture, point_at
+from tests.dashboard.work import PLANTED, Work
+
+ZOOMS = 5
+"""Each to a sixth: 1,000,000 steps, then 167,000, 28,000, 4,600, 770 and 130."""
+SHARE = 1 / 6
+A_PIXEL = 1 / 700
+"""Of a card's width, about: between its place and the cursor's lies one."""
+
+LOOK = """(canvas, [left, top, width, height]) => {
+  const ratio = canvas.width / canvas.clientWidth;
+  const [x0, y0, w, h] = [left, top, width, height].map((one) => Math.round(one * ratio));
+  const { data } = canvas.getContext("2d").getImageData(x0, y0, w, h);
+  const rgb = (x, y) => data.subarray(4 * (y * w + x), 4 * (y * w + x) + 3);
+  // Only the line is in a colour: ground and grid are grey.
+  const colour = (x, y) => Math.max(...rgb(x, y)) - Math.min(...rgb(x, y));
+  const isDrawn = (x, y) => colour(x, y) > 24;
+  const share = (x, from, to) => {
+    let drawn = 0;
+    const rows = [Math.floor(from * h), Math.floor(to * h)];
+    for (let y = rows[0]; y < rows[1]; y += 1) drawn += isDrawn(x, y) ? 1 : 0;
+    return drawn / (rows[1] - rows[0]);
+  };
+  const columns = (holds) => {
+    const groups = [];
+    for (let x = 0; x < w; x += 1)
+      if (holds(x)) {
+        const last = groups.at(-1);
+        if (last !== undefined && x - last.at(-1) <= 4) last.push(x);
+        else groups.push([x]);
+      }
+    return groups.map((group) => (group[0] + group.at(-1)) / 2 / w);
+  };
+  return {
+    up: columns((x) => share(x, 0.2, 0.42) > 0.9),
+    down: columns((x) => share(x, 0.58, 0.8) > 0.9),
+    upper: columns((x) => share(x, 3 / h, 8 / h) > 0.7),
+    lower: columns((x) => share(x, (h - 8) / h, (h - 3) / h) > 0.7),
+  };
+}"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Where something stands out, as shares of the drawing area's width."""
+
+    up: list[float]
+    """Needles from the line up, through most of the upper half."""
+    down: list[float]
+    upper: list[float]
+    """What is drawn at the upper edge itself, where only marks are."""
+    lower: list[float]
+
+
+def look(at: Locator) -> Seen:
+    """What a person would see of the chart, once it is drawn to its end."""
+    picture(at)
+    canvas, area = at.locator("canvas"), at.locator(".u-over")
+    outer, inner = canvas.bounding_box(), area.bounding_box()
+    assert outer is not None
+    assert inner is not None
+    place = [inner["x"] - outer["x"], inner["y"] - outer["y"], inner["width"], inner["height"]]
+    return Seen(**canvas.evaluate(LOOK, place))
+
+
+def test_what_is_out_of_line_among_a_million_points_is_seen_at_every_zoom(visitor: Visitor, work: Work) -> None:
+    job = work.million("million")
+    visitor.expects("willReadFrequently")  # The test looks at the picture again and again, which no page does.
+    visitor.go(f"/jobs/{job}", "million")
+    chart = card(visitor)
+    seen = look(chart)
+    for zoom in range(ZOOMS + 1):
+        if zoom:
+            middle = (seen.up[0] + seen.up[-1]) / 2
+            drag(chart, max(0.0, middle - SHARE / 2), min(1.0, middle + SHARE / 2))
+            seen = look(chart)
+        # In between, the infinity has a bucket of its own, which reaches the upper edge.
+        assert (len(seen.up) in (1, 2), len(seen.down)) == (True, 1), f"zoom {zoom}: {seen}"
+        assert seen.upper, f"zoom {zoom}: no infinity, {seen}"
+        assert seen.lower, f"zoom {zoom}: no NaN, {seen}"
+    # By now they stand apart, in the order in which they were planted.
+    assert max(seen.upper[:1]) < seen.up[0] < seen.down[0] < seen.lower[-1], seen
+    tooltip = visitor.page.get_by_test_id("chart-tooltip")
+    places = {"Infinity": seen.upper[0], "100": seen.up[0], "-100": seen.down[0], "NaN": seen.lower[-1]}
+    for value, at in places.items():
+        point_at(chart, at + A_PIXEL)
+        cells = tooltip.get_by_role("row", include_hidden=True).last.get_by_role("cell", include_hidden=True)
+        words, step = cells.nth(0).inner_text(), cells.nth(1).inner_text()
+        assert words.replace("\N{MINUS SIGN}", "-").replace("∞", "Infinity") == value, (words, step)
+        assert int("".join(filter(str.isdigit, step))) == PLANTED[value]
