@@ -13,10 +13,10 @@ import secrets
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final, Literal, NamedTuple
 
 from client.errors import ClientError
-from domain import event_files
+from domain import event_files, limits
 from domain.metrics import from_json
 
 if TYPE_CHECKING:
@@ -45,15 +45,31 @@ def names_of(client: Client, reference: str) -> list[str]:
     return sorted({series.name for series in client.metrics(reference, max_points=1).series})
 
 
-def every_point(client: Client, reference: str, name: str) -> Iterator[Point]:
+def every_point(
+    client: Client,
+    reference: str,
+    name: str,
+    *,
+    from_step: int = 0,
+    to_step: int | None = None,
+    attempts: Literal["current", "all"] | None = None,
+) -> Iterator[Point]:
     """All points of one series, in the order of their steps as far as they were written so.
 
     Of a step that has more points than one answer may, which only ``system/`` series can have, what the answer holds.
     """
-    ranges: list[tuple[int, int | None]] = [(0, None)]
+    ranges = [(from_step, to_step)]
     while ranges:
         low, high = ranges.pop()
-        for series in (found := client.metrics(reference, names=[name], from_step=low, to_step=high).series):
+        found = client.metrics(
+            reference,
+            names=[name],
+            from_step=low,
+            to_step=high,
+            max_points=limits.SERIES_POINTS_MAX,
+            attempts=attempts,
+        ).series
+        for series in found:
             last = max(series.step) if high is None else high
             if series.count > len(series.step) and low < last:
                 middle = (low + last) // 2

@@ -144,13 +144,21 @@ class SeriesView(_View):
     max: list[float | str]
 
 
-class MetricsView(_View):
+class JobSeriesView(_View):
     job_id: str
     series: list[SeriesView]
 
 
+class MetricsView(JobSeriesView):
+    cursor: str
+    """Ask again with it as ``since`` for what is stored later."""
+    complete: bool
+    """True when the series hold everything that was asked for, in place of any answer before; false when they hold what is
+    new since the cursor that was given."""
+
+
 class SeveralMetricsView(_View):
-    jobs: list[MetricsView]
+    jobs: list[JobSeriesView]
     """In the order in which they were named, each once."""
 
 

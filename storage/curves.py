@@ -11,18 +11,18 @@ every point of a long series (``storage.exports``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import Row, Select, bindparam, case, func, select
+from sqlalchemy import Row, Select, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from domain import limits
 from domain.metrics import unit_of
 from storage.packing import SUMMARY_POINTS, unpack, unpack_summaries
-from storage.points import Buckets
+from storage.points import Buckets, Points
 from storage.series_tables import SeriesChunkRow, StreamRow
 
 CHUNK: Final = limits.METRIC_POINTS_PER_CHUNK
@@ -71,6 +71,8 @@ _HEADERS: Final = (
     .order_by(_TABLE.job_id, _TABLE.name, _TABLE.attempt, _TABLE.seq)
 )
 _NAMED: Final = _TABLE.name.in_(bindparam("names", expanding=True))
+NAMES_PER_STATEMENT: Final = 100
+"""Each with a place of its own to begin at: SQLite nests at most 1,000 conditions."""
 _FROM: Final = _TABLE.last_step >= bindparam("from_step")
 _TO: Final = _TABLE.first_step <= bindparam("to_step")
 _CONSECUTIVE: Final = (
@@ -90,14 +92,21 @@ _FIRST_STEPS: Final = (
 
 
 class _Bounds(NamedTuple):
-    """Which steps of a chunk are wanted."""
+    """Which points of a chunk are wanted."""
 
     from_step: float
     to_step: float
+    seq: int = 0
+    """The first point that is wanted, as chunks number them."""
 
     def hold(self, chunk: _Chunk) -> bool:
         """Whether all its points are wanted."""
-        return self.from_step <= chunk.first_step and chunk.last_step <= self.to_step
+        return self.from_step <= chunk.first_step and chunk.last_step <= self.to_step and self.seq <= chunk.seq
+
+    def of(self, chunk: _Chunk, points: Points) -> Points:
+        """Those of a chunk's points that are wanted."""
+        later = points.part(max(0, self.seq - chunk.seq), len(points))
+        return later.within(self.from_step, self.to_step)
 
 
 _Piece = tuple[_Chunk, _Bounds]
@@ -114,8 +123,16 @@ def read(
     to_step: int | None = None,
     max_points: int = limits.SERIES_POINTS_MAX,
     attempts: Attempts = "current",
+    after: Mapping[str, int] | None = None,
 ) -> list[Curve]:
-    """Series of one job: see :func:`read_jobs`."""
+    """Series of one job: see :func:`read_jobs`.
+
+    Parameters
+    ----------
+    after : mapping of str to int, optional
+        By series, how many of its points to leave out: those that were stored first, of all attempts together. A series
+        that is not named here is not read.
+    """
     found = read_jobs(
         session,
         [job_id],
@@ -124,6 +141,7 @@ def read(
         to_step=to_step,
         max_points=max_points,
         attempts=attempts,
+        after=after,
     )
     return found[job_id]
 
@@ -137,6 +155,7 @@ def read_jobs(
     to_step: int | None = None,
     max_points: int = limits.SERIES_POINTS_MAX,
     attempts: Attempts = "current",
+    after: Mapping[str, int] | None = None,
 ) -> dict[str, list[Curve]]:
     """Series of some jobs, by job: every point, or at most ``max_points`` buckets of points per series.
 
@@ -157,6 +176,8 @@ def read_jobs(
     attempts : {"current", "all"}
         ``current`` reads one curve per series: of an earlier attempt only the steps before the first one that a later
         attempt reported, because the later one trained the rest again. ``all`` reads each attempt for itself.
+    after : mapping of str to int, optional
+        See :func:`read`; for one job.
     """
     low = -math.inf if from_step is None else from_step
     high = math.inf if to_step is None else to_step
@@ -164,11 +185,13 @@ def read_jobs(
     bounds = {key: _Bounds(low, min(high, end)) for key, end in ends.items()}
     anything = _Bounds(low, high)
     found: dict[str, list[Curve]] = {job_id: [] for job_id in job_ids}
-    chunks = _headers(session, job_ids, names, from_step, to_step)
+    chunks = _headers(session, job_ids, names, from_step=from_step, to_step=to_step, after=after)
     for (job_id, name, _), group in groupby(
         chunks, key=lambda chunk: (chunk.job_id, chunk.name, chunk.attempt if attempts == "all" else 0)
     ):
         pieces = [(chunk, bounds.get((chunk.job_id, chunk.attempt), anything)) for chunk in group]
+        if after is not None:
+            pieces = [(chunk, wanted._replace(seq=after[name])) for chunk, wanted in pieces]
         pieces = [(chunk, wanted) for chunk, wanted in pieces if chunk.first_step <= wanted.to_step]
         buckets = _buckets(session, pieces, max_points)
         if buckets:
@@ -192,8 +215,10 @@ def _headers(
     session: Session,
     job_ids: Collection[str],
     wanted: Collection[str] | None,
+    *,
     from_step: int | None,
     to_step: int | None,
+    after: Mapping[str, int] | None,
 ) -> Iterable[_Chunk]:
     statement: Select[*tuple[Any, ...]] = _HEADERS
     values: dict[str, Any] = {"job_ids": list(job_ids)}
@@ -203,7 +228,16 @@ def _headers(
         statement, values["from_step"] = statement.where(_FROM), from_step
     if to_step is not None:
         statement, values["to_step"] = statement.where(_TO), to_step
-    return map(_Chunk._make, _rows(session, statement, **values))
+    if after is None:
+        return map(_Chunk._make, _rows(session, statement, **values))
+    found: list[_Chunk] = []
+    places = list(after.items())
+    for start in range(0, len(places), NAMES_PER_STATEMENT):
+        some = places[start : start + NAMES_PER_STATEMENT]
+        # No chunk that begins so far before a point can hold it.
+        later = or_(*((_TABLE.name == name) & (_TABLE.seq > count - CHUNK) for name, count in some))
+        found += map(_Chunk._make, _rows(session, statement.where(later), **values))
+    return [chunk for chunk in found if chunk.seq + chunk.point_count > after[chunk.name]]
 
 
 def _rows(session: Session, statement: Select[*tuple[Any, ...]], **values: Any) -> Sequence[Row[*tuple[Any, ...]]]:
@@ -257,7 +291,7 @@ def _opened(session: Session, run: _Run) -> Buckets:
     found = Buckets()
     for chunk, wanted in run:
         points = unpack(packed[chunk.seq])
-        found.add_points(points if wanted.hold(chunk) else points.within(*wanted))
+        found.add_points(points if wanted.hold(chunk) else wanted.of(chunk, points))
     return found
 
 

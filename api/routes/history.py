@@ -1,6 +1,7 @@
 """What a job left behind: metrics, events, attempts; and the spec it ran by.
 
-Not here: its log lines (``api.routes.logs``), its checkpoints (``api.routes.checkpoints``), and how points become buckets (``storage.curves``).
+Not here: its log lines (``api.routes.logs``), its checkpoints (``api.routes.checkpoints``), and how points become buckets
+(``storage.curves``, ``storage.tails``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from api.routes.jobs import Reference
 from api.views import attempt_view, event_view, job_tag
 from domain import limits
 from domain.views import AttemptView, EventView, MetricsView, Page, SpecView
-from storage import attempts, curves, events, jobs, series
+from storage import attempts, events, jobs, series, tails
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 
@@ -52,6 +53,20 @@ class MetricsAsked(PointsAsked):
     max_points: Annotated[
         int, Field(ge=1, le=limits.SERIES_POINTS_MAX, description="Of each series; more are put into buckets.")
     ] = 1_000
+
+
+class JobMetricsAsked(MetricsAsked):
+    """Of one job, and whether only what is new."""
+
+    since: Annotated[
+        str | None,
+        Field(
+            max_length=tails.CURSOR_LENGTH_MAX,
+            json_schema_extra={"pattern": tails.CURSOR},
+            description="`cursor` of the answer before, to the same question: only what was stored after it, if `complete` is "
+            "false; everything, where a later attempt hides points that were given.",
+        ),
+    ] = None
 
 
 def split(given: list[str]) -> list[str]:
@@ -91,7 +106,7 @@ class EventsAsked(BaseModel):
     response_model=MetricsView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
-def metrics(reference: Reference, asked: Annotated[MetricsAsked, Query()], request: Request, here: Here) -> Response:
+def metrics(reference: Reference, asked: Annotated[JobMetricsAsked, Query()], request: Request, here: Here) -> Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
     with here.database.read_series() as session:
@@ -100,16 +115,17 @@ def metrics(reference: Reference, asked: Annotated[MetricsAsked, Query()], reque
             return same
 
         def answer() -> dict[str, object]:
-            found = curves.read(
+            found, cursor, complete = tails.read(
                 session,
                 job.id,
+                since=asked.since,
                 names=asked.wanted(),
                 from_step=asked.from_step,
                 to_step=asked.to_step,
                 max_points=asked.max_points,
                 attempts=asked.attempts,
             )
-            return {"job_id": job.id, "series": found}
+            return {"job_id": job.id, "series": found, "cursor": cursor, "complete": complete}
 
         return drawn(here, request, tag, answer)
 

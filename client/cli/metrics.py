@@ -1,21 +1,22 @@
 """``metrics``: the numbers of a job, as charts, a table, JSON or CSV.
 
-Not here: what the numbers mean (``domain.metrics``), and how a chart is drawn (``client.cli.chart``).
+Not here: what the numbers mean (``domain.metrics``), how a chart is drawn (``client.cli.chart``), and points written one by
+one (``client.cli.points``).
 """
 
 from __future__ import annotations
 
-import csv
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import isfinite, isnan
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import Parameter
 
 from client.cli.common import OUTPUT_GROUP, Connection, JobName, Many, names_in, say
-from client.errors import ExitCode
+from client.errors import ExitCode, UsageError
+from domain import limits
 
 if TYPE_CHECKING:
     from client.cli.output import Word
@@ -36,6 +37,7 @@ def metrics(
     job: JobName,
     /,
     *,
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="", show_default=False)] = False,
     names: Annotated[list[str] | None, Many] = None,
     from_step: int | None = None,
     to_step: int | None = None,
@@ -49,12 +51,15 @@ def metrics(
     csv_: Annotated[bool, Parameter(name="--csv", negative="", show_default=False, group=OUTPUT_GROUP)] = False,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """The numbers of a job: charts and one line per series; every point with -o csv or -o json.
+    """The numbers of a job: charts and one line per series; every point with -o csv.
 
     On a terminal the losses are drawn, or the series that --names asks for; in a pipe there is the table alone.
 
     Parameters
     ----------
+    follow
+        Write points as CSV, or with -o json one JSON object per point, and go on with those that come, until the job has
+        ended. Each attempt's are written as they came: what a later one trains again is there again.
     names
         Only these series, separated by commas; may be given several times.
     from_step
@@ -62,29 +67,64 @@ def metrics(
     to_step
         Only points up to this step.
     max_points
-        At most so many points per series; more are gathered into buckets that keep their extremes.
+        At most so many points per series; more are gathered into buckets that keep their extremes. Without it 1,000, with
+        -o json 10,000, and with -o csv there are no buckets.
     attempts
         current hides what a later attempt did again; all shows it.
     output
-        chart: draw the series; table, wide: one line per series; csv, json: every point; name: the names of the series.
+        chart: draw the series; table, wide: one line per series; csv: every point; json: what the API answers; name: the
+        names of the series.
         Without it: charts and the table on a terminal, else the table.
     json
         Short for -o json.
     csv_
         Short for -o csv.
     """
-    from client.cli import output as out
+    from client.cli import points
 
     form = "json" if json else "csv" if csv_ else output or ("charts and table" if sys.stdout.isatty() else "table")
     wanted = names_in(names)
+    if follow:
+        _check_followed(
+            output, {"--from-step": from_step, "--to-step": to_step, "--max-points": max_points, "--attempts": attempts}
+        )
     with (connection or Connection()).client() as client:
+        if follow:
+            points.follow(client, job, wanted, points.as_json if form == "json" else points.as_csv())
+            return ExitCode.OK
+        if form == "csv" and max_points is None:
+            points.write(
+                client, job, wanted, points.as_csv(), from_step=from_step or 0, to_step=to_step, attempts=attempts
+            )
+            return ExitCode.OK
+        if form == "json" and max_points is None:
+            max_points = limits.SERIES_POINTS_MAX
         found = client.metrics(
             job, names=wanted, from_step=from_step, to_step=to_step, max_points=max_points, attempts=attempts
         )
+    _show(found, form, wanted)
+    if missing := [name for name in wanted if name not in {series.name for series in found.series}]:
+        say(f"no points of {', '.join(missing)}; lockstep metrics {job} -o name lists what there is")
+    elif not found.series:
+        say("no points yet")
+    return ExitCode.OK
+
+
+def _check_followed(output: str | None, others: Mapping[str, object]) -> None:
+    if given := [option for option, value in others.items() if value is not None]:
+        raise UsageError(f"--follow writes each point as it comes, and takes no {' or '.join(given)}")
+    if output not in (None, "csv", "json"):
+        raise UsageError(f"--follow writes CSV or JSON, not -o {output}")
+
+
+def _show(found: MetricsView, form: str, wanted: list[str]) -> None:
+    from client.cli import output as out
+    from client.cli import points
+
     if form == "json":
         out.print_json(found)
     elif form == "csv":
-        _write_csv(found)
+        points.write_view(found, points.as_csv())
     elif form == "name":
         for name in sorted({series.name for series in found.series}):
             print(name)
@@ -93,20 +133,6 @@ def metrics(
             _print_charts(found, wanted)
         if form != "chart":
             _print_table(found, wide=form == "wide")
-    missing = [name for name in wanted if name not in {series.name for series in found.series}]
-    if missing:
-        say(f"no points of {', '.join(missing)}; lockstep metrics {job} -o name lists what there is")
-    elif not found.series:
-        say("no points yet")
-    return ExitCode.OK
-
-
-def _write_csv(found: MetricsView) -> None:
-    writer = csv.writer(sys.stdout)
-    writer.writerow(["name", "attempt", "step", "time", "value"])
-    for series in found.series:
-        for step, time, value in zip(series.step, series.time, series.value, strict=True):
-            writer.writerow([series.name, series.attempt, step, time, value])
 
 
 def _print_charts(found: MetricsView, wanted: list[str]) -> None:

@@ -12,7 +12,7 @@ from api.rendered import Rendered
 from domain import limits
 from domain.metrics import Record, from_json, jsonable
 from domain.outcomes import Reason
-from domain.views import MetricsView, SeriesView, SeveralMetricsView
+from domain.views import JobSeriesView, MetricsView, SeriesView, SeveralMetricsView
 from storage import curves
 from storage.curves import Curve
 from tests.api.conftest import Api, problem
@@ -27,7 +27,7 @@ def _curve(view: SeriesView) -> Curve:
     return Curve(**{**fields, **{name: [*map(from_json, fields[name])] for name in ("value", "min", "max")}})
 
 
-def _check(view: MetricsView, stored: Stored, query: dict[str, object]) -> None:
+def _check(view: JobSeriesView, stored: Stored, query: dict[str, object]) -> None:
     attempts = str(query.get("attempts", "current"))
     low, high = query.get("from_step"), query.get("to_step")
     for name in NAMES:
@@ -65,6 +65,26 @@ def test_every_bucket_of_one_job_and_of_several_says_what_the_points_in_it_say(a
         assert [view.job_id for view in several.jobs] == list(stored)
         for view in several.jobs:
             _check(view, stored[view.job_id], query)
+
+
+def test_who_follows_a_job_is_given_what_came_since(api: Api) -> None:
+    claim = scenes.run(api.database)
+
+    def ask(since: str | None = None) -> MetricsView:
+        query = {} if since is None else {"since": since}
+        answer = api.http.get(f"/v1/jobs/{claim.job_id}/metrics", params=query)
+        return MetricsView.model_validate_json(answer.content)
+
+    ship_metrics(api, claim, record(1), record(2))
+    first = ask()
+    assert (first.complete, first.series[0].step) == (True, [1, 2])
+    ship_metrics(api, claim, record(3))
+    second = ask(first.cursor)
+    assert (second.complete, second.series[0].step) == (False, [3])
+    third = ask(second.cursor)
+    assert (third.complete, third.series, third.cursor) == (False, [], second.cursor)
+    refused = api.http.get(f"/v1/jobs/{claim.job_id}/metrics", params={"since": "yesterday!"})
+    assert "is no cursor of a job's series" in problem(refused, 422, "invalid")["detail"]
 
 
 def test_jobs_are_named_as_anywhere_and_are_there_once_in_the_order_asked(api: Api) -> None:

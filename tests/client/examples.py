@@ -132,7 +132,7 @@ def series(name: str, values: list[float | str], *, attempt: int = 1, count: int
 
 
 def metrics(*found: SeriesView) -> MetricsView:
-    return MetricsView(job_id=ID, series=list(found))
+    return MetricsView(job_id=ID, series=list(found), cursor="AAAA", complete=True)
 
 
 def run_metrics() -> MetricsView:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 from client.local.home import Home, RunFile
 from domain.lifecycle import JobState
 from domain.memory import MemoryForecast
-from domain.views import JobView, LogLine, MetricsView, NodeView, Page, QueuePlace
+from domain.views import JobView, LogLine, NodeView, Page, QueuePlace
 from tests.client import examples
 from tests.client.server import RESET, Answer, ReplayServer, problem
 from tests.client.terminal import CommandLine, Terminal
@@ -128,26 +127,6 @@ def test_logs_have_their_rank_in_front(lockstep: CommandLine, server: ReplayServ
         "search": ["x y"],
         "stream": ["stderr"],
     }
-
-
-def test_metrics_as_table_csv_json_and_names(lockstep: CommandLine, server: ReplayServer) -> None:
-    found = examples.metrics(examples.series("train/loss", [5.5, "NaN", 2.25]))
-    server.on("GET", "/v1/jobs/last/metrics", found)
-    row = lockstep("metrics", "last", "--names", "train/loss").out.splitlines()[1]
-    assert row.split() == ["train/loss", "5.5", "2.25", "2.25", "5.5", "loss", "3", "3"]
-    assert server.asked[-1].query["names"] == ["train/loss"]
-    rows = list(csv.reader(lockstep("metrics", "last", "-o", "csv").out.splitlines()))
-    assert rows[0] == ["name", "attempt", "step", "time", "value"]
-    assert rows[2] == ["train/loss", "1", "2", "1002.0", "NaN"]
-    assert MetricsView.model_validate_json(lockstep("metrics", "last", "--json").out) == found
-    assert lockstep("metrics", "last", "-o", "name").out == "train/loss\n"
-
-
-def test_a_series_that_is_not_there_is_named(lockstep: CommandLine, server: ReplayServer) -> None:
-    server.on("GET", "/v1/jobs/last/metrics", examples.metrics())
-    said = lockstep("metrics", "last", "--names", "a/b,c/d")
-    assert said.out == ""
-    assert "no points of a/b, c/d" in said.err
 
 
 def test_nodes_show_who_holds_what(lockstep: CommandLine, server: ReplayServer) -> None:

@@ -31,8 +31,17 @@ class Bucketing:
         self.requests = 0
 
     def metrics(
-        self, _reference: str, *, names: list[str], from_step: int = 0, to_step: int | None = None
+        self,
+        _reference: str,
+        *,
+        names: list[str],
+        from_step: int,
+        to_step: int | None,
+        max_points: int,
+        attempts: str | None,
     ) -> MetricsView:
+        assert self.limit <= max_points
+        assert attempts is None
         self.requests += 1
         inside = [step for step in self.steps if from_step <= step and (to_step is None or step <= to_step)]
         size = max(1, math.ceil(len(inside) / self.limit))

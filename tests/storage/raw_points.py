@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from domain.metrics import Record
@@ -44,6 +44,15 @@ class Drawn(Protocol):
 def plant(database: Database, job_id: str, numbers: random.Random, sizes: Iterable[Iterable[int]]) -> Stored:
     """Store points of a job without a row: for each attempt batches of so many records each."""
     stored: Stored = {name: [] for name in NAMES}
+    for _ in planting(database, job_id, numbers, sizes, stored):
+        pass
+    return stored
+
+
+def planting(
+    database: Database, job_id: str, numbers: random.Random, sizes: Iterable[Iterable[int]], stored: Stored
+) -> Iterator[None]:
+    """As :func:`plant`, with a pause after each batch; what is stored by then is in ``stored``."""
     steps: list[int] = [0]
     time = 0
     for attempt, batches in enumerate(sizes, start=1):
@@ -73,7 +82,7 @@ def plant(database: Database, job_id: str, numbers: random.Random, sizes: Iterab
                     offset_after=place + 1,
                     records=records,
                 )
-    return stored
+            yield
 
 
 def wanted(stored: Stored, name: str, from_step: int | None, to_step: int | None, attempts: str) -> list[list[Raw]]:

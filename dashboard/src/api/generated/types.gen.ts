@@ -318,6 +318,20 @@ export type Health = {
 export type Intent = 'cancel' | 'timeout' | 'shutdown';
 
 /**
+ * JobSeriesView
+ */
+export type JobSeriesView = {
+    /**
+     * Job Id
+     */
+    job_id: string;
+    /**
+     * Series
+     */
+    series: Array<SeriesView>;
+};
+
+/**
  * JobState
  *
  * Where a job is. The value is what the database and the API carry.
@@ -542,6 +556,19 @@ export type MetricsView = {
      * Series
      */
     series: Array<SeriesView>;
+    /**
+     * Cursor
+     *
+     * Ask again with it as ``since`` for what is stored later.
+     */
+    cursor: string;
+    /**
+     * Complete
+     *
+     * True when the series hold everything that was asked for, in place of any answer before; false when they hold what is
+     * new since the cursor that was given.
+     */
+    complete: boolean;
 };
 
 /**
@@ -902,7 +929,7 @@ export type SeveralMetricsView = {
      *
      * In the order in which they were named, each once.
      */
-    jobs: Array<MetricsView>;
+    jobs: Array<JobSeriesView>;
 };
 
 /**
@@ -2356,6 +2383,12 @@ export type GetJobMetricsData = {
          * Of each series; more are put into buckets.
          */
         max_points?: number;
+        /**
+         * Since
+         *
+         * `cursor` of the answer before, to the same question: only what was stored after it, if `complete` is false; everything, where a later attempt hides points that were given.
+         */
+        since?: string | null;
     };
     url: '/v1/jobs/{reference}/metrics';
 };
