@@ -37,7 +37,7 @@ COMMANDS: Final = (
     ("wait", "client.cli.jobs:wait", "Wait for a job's end; the exit code says how it ended.", _JOBS),
     ("watch", "client.cli.watch:watch", "Follow a job live: progress, speed, newest numbers, last lines.", _JOBS),
     ("cancel", "client.cli.jobs:cancel", "End jobs.", _JOBS),
-    ("rm", "client.cli.jobs:rm", "Delete jobs that have ended, with their points, lines and checkpoints.", _JOBS),
+    ("rm", "client.cli.rm:rm", "Delete jobs that have ended, with their points, lines and checkpoints.", _JOBS),
     ("scaling", "client.cli.scaling:scaling", "Say how well a job scales over devices, and what holds it back.", _JOBS),
     ("nodes", "client.cli.nodes:app", "List nodes and who holds their devices; drain and resume them.", _SERVICE),
     ("top", "client.cli.watch:top", "Jobs and devices, live.", _SERVICE),

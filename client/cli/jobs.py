@@ -1,17 +1,16 @@
-"""``ps``, ``wait``, ``cancel`` and ``rm``.
+"""``ps``, ``wait`` and ``cancel``.
 
-Not here: one job in full (``client.cli.show``).
+Not here: one job in full (``client.cli.show``), and deleting (``client.cli.rm``).
 """
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from client.cli.common import Connection, Flag, JobName, Many, Output, confirmed, say
+from client.cli.common import Connection, Flag, JobName, Many, Output, say
 from client.errors import OF_STATE, ExitCode, UsageError
 from domain.lifecycle import TERMINAL, JobState
 
@@ -209,43 +208,4 @@ def cancel(
                 print(found.id)
     if form == "json":
         out.print_json(asked)
-    return ExitCode.OK
-
-
-def rm(
-    *jobs: str,
-    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False)] = False,
-    output: Output | None = None,
-    connection: Connection | None = None,
-) -> ExitCode:
-    """Delete jobs that have ended, with their points, lines and checkpoints. It cannot be taken back.
-
-    Parameters
-    ----------
-    jobs
-        Each by its id, a unique beginning or end of that, its name, or last.
-    yes
-        Do not ask.
-    """
-    from client.cli import output as out
-
-    if not jobs:
-        raise UsageError("rm: which job?", next_step="lockstep ps -a lists them")
-    form = (output or Output()).format
-    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("rm: there is nobody to ask", next_step="--yes deletes without asking")
-    deleted = []
-    with (connection or Connection()).client() as client:
-        for found in [client.job(reference) for reference in jobs]:
-            if not yes and not confirmed(f"delete {found.name} ({found.id}), {out.state_of(found)}?", otherwise=False):
-                say(f"{found.name} stays")
-                continue
-            client.delete(found.id)
-            deleted.append(found)
-            if form in ("table", "wide"):
-                print(f"{found.id}  {found.name}  deleted")
-            elif form == "name":
-                print(found.id)
-    if form == "json":
-        out.print_json(deleted)
     return ExitCode.OK

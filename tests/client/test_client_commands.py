@@ -15,8 +15,8 @@ from domain.lifecycle import JobState
 from domain.memory import MemoryForecast
 from domain.views import JobView, LogLine, NodeView, Page, QueuePlace
 from tests.client import examples
-from tests.client.server import RESET, Answer, ReplayServer, problem
-from tests.client.terminal import CommandLine, Terminal
+from tests.client.server import RESET, ReplayServer, problem
+from tests.client.terminal import CommandLine
 
 JOB = f"/v1/jobs/{examples.ID}"
 
@@ -190,37 +190,6 @@ def test_cancel_can_wait_until_nothing_runs(lockstep: CommandLine, server: Repla
     server.on("GET", JOB, examples.job(JobState.RUNNING, intent="cancel"), examples.job(JobState.CANCELLED))
     said = lockstep("cancel", "a", "--wait")
     assert (said.code, said.out.split("  ")[-1]) == (0, "cancelled\n")
-
-
-def test_rm_finds_every_job_before_it_deletes_the_first(lockstep: CommandLine, server: ReplayServer) -> None:
-    server.on("GET", "/v1/jobs/tiny", examples.succeeded())
-    server.on("DELETE", JOB, RESET, problem(404, "not_found", "there is no such job"))  # the first answer was lost
-    said = lockstep("rm", "tiny", "--yes")
-    assert (said.code, said.out) == (0, f"{examples.ID}  tiny  deleted\n")
-    assert lockstep("rm", "tiny", "mistyped", "--yes").code == 3
-    assert len(server.requests("DELETE", JOB)) == 2
-
-
-def test_rm_says_why_a_job_stays(lockstep: CommandLine, server: ReplayServer) -> None:
-    server.on("GET", "/v1/jobs/tiny", examples.job(JobState.RUNNING))
-    server.on("DELETE", JOB, problem(409, "conflict", "tiny has not ended", next_step="lockstep cancel tiny ends it."))
-    said = lockstep("rm", "tiny", "-y")
-    assert (said.code, said.out) == (1, "")
-    assert said.err.splitlines() == ["lockstep: tiny has not ended", "          lockstep cancel tiny ends it."]
-
-
-@pytest.mark.parametrize(("typed", "deleted"), [("\n", 0), ("n\n", 0), ("y\n", 1)])
-def test_rm_asks_a_person_first(server: ReplayServer, typed: str, deleted: int) -> None:
-    server.on("GET", "/v1/jobs/tiny", examples.succeeded())
-    server.on("DELETE", JOB, Answer(204))
-    terminal = Terminal("rm", "tiny", "--url", server.url)
-    try:
-        terminal.read_until(f"delete tiny ({examples.ID}), succeeded? [y/N]")
-        terminal.type(typed)
-        terminal.read_until("deleted" if deleted else "tiny stays")
-    finally:
-        terminal.close()
-    assert len(server.requests("DELETE", JOB)) == deleted
 
 
 def test_events_are_listed_oldest_first(lockstep: CommandLine, server: ReplayServer) -> None:
