@@ -243,33 +243,6 @@ class Client:
         params += _given(from_step=from_step, to_step=to_step, max_points=max_points, attempts=attempts, since=since)
         return self.transport.get(_job(reference, "/metrics"), MetricsView, params)
 
-    def follow_metrics(
-        self,
-        reference: str,
-        *,
-        names: Sequence[str] = (),
-        attempts: Literal["current", "all"] | None = None,
-        poll_seconds: float = POLL_SECONDS,
-    ) -> Iterator[MetricsView]:
-        """Series of a job as they come, until it has ended: answers with something in them, as ``metrics`` gives them.
-
-        With ``attempts="all"`` nothing that was given is ever taken back, so that only the first answer is ``complete``.
-        """
-        job = self.job(reference)
-        cursor: str | None = None
-        while True:
-            found = self.metrics(
-                job.id, names=names, max_points=limits.SERIES_POINTS_MAX, attempts=attempts, since=cursor
-            )
-            cursor = found.cursor
-            if found.series:
-                yield found
-            # What a job leaves is stored before its end is.
-            if job.state in TERMINAL:
-                return
-            time.sleep(poll_seconds)
-            job = self.job(job.id)
-
     def log_page(
         self,
         reference: str,

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 from client.cli.common import say
 from client.export import Point, every_point, names_of
+from domain import limits
 
 if TYPE_CHECKING:
     from client.api import Client
-    from domain.views import MetricsView
+    from domain.views import JobView, MetricsView
 
 
 def as_csv() -> Callable[[Point], object]:
@@ -54,10 +55,20 @@ def write(
 
 def follow(client: Client, job: str, names: Sequence[str], put: Callable[[Point], object]) -> None:
     """Write points of every attempt as they come, until the job has ended."""
-    sys.stdout.flush()
-    for found in client.follow_metrics(job, names=names, attempts="all"):
-        write_view(found, put)
+    cursor: str | None = None
+
+    def look(found: JobView) -> None:
+        nonlocal cursor
+        # Of all attempts, because then nothing that was written is ever taken back.
+        answer = client.metrics(
+            found.id, names=names, max_points=limits.SERIES_POINTS_MAX, attempts="all", since=cursor
+        )
+        cursor = answer.cursor
+        write_view(answer, put)
         sys.stdout.flush()
+
+    # What a job leaves is stored before its end is, and so the last look finds the rest.
+    client.wait(job, each=look)
 
 
 def write_view(found: MetricsView, put: Callable[[Point], object]) -> None:

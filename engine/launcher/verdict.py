@@ -143,8 +143,10 @@ def _left_early(rank: int, common: dict[str, Any]) -> Outcome:
 def _aborted_at_the_end(first: _Failure, common: dict[str, Any]) -> Outcome:
     """No retry, which would do finished work again: torch aborted while the interpreter was being taken down."""
     message = f"rank {first.exit.rank} aborted (SIGABRT) at its end, when its work was done or nearly so"
+    # torch 2.13: DDP's constructor imports torch.distributed.nn, where ten functions take the group as a default.
     advice = (
-        "Call torch.distributed.destroy_process_group() at the end of the script: without it torch may abort there."
+        "Let nothing keep torch's process group and its threads: import torch.distributed.nn before init_process_group(), "
+        "and at the end of the script delete the DDP model and call torch.distributed.destroy_process_group()."
     )
     details = {"rank": first.exit.rank, "signal": "SIGABRT", "advice": advice, **_told(first.found), **common}
     return Outcome.of(Reason.USER_ERROR, message, **details)

@@ -10,6 +10,7 @@ import os
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a process group, which its functions would keep for ever (see the end)
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -43,7 +44,8 @@ def main() -> None:
             print(f"rank {rank} step {step} loss {loss.item():.5f}", flush=True)
 
     print(f"rank {rank} done", flush=True)
-    del model  # before the process group that its reducer uses
+    # Whoever still holds the process group keeps its threads, and with them torch may abort when the interpreter ends.
+    del model
     dist.destroy_process_group()
 
 

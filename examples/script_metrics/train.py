@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a process group, which its functions would keep for ever (see the end)
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -63,6 +64,7 @@ def main() -> None:
     if rank == 0:
         print(f"last loss {mean.item() / dist.get_world_size():.3g} after {STEPS} steps", flush=True)
     metrics.close()
+    # Whoever still holds the process group keeps its threads, and with them torch may abort when the interpreter ends.
     del model
     dist.destroy_process_group()
 

@@ -20,6 +20,13 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 JOB_FILES = sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*/*.yaml")])
 WITHIN_SECONDS = 60
+AND_THEN = """
+import os, runpy, sys
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+print("threads at the end:", len(os.listdir("/proc/self/task")), flush=True)
+"""
+"""Runs a script. Where a process group is still held when it is over, Gloo's threads are, and may abort the process."""
 
 
 def _document(path: Path) -> dict[str, object]:
@@ -30,6 +37,8 @@ def _document(path: Path) -> dict[str, object]:
 
 def torchrun(script: Path, *arguments: str, folder: Path, **environment: str) -> str:
     """Output of a script on two ranks; the ranks die with torchrun, which is killed after a limit."""
+    wrapper = folder / "wrapper.py"
+    wrapper.write_text(AND_THEN)
     argv = [
         sys.executable,
         "-m",
@@ -37,6 +46,7 @@ def torchrun(script: Path, *arguments: str, folder: Path, **environment: str) ->
         "--standalone",
         "--nproc-per-node",
         "2",
+        str(wrapper),
         str(script),
         *arguments,
     ]
@@ -57,6 +67,7 @@ def torchrun(script: Path, *arguments: str, folder: Path, **environment: str) ->
             os.killpg(process.pid, signal.SIGKILL)
             raise
     assert process.returncode == 0, output
+    assert output.count("threads at the end: 1\n") == 2, output
     return output
 
 

@@ -105,6 +105,7 @@ def test_an_abort_while_the_interpreter_ends_is_not_run_again() -> None:
     for outcome in (by_word, by_order):
         assert (outcome.reason, outcome.rank, outcome.signal) == (Reason.USER_ERROR, 0, "SIGABRT")
         assert "destroy_process_group" in outcome.advice
+        assert "import torch.distributed.nn before" in outcome.advice
 
 
 def test_an_abort_in_the_middle_is_a_crash_that_may_pass() -> None:
