@@ -1,16 +1,21 @@
-"""Answers with curves in them, kept for a moment: fifty people who watch one job cost what one of them does.
+"""Answers that are polled, kept for a moment: fifty people who watch one job cost what one of them does.
 
 An answer is kept under its entity tag, which changes whenever the answer may, and under what was asked. So nothing here is
 ever out of date, and what nobody asks for any more is pushed out by what they do.
 
-Not here: the tags (``api.conditional``), and for whom an answer is not needed at all (304).
+Not here: how tags are compared, and for whom an answer is not needed at all (``api.conditional``).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
+
+from fastapi import Request, Response
+
+from api import conditional
 
 BYTES_MAX: Final = 32 * 2**20
 """Of all answers together; one chart of a thousand points is about 60 kB."""
@@ -24,6 +29,23 @@ class Rendered:
         self._bodies: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
+
+    def answer(self, request: Request, tag: str, make: Callable[[], bytes]) -> Response:
+        """The JSON under ``tag`` to what is asked, made unless it was made for somebody else."""
+        asked = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
+        body = self.get(tag, asked)
+        if body is None:
+            body = make()
+            self.keep(tag, asked, body)
+        response = Response(body, media_type="application/json")
+        conditional.mark(response, tag)
+        return response
+
+    def forget(self) -> None:
+        """Let go of every body."""
+        with self._lock:
+            self._bodies.clear()
+            self._bytes = 0
 
     def get(self, tag: str, asked: str) -> bytes | None:
         """The body of that answer, if it is still here."""

@@ -6,7 +6,6 @@ Not here: its log lines (``api.routes.logs``), its checkpoints (``api.routes.che
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -75,19 +74,9 @@ def split(given: list[str]) -> list[str]:
     return list(dict.fromkeys(one for one in named if one))
 
 
-def drawn(here: Here, request: Request, tag: str, answer: Callable[[], dict[str, object]]) -> Response:
-    """An answer with curves in it, made unless it was made for somebody else.
-
-    They are as their type says: to check thousands of numbers again takes longer than to read them.
-    """
-    asked = f"{request.url.path}?{request.url.query}"
-    body = here.rendered.get(tag, asked)
-    if body is None:
-        body = to_json(answer(), inf_nan_mode="strings")
-        here.rendered.keep(tag, asked, body)
-    response = Response(body, media_type="application/json")
-    conditional.mark(response, tag)
-    return response
+def drawn(answer: dict[str, object]) -> bytes:
+    """An answer with curves in it. They are as their type says: to check thousands of numbers again takes longer than to read them."""
+    return to_json(answer, inf_nan_mode="strings")
 
 
 class EventsAsked(BaseModel):
@@ -114,7 +103,7 @@ def metrics(reference: Reference, asked: Annotated[JobMetricsAsked, Query()], re
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
 
-        def answer() -> dict[str, object]:
+        def answer() -> bytes:
             found, cursor, complete = tails.read(
                 session,
                 job.id,
@@ -125,9 +114,9 @@ def metrics(reference: Reference, asked: Annotated[JobMetricsAsked, Query()], re
                 max_points=asked.max_points,
                 attempts=asked.attempts,
             )
-            return {"job_id": job.id, "series": found, "cursor": cursor, "complete": complete}
+            return drawn({"job_id": job.id, "series": found, "cursor": cursor, "complete": complete})
 
-        return drawn(here, request, tag, answer)
+        return here.rendered.answer(request, tag, answer)
 
 
 @router.get(

@@ -151,9 +151,7 @@ def plan(body: Document, here: Here) -> PlanView:
     response_model=Page[JobView],
     responses={**conditional.RESPONSES, **documented()},
 )
-def list_jobs(
-    asked: Annotated[JobFilter, Query()], request: Request, response: Response, here: Here
-) -> Page[JobView] | Response:
+def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, here: Here) -> Response:
     choice = asked.choice()
     with here.database.read_jobs() as session:
         marks = lists.page_marks(session, choice, limit=asked.limit)
@@ -162,10 +160,13 @@ def list_jobs(
     tag = tags.of_jobs(here.database, marks, limit=asked.limit, knows_nodes=known, starts=starts)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
-    with here.database.read_jobs() as session:
-        rows, cursor = lists.page(session, choice, limit=asked.limit)
-    conditional.mark(response, tag)
-    return Page(items=job_views(here.database, rows, starts), next_cursor=cursor)
+
+    def answer() -> bytes:
+        with here.database.read_jobs() as session:
+            rows, cursor = lists.page(session, choice, limit=asked.limit)
+        return _page(job_views(here.database, rows, starts), cursor)
+
+    return here.rendered.answer(request, tag, answer)
 
 
 @router.get(
@@ -176,7 +177,7 @@ def list_jobs(
     response_model=Page[JobView],
     responses={**conditional.RESPONSES, **documented()},
 )
-def queue(request: Request, response: Response, here: Here) -> Page[JobView] | Response:
+def queue(request: Request, here: Here) -> Response:
     limit = limits.PAGE_SIZE_MAX
     with here.database.read_jobs() as session:
         marks = lists.queued_marks(session, limit=limit)
@@ -185,10 +186,17 @@ def queue(request: Request, response: Response, here: Here) -> Page[JobView] | R
     tag = tags.of_jobs(here.database, marks, limit=limit, knows_nodes=known, starts=starts)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
-    with here.database.read_jobs() as session:
-        rows = lists.queued(session, limit=limit)
-    conditional.mark(response, tag)
-    return Page(items=job_views(here.database, rows, starts))
+
+    def answer() -> bytes:
+        with here.database.read_jobs() as session:
+            rows = lists.queued(session, limit=limit)
+        return _page(job_views(here.database, rows, starts), None)
+
+    return here.rendered.answer(request, tag, answer)
+
+
+def _page(items: list[JobView], cursor: str | None) -> bytes:
+    return Page[JobView](items=items, next_cursor=cursor).model_dump_json().encode()
 
 
 def _starts(here: Here, marks: Sequence[lists.Mark]) -> Mapping[str, float]:
@@ -203,7 +211,7 @@ def _starts(here: Here, marks: Sequence[lists.Mark]) -> Mapping[str, float]:
     response_model=JobView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
-def get_job(reference: Reference, request: Request, response: Response, here: Here) -> JobView | Response:
+def get_job(reference: Reference, request: Request, here: Here) -> Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
         known = nodes.any_ever(session) if is_unseen(job) else None
@@ -215,8 +223,11 @@ def get_job(reference: Reference, request: Request, response: Response, here: He
     tag = conditional.tag_of(*job_tag(job, progress.get(job.id)), known, starts.get(job.id))
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
-    conditional.mark(response, tag)
-    return job_view(job, Around.load(here.database, [job], progress, starts))
+
+    def answer() -> bytes:
+        return job_view(job, Around.load(here.database, [job], progress, starts)).model_dump_json().encode()
+
+    return here.rendered.answer(request, tag, answer)
 
 
 @router.post(

@@ -82,7 +82,7 @@ def several(asked: Annotated[SeveralAsked, Query()], request: Request, here: Her
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
 
-        def answer() -> dict[str, object]:
+        def answer() -> bytes:
             read = curves.read_jobs(
                 session,
                 ids,
@@ -92,9 +92,9 @@ def several(asked: Annotated[SeveralAsked, Query()], request: Request, here: Her
                 max_points=asked.max_points,
                 attempts=asked.attempts,
             )
-            return {"jobs": [{"job_id": job_id, "series": read[job_id]} for job_id in ids]}
+            return drawn({"jobs": [{"job_id": job_id, "series": read[job_id]} for job_id in ids]})
 
-        return drawn(here, request, tag, answer)
+        return here.rendered.answer(request, tag, answer)
 
 
 @router.get(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a process group, which its functions would keep beyond the end
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
@@ -59,6 +60,7 @@ def main() -> None:
     optimizer.step()
     if dist.get_rank() == 0:
         Path(sys.argv[1]).write_text(repr(time.time()))
+    del model
     dist.destroy_process_group()
 
 

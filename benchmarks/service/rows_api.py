@@ -170,10 +170,17 @@ class _Looking:
 
     def __call__(self) -> Sample:
         path = f"/v1/jobs/{self._ids[0]}"
-        tag = self._wire.ask("GET", path).headers["ETag"]
         times = self._sizes.reads
+        job = median_ms(
+            # Each time it has moved on: an answer that was made for somebody else takes less.
+            lambda: self._wire.ask("GET", path),
+            status=200,
+            times=times,
+            before=lambda: self._planters[0].append(1),
+        )
+        tag = self._wire.ask("GET", path).headers["ETag"]
         return {
-            "job": median_ms(lambda: self._wire.ask("GET", path), status=200, times=times),
+            "job": job,
             "unchanged": median_ms(lambda: self._wire.ask("GET", path, If_None_Match=tag), status=304, times=times),
             **self._dashboards(),
         }

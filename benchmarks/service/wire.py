@@ -98,10 +98,16 @@ def sender(open_wire: Callable[[], Wire], request: Callable[[Wire, int], Answer]
     return connect
 
 
-def median_ms(ask: Callable[[], Answer], *, status: int, times: int) -> float:
-    """The median of one request after the other, in milliseconds; every answer must have that status."""
+def median_ms(
+    ask: Callable[[], Answer], *, status: int, times: int, before: Callable[[], object] = lambda: None
+) -> float:
+    """The median of one request after the other, in milliseconds; every answer must have that status.
+
+    What is done ``before`` each of them is not timed.
+    """
     found = []
     for _ in range(times):
+        before()
         began = time.perf_counter()
         answer = ask()
         found.append(time.perf_counter() - began)

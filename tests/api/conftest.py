@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 
 from api.app import create_app
+from api.parts import Parts
 from api.settings import Settings
 from broker.messages import Message
 from storage import nodes, tokens
@@ -75,6 +76,11 @@ class Api:
     def uploads(self) -> list[str]:
         """Files in the store."""
         return sorted(str(path.relative_to(self.store)) for path in self.store.rglob("*") if path.is_file())
+
+    def forget_answers(self) -> None:
+        """So that the next one is made from what is stored."""
+        parts: Parts = self.http.app.state.parts  # type: ignore[attr-defined]  # the application it was made with
+        parts.rendered.forget()
 
     def register(self, name: str = "node-a", devices: int = 2) -> None:
         with self.database.jobs() as session:

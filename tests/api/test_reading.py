@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import event
 
+from api.views import Around
 from domain.attempt import LogRecord
 from domain.metrics import Record
 from domain.outcomes import Reason
@@ -197,6 +199,7 @@ def test_a_page_costs_the_same_statements_however_many_jobs_are_on_it(api: Api) 
         counted.append(statement)
 
     def statements() -> int:
+        api.forget_answers()
         counted.clear()
         assert api.http.get("/v1/jobs").status_code == 200
         return len(counted)
@@ -207,6 +210,27 @@ def test_a_page_costs_the_same_statements_however_many_jobs_are_on_it(api: Api) 
     for first in range(2, 12, 2):
         scenes.start(api.database, scenes.submit(api.database), devices=(first, first + 1))
     assert statements() == one
+
+
+def test_a_job_and_a_list_are_put_together_once_for_all_who_look(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    put_together = Around.load
+
+    def counted(*given: Any, **named: Any) -> Around:
+        made.append("once")
+        return put_together(*given, **named)
+
+    monkeypatch.setattr(Around, "load", counted)
+    job_id = api.job_id()
+    for address in (f"/v1/jobs/{job_id}", "/v1/jobs", "/v1/queue"):
+        made.clear()
+        first = api.http.get(address)
+        assert api.http.get(address).json() == first.json()
+        assert len(made) == 1, address
+    assert api.http.post(f"/v1/jobs/{job_id}/cancel").status_code == 202
+    assert api.http.get(f"/v1/jobs/{job_id}").json()["state"] == "cancelled"
+    assert [job["state"] for job in api.http.get("/v1/jobs").json()["items"]] == ["cancelled"]
+    assert api.http.get("/v1/queue").json()["items"] == []
 
 
 def test_the_queue_goes_by_priority_then_age(api: Api) -> None:
