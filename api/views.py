@@ -30,6 +30,7 @@ from domain.views import (
 from storage import attempts, nodes, series
 from storage.blobs import BlobStore
 from storage.database import Database
+from storage.lists import Mark
 from storage.series_tables import ProgressRow
 from storage.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
 
@@ -61,10 +62,9 @@ class Around:
         cls,
         database: Database,
         jobs: Sequence[JobRow],
-        progress: Mapping[str, ProgressRow] | None = None,
         starts: Mapping[str, float] = NONE,
     ) -> Around:
-        """All of it, for these jobs; their progress where it is not known yet."""
+        """All of it, for these jobs."""
         # A job that was never placed has nothing around it; most of a long queue is like that.
         ids = [job.id for job in jobs if job.attempt_count]
         unseen = any(is_unseen(job) for job in jobs)
@@ -76,8 +76,7 @@ class Around:
         if not ids:
             return cls(waits_because=because, starts=starts)
         with database.read_series() as session:
-            found = series.progress(session, ids) if progress is None else progress
-            return cls(newest, found, series.latest(session, ids), because, starts)
+            return cls(newest, series.progress(session, ids), series.latest(session, ids), because, starts)
 
 
 def is_unseen(job: JobRow) -> bool:
@@ -92,7 +91,7 @@ def waits_because(largest: int) -> str:
 
 def job_views(database: Database, jobs: Sequence[JobRow], starts: Mapping[str, float] = NONE) -> list[JobView]:
     """Views of jobs, in their order."""
-    around = Around.load(database, jobs, starts=starts)
+    around = Around.load(database, jobs, starts)
     return [job_view(job, around) for job in jobs]
 
 
@@ -129,9 +128,12 @@ def job_view(job: JobRow, around: Around) -> JobView:
     )
 
 
-def job_tag(job: JobRow, progress: ProgressRow | None) -> tuple[object, ...]:
-    """What a job's entity tag is made of: either number changes whenever its answer may."""
-    return job.id[-12:], job.version, 0 if progress is None else progress.seq
+def job_tag(job: JobRow | Mark, batches: int) -> tuple[object, ...]:
+    """What a job's entity tag is made of: one of the numbers changes whenever its answer may.
+
+    ``batches`` counts its stored pieces of points and lines.
+    """
+    return job.id[-12:], job.version, batches
 
 
 def _progress(job: JobRow, plan: BatchPlan | None, around: Around) -> Progress | None:

@@ -33,7 +33,7 @@ class Mark(NamedTuple):
     """Queued, and the scheduler has not said why."""
 
 
-_MARK: Final = (
+MARK: Final = (
     JobRow.id,
     JobRow.version,
     (JobRow.attempt_count > 0).label("was_placed"),
@@ -124,7 +124,7 @@ def page_marks(session: Session, choice: Choice = EVERY, *, limit: int) -> list[
 
 
 def _marks(session: Session, chosen: Select[JobRow]) -> list[Mark]:
-    return [Mark(*row) for row in session.execute(chosen.with_only_columns(*_MARK))]
+    return [Mark(*row) for row in session.execute(chosen.with_only_columns(*MARK))]
 
 
 def queued(session: Session, *, limit: int) -> list[JobRow]:

@@ -19,7 +19,7 @@ from api.routes.jobs import Reference
 from api.views import attempt_view, event_view, job_tag
 from domain import limits
 from domain.views import AttemptView, EventView, MetricsView, Page, SpecView
-from storage import attempts, events, jobs, series, tails
+from storage import attempts, events, follows, jobs, tails
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 
@@ -97,9 +97,9 @@ class EventsAsked(BaseModel):
 )
 def metrics(reference: Reference, asked: Annotated[JobMetricsAsked, Query()], request: Request, here: Here) -> Response:
     with here.database.read_jobs() as session:
-        job = jobs.find(session, reference)
+        job = jobs.mark(session, reference)
     with here.database.read_series() as session:
-        tag = conditional.tag_of(*job_tag(job, series.progress(session, [job.id]).get(job.id)))
+        tag = conditional.tag_of(*job_tag(job, follows.counts(session, [job.id]).get(job.id, 0)))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
 
@@ -132,7 +132,7 @@ def list_attempts(
 ) -> Page[AttemptView] | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
-        tag = conditional.tag_of(*job_tag(job, None))
+        tag = conditional.tag_of(*job_tag(job, 0))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
         rows = attempts.of_job(session, job.id, limit=limits.PAGE_SIZE_MAX)

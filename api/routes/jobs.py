@@ -19,12 +19,12 @@ from api.body import Document
 from api.openapi import SPEC_BODY
 from api.parts import Actor, Here, guarded
 from api.problems import documented
-from api.views import NONE, Around, is_unseen, job_tag, job_view, job_views
+from api.views import NONE, Around, job_tag, job_view, job_views
 from broker.messages import RingScheduler, StopAssignment
 from domain import limits
 from domain.lifecycle import AssignmentState, JobState
 from domain.views import JobView, Page, PlanView
-from storage import attempts, jobs, lists, nodes, removal, series
+from storage import attempts, follows, jobs, lists, nodes, removal
 from storage.tables import JobRow
 
 log = structlog.get_logger("api.jobs")
@@ -213,19 +213,21 @@ def _starts(here: Here, marks: Sequence[lists.Mark]) -> Mapping[str, float]:
 )
 def get_job(reference: Reference, request: Request, here: Here) -> Response:
     with here.database.read_jobs() as session:
-        job = jobs.find(session, reference)
-        known = nodes.any_ever(session) if is_unseen(job) else None
-    progress = {}
-    if job.attempt_count:
+        mark = jobs.mark(session, reference)
+        known = nodes.any_ever(session) if mark.is_unseen else None
+    batches = {}
+    if mark.was_placed:
         with here.database.read_series() as session:
-            progress = series.progress(session, [job.id])
-    starts = here.estimates.starts() if job.state is JobState.QUEUED else NONE
-    tag = conditional.tag_of(*job_tag(job, progress.get(job.id)), known, starts.get(job.id))
+            batches = follows.counts(session, [mark.id])
+    starts = _starts(here, [mark])
+    tag = conditional.tag_of(*job_tag(mark, batches.get(mark.id, 0)), known, starts.get(mark.id))
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
 
     def answer() -> bytes:
-        return job_view(job, Around.load(here.database, [job], progress, starts)).model_dump_json().encode()
+        with here.database.read_jobs() as session:
+            job = jobs.find(session, mark.id)
+        return job_views(here.database, [job], starts)[0].model_dump_json().encode()
 
     return here.rendered.answer(request, tag, answer)
 

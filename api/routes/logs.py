@@ -23,7 +23,7 @@ from api.views import job_tag
 from domain import limits
 from domain.lifecycle import TERMINAL
 from domain.views import LogPage
-from storage import jobs, log_pages, series
+from storage import follows, jobs, log_pages
 from storage.database import Database
 from storage.log_pages import Chosen
 
@@ -138,8 +138,8 @@ def read_logs(
     as_text = _wants_text(request)
     # The state is read before the lines: a job that had ended then had written them all.
     with here.database.read_series() as session:
-        progress = series.progress(session, [job.id]).get(job.id)
-        tag = conditional.tag_of(*job_tag(job, progress), "text" if as_text else "json")
+        batches = follows.counts(session, [job.id]).get(job.id, 0)
+        tag = conditional.tag_of(*job_tag(job, batches), "text" if as_text else "json")
         if (same := conditional.unchanged(request, tag)) is not None:
             same.headers["Vary"] = "Accept"
             return same

@@ -26,7 +26,7 @@ from api.views import job_tag
 from domain import limits
 from domain.metrics import jsonable
 from domain.views import SeveralMetricsView
-from storage import curves, exports, jobs, series
+from storage import curves, exports, follows, jobs
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=guarded)
 
@@ -77,8 +77,8 @@ def several(asked: Annotated[SeveralAsked, Query()], request: Request, here: Her
         found = jobs.find_several(session, split(asked.jobs))
     ids = [job.id for job in found]
     with here.database.read_series() as session:
-        progress = series.progress(session, ids)
-        tag = conditional.tag_of(conditional.digest(job_tag(job, progress.get(job.id)) for job in found))
+        batches = follows.counts(session, ids)
+        tag = conditional.tag_of(conditional.digest(job_tag(job, batches.get(job.id, 0)) for job in found))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
 
