@@ -1,7 +1,8 @@
 """Answers that are polled, kept for a moment: fifty people who watch one job cost what one of them does.
 
 An answer is kept under its entity tag, which changes whenever the answer may, and under what was asked. So nothing here is
-ever out of date, and what nobody asks for any more is pushed out by what they do.
+ever out of date, and what nobody asks for any more is pushed out by what they do. Every token may read everything, so that
+what was made for one caller is right for all.
 
 Not here: how tags are compared, and for whom an answer is not needed at all (``api.conditional``).
 """

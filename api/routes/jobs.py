@@ -7,8 +7,8 @@ Not here: what a job's processes produced (``api.routes.history``, ``api.routes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import structlog
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -153,20 +153,13 @@ def plan(body: Document, here: Here) -> PlanView:
 )
 def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, here: Here) -> Response:
     choice = asked.choice()
-    with here.database.read_jobs() as session:
-        marks = lists.page_marks(session, choice, limit=asked.limit)
-        known = nodes.any_ever(session) if any(mark.is_unseen for mark in marks) else None
-    starts = _starts(here, marks)
-    tag = tags.of_jobs(here.database, marks, limit=asked.limit, knows_nodes=known, starts=starts)
-    if (same := conditional.unchanged(request, tag)) is not None:
-        return same
-
-    def answer() -> bytes:
-        with here.database.read_jobs() as session:
-            rows, cursor = lists.page(session, choice, limit=asked.limit)
-        return _page(job_views(here.database, rows, starts), cursor)
-
-    return here.rendered.answer(request, tag, answer)
+    return _page(
+        here,
+        request,
+        asked.limit,
+        marks_of=lambda session: lists.page_marks(session, choice, limit=asked.limit),
+        rows_of=lambda session: lists.page(session, choice, limit=asked.limit),
+    )
 
 
 @router.get(
@@ -179,8 +172,26 @@ def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, here: Here
 )
 def queue(request: Request, here: Here) -> Response:
     limit = limits.PAGE_SIZE_MAX
+    return _page(
+        here,
+        request,
+        limit,
+        marks_of=lambda session: lists.queued_marks(session, limit=limit),
+        rows_of=lambda session: (lists.queued(session, limit=limit), None),
+    )
+
+
+def _page(
+    here: Here,
+    request: Request,
+    limit: int,
+    *,
+    marks_of: Callable[[Any], list[lists.Mark]],
+    rows_of: Callable[[Any], tuple[list[JobRow], str | None]],
+) -> Response:
+    """A page of at most ``limit`` jobs: which they are by their marks, and their documents where anybody needs them."""
     with here.database.read_jobs() as session:
-        marks = lists.queued_marks(session, limit=limit)
+        marks = marks_of(session)
         known = nodes.any_ever(session) if any(mark.is_unseen for mark in marks) else None
     starts = _starts(here, marks)
     tag = tags.of_jobs(here.database, marks, limit=limit, knows_nodes=known, starts=starts)
@@ -189,14 +200,11 @@ def queue(request: Request, here: Here) -> Response:
 
     def answer() -> bytes:
         with here.database.read_jobs() as session:
-            rows = lists.queued(session, limit=limit)
-        return _page(job_views(here.database, rows, starts), None)
+            rows, cursor = rows_of(session)
+        page = Page[JobView](items=job_views(here.database, rows, starts), next_cursor=cursor)
+        return page.model_dump_json().encode()
 
     return here.rendered.answer(request, tag, answer)
-
-
-def _page(items: list[JobView], cursor: str | None) -> bytes:
-    return Page[JobView](items=items, next_cursor=cursor).model_dump_json().encode()
 
 
 def _starts(here: Here, marks: Sequence[lists.Mark]) -> Mapping[str, float]:
