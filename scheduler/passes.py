@@ -89,6 +89,7 @@ def run_pass(
     *,
     owner: str,
     rang: bool = False,
+    renumber: bool = True,
     stopping: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
@@ -103,6 +104,9 @@ def run_pass(
         Names this scheduler among all.
     rang : bool
         Whether a bell asked for this pass. Then one that another scheduler has must be followed by another.
+    renumber : bool
+        Whether to write why and where a job waits also where it only moved. It does with every placement, so thousands
+        that wait would be written anew for each job that starts; one that does not know yet is told in any case.
     stopping : callable
         Looked at between two pieces of work; True ends the pass early.
     clock : callable
@@ -127,7 +131,7 @@ def run_pass(
         return Report()
     if spared:
         log.warning("the service was away; nobody is declared lost for a lease", assignments=spared)
-    one = _Pass(database, bell, timings, stopping, ends_at=clock() + WORK_SECONDS, clock=clock)
+    one = _Pass(database, bell, timings, stopping, renumber=renumber, ends_at=clock() + WORK_SECONDS, clock=clock)
     one.report = Report(held=True, spared=spared)
     try:
         one.run()
@@ -147,6 +151,7 @@ class _Pass:
         timings: Timings,
         stopping: Callable[[], bool],
         *,
+        renumber: bool,
         ends_at: float,
         clock: Callable[[], float],
     ) -> None:
@@ -154,6 +159,7 @@ class _Pass:
         self.bell = bell
         self.timings = timings
         self.stopping = stopping
+        self.renumber = renumber
         self.ends_at = ends_at
         self.clock = clock
         self.report = Report()
@@ -314,6 +320,7 @@ class _Pass:
             (job_id, place_)
             for job_id, place_ in waiting.items()
             if place_ != (queue[job_id].wait_position, queue[job_id].wait_reason)
+            and (self.renumber or queue[job_id].wait_reason is None)
         ]
         # Those that have no reason yet first: a job never waits in silence, however busy the front of the queue is.
         differs.sort(key=lambda one: queue[one[0]].wait_reason is not None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
 from typing import Final
 
 from broker.app import make_app
@@ -22,6 +23,8 @@ from storage.database import Database
 
 END_SECONDS: Final = 1.5
 """From SIGTERM to the end of the process, even if the broker is frozen."""
+RENUMBER_SECONDS: Final = 1.0
+"""Jobs that wait are told that they moved up so often at most: the first pass after it tells them, bell or not."""
 
 
 def run(settings: Settings) -> None:
@@ -32,8 +35,16 @@ def run(settings: Settings) -> None:
     database = Database(settings.database_url, settings.series_url)
     publisher = Publisher(settings.broker_url)
 
+    renumbered_at = 0.0
+
     def make_pass(rang: bool) -> Report:
-        return run_pass(database, publisher, timings, owner=owner, rang=rang, stopping=lambda: loop.stopping)
+        nonlocal renumbered_at
+        renumber = time.monotonic() >= renumbered_at + RENUMBER_SECONDS
+        if renumber:
+            renumbered_at = time.monotonic()
+        return run_pass(
+            database, publisher, timings, owner=owner, rang=rang, renumber=renumber, stopping=lambda: loop.stopping
+        )
 
     loop = PassLoop(make_pass, pass_seconds=timings.pass_seconds)
     app = make_app(settings.broker_url, queue=CONTROL)

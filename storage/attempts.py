@@ -3,8 +3,8 @@
 Every write names the assignment's token, and the database compares it: a writer whose lease was lost matches no row, is
 told so, and stops. Nobody has to be sure that the other side is dead.
 
-How an attempt is placed is in ``storage.placing``, and how it ends, and what that does to its job, in
-``storage.endings``; their functions are offered here too. What a node ships is in ``storage.series`` and
+How an attempt is placed is in ``storage.placing``, how it is claimed in ``storage.claiming``, and how it ends, and what
+that does to its job, in ``storage.endings``; their functions are offered here too. What a node ships is in ``storage.series`` and
 ``storage.logs``.
 """
 
@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import and_, func, select, tuple_, update
+from sqlalchemy import and_, bindparam, select, tuple_, update
 from sqlalchemy.orm import Session, selectinload
 
 from domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
 from domain.memory import MemoryForecast
-from domain.sources import job_checkpoint
-from storage import checkpoints, events, nodes, steps
+from storage import events, nodes, steps
+from storage.claiming import Claim, Published, claim
 from storage.clock import db_now, now
-from storage.dialects import changed, write
+from storage.dialects import run, table_of, write
 from storage.endings import (
     ACTOR,
     LIVE,
@@ -35,7 +35,7 @@ from storage.endings import (
 )
 from storage.placing import PlacedAssignment, PlacedAttempt, place
 from storage.streams import Writer
-from storage.tables import AssignmentRow, AttemptRow, JobRow, NodeRow
+from storage.tables import AssignmentRow, AttemptRow, JobRow
 
 __all__ = [
     "Claim",
@@ -64,48 +64,6 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Published:
-    """A checkpoint to go on from."""
-
-    step: int
-    location: str
-    sha256: str
-    """Of its manifest."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Everything a node needs to start its part of an attempt."""
-
-    assignment_id: str
-    token: str
-    job_id: str
-    attempt_id: str
-    attempt_number: int
-    spec: dict[str, Any]
-    """With defaults filled in: ``JobSpec.model_validate`` reads it."""
-    plan: dict[str, Any] | None
-    """As an earlier attempt on as many ranks settled it, if one did."""
-    node_name: str
-    node_rank: int
-    node_count: int
-    ranks_here: int
-    world_size: int
-    devices: list[int]
-    device_kind: str
-    rendezvous_host: str
-    rendezvous_port: int
-    published: list[Published]
-    """Checkpoints of the job, newest first: the one to go on from, and those before it in case that one is damaged."""
-    timeout_left_seconds: float | None
-    """Seconds that it may still run; None has no limit."""
-    host_count: int = 1
-    """Machines that the attempt's nodes run on: two agents may share one."""
-    init: str | None = None
-    """Location of another job's checkpoint, where ``train.init_from`` names one that is there and nothing is resumed."""
-
-
-@dataclass(frozen=True)
 class HeldAssignment:
     """An assignment that still holds devices of its node: claimed, or ended and not swept yet."""
 
@@ -116,118 +74,15 @@ class HeldAssignment:
     state: AssignmentState
 
 
-def claim(
-    session: Session,
-    assignment_id: str,
-    node_name: str,
-    *,
-    lease_seconds: float,
-    rendezvous_port: int | None,
-    rendezvous_host: str | None = None,
-) -> Claim | None:
-    """Take an assignment to start it; of several deliveries of its message one gets it.
-
-    Parameters
-    ----------
-    session : Session
-    assignment_id, node_name : str
-    lease_seconds : float
-    rendezvous_port : int or None
-        A free port of this node, used if it is node rank 0. The other nodes' claims succeed once that has claimed.
-    rendezvous_host : str, optional
-        Where the other nodes reach this one, used likewise; by default at its name.
-
-    Returns
-    -------
-    Claim or None
-        None when it was claimed before, has ended, belongs to another node, or waits for node rank 0.
-    """
-    attempt = lock_attempt(session, assignment_id)
-    if attempt is None:
-        return None
-    taken = (
-        update(AssignmentRow)
-        .where(
-            AssignmentRow.id == assignment_id,
-            AssignmentRow.node_name == node_name,
-            AssignmentRow.state == AssignmentState.ASSIGNED,
-            AssignmentRow.node_rank >= 0 if attempt.rendezvous_port is not None else AssignmentRow.node_rank == 0,
-        )
-        .values(state=AssignmentState.CLAIMED, claimed_at=db_now(), lease_expires_at=db_now() + lease_seconds)
-    )
-    if changed(session, taken) == 0:
-        return None
-    assignment = session.get_one(AssignmentRow, assignment_id, populate_existing=True)
-    if assignment.node_rank == 0:
-        attempt.rendezvous_port = rendezvous_port
-        if attempt.node_count > 1 and rendezvous_host is not None:
-            attempt.rendezvous_host = rendezvous_host
-    session.flush()
-    job = session.get_one(JobRow, attempt.job_id)
-    published = [Published(row.step, row.location, row.sha256) for row in checkpoints.of_job(session, job.id)]
-    timeout_left = None if job.timeout_seconds is None else job.timeout_seconds - job.running_seconds
-    return Claim(
-        assignment_id=assignment_id,
-        token=assignment.token,
-        job_id=job.id,
-        attempt_id=attempt.id,
-        attempt_number=attempt.number,
-        spec=job.spec,
-        plan=attempt.plan,
-        node_name=node_name,
-        node_rank=assignment.node_rank,
-        node_count=attempt.node_count,
-        ranks_here=assignment.ranks_here,
-        world_size=attempt.world_size,
-        devices=list(assignment.device_indices),
-        device_kind=attempt.device_kind,
-        rendezvous_host=attempt.rendezvous_host,
-        rendezvous_port=attempt.rendezvous_port or 0,
-        published=published,
-        host_count=_host_count(session, attempt.id),
-        init=None if published else _first_weights(session, job),
-        timeout_left_seconds=None if timeout_left is None else max(0.0, timeout_left),
-    )
-
-
-def _host_count(session: Session, attempt_id: str) -> int:
-    hosts = (
-        select(func.count(NodeRow.boot_id.distinct()))
-        .join(AssignmentRow, AssignmentRow.node_name == NodeRow.name)
-        .where(AssignmentRow.attempt_id == attempt_id)
-    )
-    return session.execute(hosts).scalar_one()
-
-
-def _first_weights(session: Session, job: JobRow) -> str | None:
-    source = job_checkpoint((job.spec.get("train") or {}).get("init_from"))
-    checkpoint = None if source is None else checkpoints.named(session, source)
-    return None if checkpoint is None else checkpoint.location
-
-
 def _fenced(session: Session, assignment_id: str, token: str) -> AttemptRow | None:
     """The attempt, locked, if the token is the valid one of an assignment that has not ended."""
     attempt = lock_attempt(session, assignment_id)
-    valid = select(AssignmentRow.id).where(
-        AssignmentRow.id == assignment_id, AssignmentRow.token == token, AssignmentRow.state == AssignmentState.CLAIMED
-    )
-    if attempt is None or session.execute(valid).one_or_none() is None:
-        return None
-    return attempt
+    return None if attempt is None or writer(session, assignment_id, token) is None else attempt
 
 
 def writer(session: Session, assignment_id: str, token: str) -> Writer | None:
     """What opens the assignment's stream; None when it is not claimed, or not under this token."""
-    statement = (
-        select(AssignmentRow.id, AssignmentRow.job_id, AttemptRow.number, AssignmentRow.token)
-        .join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
-        .where(
-            AssignmentRow.id == assignment_id,
-            AssignmentRow.token == token,
-            AssignmentRow.state == AssignmentState.CLAIMED,
-        )
-    )
-    found = session.execute(statement).one_or_none()
+    found = run(session, _WRITER, {"of_assignment": assignment_id, "of_token": token}).one_or_none()
     return None if found is None else Writer(*found)
 
 
@@ -385,3 +240,18 @@ def overdue(session: Session) -> list[str]:
         )
     )
     return list(session.scalars(statement))
+
+
+# --- statements
+
+_PART: Final = table_of(AssignmentRow)
+_ATTEMPT: Final = table_of(AttemptRow)
+_WRITER: Final = (
+    select(_PART.c.id, _PART.c.job_id, _ATTEMPT.c.number, _PART.c.token)
+    .join(_ATTEMPT, _ATTEMPT.c.id == _PART.c.attempt_id)
+    .where(
+        _PART.c.id == bindparam("of_assignment"),
+        _PART.c.token == bindparam("of_token"),
+        _PART.c.state == AssignmentState.CLAIMED,
+    )
+)

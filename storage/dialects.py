@@ -5,10 +5,10 @@ Not here: opening them (``storage.database``), and the clock (``storage.clock``)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, Executable
+from sqlalchemy import CursorResult, Executable, Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase, Session
 
@@ -39,3 +39,35 @@ def write(
 def changed(session: Session, statement: Executable, values: Mapping[str, Any] | None = None) -> int:
     """Run a statement and say how many rows it changed."""
     return int(write(session, statement, values).rowcount)
+
+
+def table_of(row: type[DeclarativeBase]) -> Table:
+    """The table of a row's class: statements about it know nothing of the session and its objects."""
+    return cast("Table", row.__table__)
+
+
+def for_each(
+    row: type[DeclarativeBase], make: Callable[[sqlite.Insert | postgresql.Insert], Executable]
+) -> dict[str, Executable]:
+    """An ``INSERT`` that is made once with its ``ON CONFLICT`` clause, for :func:`run`: one for each database, by its name."""
+    table = table_of(row)
+    return {name: make(dialect.insert(table)) for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))}
+
+
+def run(
+    session: Session,
+    statement: Executable | Mapping[str, Executable],
+    values: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+) -> CursorResult[*tuple[Any, ...]]:
+    """Run a statement that was made once, when its module was imported, with values for its parameters.
+
+    For what runs several times in each attempt: to put a statement together and to take it through the session costs
+    several times as much as to run it. It must be about tables and not about their classes, and as with :func:`write`
+    objects of the session are not brought up to date. An ``INSERT`` takes values by its columns' names, which no parameter
+    of its own or of an ``UPDATE`` may have.
+    """
+    session.flush()
+    connection = session.connection()
+    if isinstance(statement, Mapping):
+        statement = statement[connection.dialect.name]
+    return connection.execute(statement, values)

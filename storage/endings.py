@@ -13,9 +13,9 @@ Not here: what an outcome means for the job (``storage.judging``), and starting 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from domain import gang
@@ -24,7 +24,7 @@ from domain.outcomes import Outcome, Reason
 from domain.timings import Timings
 from storage import judging, nodes
 from storage.clock import db_now
-from storage.dialects import changed, write
+from storage.dialects import run, table_of, write
 from storage.tables import AssignmentRow, AttemptRow, DeviceRow
 
 LIVE = (AssignmentState.ASSIGNED, AssignmentState.CLAIMED)
@@ -43,15 +43,20 @@ class ExpiredAssignment:
     node_name: str
 
 
-def _attempt_of(assignment_id: str) -> Select[AttemptRow]:
-    inside = select(AssignmentRow.attempt_id).where(AssignmentRow.id == assignment_id).scalar_subquery()
-    return select(AttemptRow).where(AttemptRow.id == inside)
-
-
 def lock_attempt(session: Session, assignment_id: str) -> AttemptRow | None:
     """The attempt of an assignment, locked until the transaction ends. The first lock of everything about an attempt."""
-    statement = _attempt_of(assignment_id).with_for_update(key_share=True)
-    return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
+    return session.scalars(_LOCKED, {"of_assignment": assignment_id}).one_or_none()
+
+
+_LOCKED: Final = (
+    select(AttemptRow)
+    .where(
+        AttemptRow.id
+        == select(AssignmentRow.attempt_id).where(AssignmentRow.id == bindparam("of_assignment")).scalar_subquery()
+    )
+    .with_for_update(key_share=True)
+    .execution_options(populate_existing=True)
+)
 
 
 def lock_live(session: Session, job_id: str) -> AttemptRow | None:
@@ -77,11 +82,8 @@ def end(session: Session, assignment_id: str, token: str, outcome: Outcome, *, t
     attempt = lock_attempt(session, assignment_id)
     if attempt is None:
         return False
-    fenced = update(AssignmentRow).where(
-        AssignmentRow.id == assignment_id, AssignmentRow.token == token, AssignmentRow.state.in_(LIVE)
-    )
-    values = {"state": AssignmentState.ENDED, "ended_at": db_now(), "outcome": outcome.model_dump(mode="json")}
-    node = write(session, fenced.values(values).returning(AssignmentRow.node_name)).scalar_one_or_none()
+    ended = {"of_assignment": assignment_id, "of_token": token, "with_outcome": outcome.model_dump(mode="json")}
+    node = run(session, _PART_ENDED, ended).scalar_one_or_none()
     if node is None:
         return False
     decided = gang.decide(_parts(session, attempt.id))
@@ -174,21 +176,14 @@ def release(session: Session, assignment_id: str, node_name: str) -> bool:
     bool
         False when it has not ended, is another node's, or was released before.
     """
-    ended = (
-        AssignmentRow.id == assignment_id,
-        AssignmentRow.node_name == node_name,
-        AssignmentRow.state == AssignmentState.ENDED,
-    )
-    values = {"state": AssignmentState.RELEASED, "released_at": db_now()}
-    if changed(session, update(AssignmentRow).where(*ended).values(values)) == 0:
+    if run(session, _RELEASED, {"of_assignment": assignment_id, "on_node": node_name}).rowcount == 0:
         return False
-    write(session, update(DeviceRow).where(DeviceRow.assignment_id == assignment_id).values(assignment_id=None))
+    run(session, _FREED, {"of_assignment": assignment_id})
     return True
 
 
 def _parts(session: Session, attempt_id: str) -> list[gang.Part]:
-    columns = (AssignmentRow.node_rank, AssignmentRow.state, AssignmentRow.ended_at, AssignmentRow.outcome)
-    rows = session.execute(select(*columns).where(AssignmentRow.attempt_id == attempt_id))
+    rows = run(session, _PARTS, {"of_attempt": attempt_id})
     return [
         gang.Part(
             rank,
@@ -208,20 +203,15 @@ def _free(session: Session, assignment_id: str) -> None:
         "released_at": db_now(),
     }
     write(session, update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(values))
-    write(session, update(DeviceRow).where(DeviceRow.assignment_id == assignment_id).values(assignment_id=None))
+    run(session, _FREED, {"of_assignment": assignment_id})
 
 
 def end_attempt(
     session: Session, attempt: AttemptRow, outcome: Outcome, *, timings: Timings, not_before: float = 0.0
 ) -> bool:
     """End a locked attempt and move its job; False when it has ended already."""
-    details = outcome.model_dump(mode="json")
-    ended = (
-        update(AttemptRow)
-        .where(AttemptRow.id == attempt.id, AttemptRow.state != AttemptState.ENDED)
-        .values(state=AttemptState.ENDED, ended_at=db_now(), outcome=details)
-    )
-    if changed(session, ended) == 0:
+    ended = {"of_attempt": attempt.id, "with_outcome": outcome.model_dump(mode="json")}
+    if run(session, _ATTEMPT_ENDED, ended).rowcount == 0:
         return False
     end_others(session, attempt.id)
     judging.move_job(session, attempt, outcome, timings=timings, not_before=not_before)
@@ -230,13 +220,44 @@ def end_attempt(
 
 def end_others(session: Session, attempt_id: str, teller_id: str = "") -> None:
     """End every part of a locked attempt that has not ended, but for the one of ``teller_id``."""
-    others = select(AssignmentRow.id, AssignmentRow.state).where(
-        AssignmentRow.attempt_id == attempt_id, AssignmentRow.state.in_(LIVE), AssignmentRow.id != teller_id
-    )
-    for assignment_id, state in session.execute(others).all():
+    for assignment_id, state in run(session, _OTHERS, {"of_attempt": attempt_id, "but_for": teller_id}).all():
         if state is AssignmentState.ASSIGNED:
             _free(session, assignment_id)
         else:
             # Its node reads from its next renewal that this is over, stops its ranks and releases the devices.
             values: dict[str, Any] = {"state": AssignmentState.ENDED, "ended_at": db_now()}
             write(session, update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(values))
+
+
+# --- statements
+
+_PART: Final = table_of(AssignmentRow)
+_ATTEMPT: Final = table_of(AttemptRow)
+_DEVICE: Final = table_of(DeviceRow)
+_PART_ENDED: Final = (
+    update(_PART)
+    .where(_PART.c.id == bindparam("of_assignment"), _PART.c.token == bindparam("of_token"), _PART.c.state.in_(LIVE))
+    .values(state=AssignmentState.ENDED, ended_at=db_now(), outcome=bindparam("with_outcome"))
+    .returning(_PART.c.node_name)
+)
+_ATTEMPT_ENDED: Final = (
+    update(_ATTEMPT)
+    .where(_ATTEMPT.c.id == bindparam("of_attempt"), _ATTEMPT.c.state != AttemptState.ENDED)
+    .values(state=AttemptState.ENDED, ended_at=db_now(), outcome=bindparam("with_outcome"))
+)
+_RELEASED: Final = (
+    update(_PART)
+    .where(
+        _PART.c.id == bindparam("of_assignment"),
+        _PART.c.node_name == bindparam("on_node"),
+        _PART.c.state == AssignmentState.ENDED,
+    )
+    .values(state=AssignmentState.RELEASED, released_at=db_now())
+)
+_FREED: Final = update(_DEVICE).where(_DEVICE.c.assignment_id == bindparam("of_assignment")).values(assignment_id=None)
+_PARTS: Final = select(_PART.c.node_rank, _PART.c.state, _PART.c.ended_at, _PART.c.outcome).where(
+    _PART.c.attempt_id == bindparam("of_attempt")
+)
+_OTHERS: Final = select(_PART.c.id, _PART.c.state).where(
+    _PART.c.attempt_id == bindparam("of_attempt"), _PART.c.state.in_(LIVE), _PART.c.id != bindparam("but_for")
+)

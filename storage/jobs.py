@@ -20,7 +20,7 @@ from domain.plan import BatchPlan
 from domain.spec import JobSpec
 from storage import endings, events, lists, steps
 from storage.clock import db_now
-from storage.dialects import changed, write
+from storage.dialects import changed, run, write
 from storage.tables import IdempotencyKeyRow, JobLabelRow, JobRow
 
 # A submit's statements are made once: making them anew, and the session's bookkeeping of rows that are only written,
@@ -231,7 +231,7 @@ def cancel(session: Session, job_id: str, actor: str) -> JobRow:
     return job
 
 
-_QUEUED: Final = JobRow.state == JobState.QUEUED
+_QUEUED: Final = steps.JOBS.c.state == JobState.QUEUED
 
 
 def _moved_on(session: Session, job_id: str) -> bool:
@@ -290,11 +290,26 @@ def set_waiting(session: Session, waiting: Mapping[str, tuple[int, str]]) -> Non
     session : Session
     waiting : mapping of job id to (position, reason)
     """
-    for job_id, (position, reason) in sorted(waiting.items()):
-        differs = or_(JobRow.wait_position.is_distinct_from(position), JobRow.wait_reason.is_distinct_from(reason))
-        write(
-            session,
-            update(JobRow)
-            .where(JobRow.id == job_id, JobRow.state == JobState.QUEUED, differs)
-            .values(wait_position=position, wait_reason=reason, version=JobRow.version + 1),
-        )
+    rows = [
+        {"of_job": job_id, "at_position": position, "for_reason": reason}
+        for job_id, (position, reason) in sorted(waiting.items())
+    ]
+    if rows:
+        # All at once: of thousands of jobs that wait, each moves up with every placement.
+        run(session, _WAITS, rows)
+
+
+_WAITS: Final = (
+    update(steps.JOBS)
+    .where(
+        steps.JOBS.c.id == bindparam("of_job"),
+        steps.JOBS.c.state == JobState.QUEUED,
+        or_(
+            steps.JOBS.c.wait_position.is_distinct_from(bindparam("at_position")),
+            steps.JOBS.c.wait_reason.is_distinct_from(bindparam("for_reason")),
+        ),
+    )
+    .values(
+        wait_position=bindparam("at_position"), wait_reason=bindparam("for_reason"), version=steps.JOBS.c.version + 1
+    )
+)

@@ -77,7 +77,8 @@ def _place(
 ) -> PlacedAttempt | None:
     names = [name for name, _indices in devices]
     given = [f"{name} ({len(indices)} device{'s' if len(indices) != 1 else ''})" for name, indices in devices]
-    as_decided = [] if attempts_before is None else [JobRow.attempt_count == attempts_before]
+    job_now = steps.JOBS.c
+    as_decided = [] if attempts_before is None else [job_now.attempt_count == attempts_before]
     taken = steps.take(
         session,
         job_id,
@@ -85,8 +86,7 @@ def _place(
         attempt=None,
         reason=f"placed on {', '.join(given)}",
         actor=ACTOR,
-        changes={"attempt_count": JobRow.attempt_count + 1},
-        only_if=(JobRow.intent.is_(None), JobRow.not_before <= db_now(), *as_decided),
+        only_if=(job_now.intent.is_(None), job_now.not_before <= db_now(), *as_decided),
         data={"nodes": names},
     )
     if not taken or not _ready(session, names, lease_seconds):

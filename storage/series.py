@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session, undefer
 from domain import limits
 from domain.metrics import Record, jsonable
 from storage import streams
-from storage.dialects import upsert, write
+from storage.dialects import for_each, run, table_of, upsert, write
 from storage.packing import pack, pack_summary, unpack
 from storage.points import Points
 from storage.series_tables import ProgressRow, SeriesChunkRow, SeriesLatestRow, StreamRow, of_kind
@@ -104,8 +104,15 @@ def append(
 
 def bump(session: Session, job_id: str) -> None:
     """Count one more stored batch of a job, so that its ETag changes."""
-    row = upsert(session, ProgressRow).values(job_id=job_id, seq=1, attempt=0, step=0)
-    write(session, row.on_conflict_do_update(index_elements=["job_id"], set_={"seq": ProgressRow.seq + 1}))
+    run(session, _BUMPED, {"job_id": job_id})
+
+
+_BUMPED: Final = for_each(
+    ProgressRow,
+    lambda insert: insert.values(seq=1, attempt=0, step=0).on_conflict_do_update(
+        index_elements=["job_id"], set_={"seq": table_of(ProgressRow).c.seq + 1}
+    ),
+)
 
 
 def _by_name(records: Iterable[Record]) -> dict[str, Points]:

@@ -9,15 +9,16 @@ Not here: which steps exist (``domain.lifecycle``), and what else changes with t
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import func, update
+from sqlalchemy import Update, bindparam, func, update
 from sqlalchemy.orm import Session
 
 from domain.lifecycle import STEPS, TERMINAL
 from storage import events
 from storage.clock import db_now
-from storage.dialects import changed
+from storage.dialects import run, table_of
 from storage.tables import JobRow
 
 EVENT_KINDS: Final = {
@@ -29,6 +30,9 @@ EVENT_KINDS: Final = {
     "cancel": "cancelled",
 }
 """The event that each step writes."""
+
+
+JOBS: Final = table_of(JobRow)
 
 
 def take(
@@ -56,8 +60,9 @@ def take(
         What happened, for the event's message.
     actor : str
     changes : dict, optional
-        Columns that change with it.
+        Values of columns that change with it.
     only_if : tuple of SQL conditions
+        On columns of ``JOBS``.
     data : dict, optional
         For the event.
 
@@ -66,21 +71,29 @@ def take(
     bool
         False when somebody else was first; nothing was written.
     """
-    sources, target, _cause = STEPS[step]
-    values: dict[str, Any] = {"state": target, "version": JobRow.version + 1, **(changes or {})}
-    if step == "run":
-        values["started_at"] = func.coalesce(JobRow.started_at, db_now())
-    if step == "place":
-        values |= {"wait_position": None, "wait_reason": None}
-    if target in TERMINAL:
-        values |= {"finished_at": db_now(), "wait_position": None, "wait_reason": None}
-    if step not in ("place", "run"):
-        values["intent"] = None  # it was meant for the attempt that is over
-    statement = update(JobRow).where(JobRow.id == job_id, JobRow.state.in_(sources), *only_if)
-    if attempt is not None and step != "place":
-        statement = statement.where(JobRow.attempt_count == attempt)
-    if changed(session, statement.values(values)) == 0:
+    whose = {"of_job": job_id} if attempt is None else {"of_job": job_id, "of_attempt": attempt}
+    statement = _taken(step, guarded=attempt is not None)
+    if only_if:
+        statement = statement.where(*only_if)
+    if run(session, statement, {**whose, **(changes or {})}).rowcount == 0:
         return False
     kind = EVENT_KINDS[step]
     events.add(session, job_id=job_id, attempt=attempt, kind=kind, message=reason, actor=actor, data=data)
     return True
+
+
+@cache
+def _taken(step: str, *, guarded: bool) -> Update:
+    """The statement of a step, made once."""
+    sources, target, _cause = STEPS[step]
+    values: dict[str, Any] = {"state": target, "version": JOBS.c.version + 1}
+    if step == "run":
+        values["started_at"] = func.coalesce(JOBS.c.started_at, db_now())
+    if step == "place":
+        values |= {"attempt_count": JOBS.c.attempt_count + 1, "wait_position": None, "wait_reason": None}
+    if target in TERMINAL:
+        values |= {"finished_at": db_now(), "wait_position": None, "wait_reason": None}
+    if step not in ("place", "run"):
+        values["intent"] = None  # it was meant for the attempt that is over
+    statement = update(JOBS).where(JOBS.c.id == bindparam("of_job"), JOBS.c.state.in_(sources)).values(values)
+    return statement.where(JOBS.c.attempt_count == bindparam("of_attempt")) if guarded else statement

@@ -21,15 +21,15 @@ Not here: what is appended (``storage.series``, ``storage.logs``).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, select, update
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import Executable, bindparam, exists, select, update
+from sqlalchemy.orm import Session
 
 from storage.clock import db_now
-from storage.dialects import changed, upsert, write
+from storage.dialects import changed, for_each, run, table_of, upsert, write
 from storage.series_tables import LogTotalRow, PlaceRow, StreamRow
 
 SYSTEM_SOURCE: Final = "system"
@@ -68,6 +68,8 @@ class StreamState:
     """Step of the last stored record: a script's line without a step is counted on from it."""
     points_dropped: int
     """Points beyond the limits of names and of points per job."""
+    places: dict[str, int]
+    """How far each further source is stored; one of which nothing is has no entry."""
 
 
 def open_stream(session: Session, writer: Writer) -> bool:
@@ -78,21 +80,15 @@ def open_stream(session: Session, writer: Writer) -> bool:
     bool
         False when it is sealed, has another token, or a later attempt has a stream.
     """
-    row = _row(session, writer.assignment_id, writer.job_id, writer.attempt, token=writer.token, sealed=False)
-    write(session, row.on_conflict_do_nothing())
-    mine = select(StreamRow.job_id).where(*_open(writer.assignment_id, writer.token))
-    return session.execute(mine).one_or_none() is not None
+    run(session, _INSERTED, asdict(writer))
+    mine = {"of_assignment": writer.assignment_id, "of_token": writer.token}
+    return run(session, _IS_OPEN, mine).one_or_none() is not None
 
 
 def seal(session: Session, assignment_id: str, *, job_id: str, attempt: int) -> bool:
     """Refuse everything further for this stream, also where it was never opened; False when it is sealed already."""
-    row = _row(session, assignment_id, job_id, attempt, token=NOBODY, sealed=True, sealed_at=db_now())
-    sealed = row.on_conflict_do_update(
-        index_elements=[StreamRow.assignment_id],
-        set_={"sealed": True, "sealed_at": db_now()},
-        where=StreamRow.sealed.is_(False),
-    )
-    return changed(session, sealed) == 1
+    whose = {"assignment_id": assignment_id, "job_id": job_id, "attempt": attempt, "token": NOBODY}
+    return run(session, _SEALED, whose).rowcount == 1
 
 
 def sealed(session: Session, assignment_ids: Collection[str]) -> set[str]:
@@ -122,6 +118,7 @@ def state(session: Session, assignment_id: str) -> StreamState | None:
         next_line=lines or 0,
         last_step=stream.last_step,
         points_dropped=stream.points_dropped,
+        places=_places(session, assignment_id),
     )
 
 
@@ -141,8 +138,7 @@ def advance_events(session: Session, *, assignment_id: str, token: str, offset_b
     )
 
 
-def places(session: Session, assignment_id: str) -> dict[str, int]:
-    """How far each further source of a stream is stored; one of which nothing is has no entry."""
+def _places(session: Session, assignment_id: str) -> dict[str, int]:
     statement = select(PlaceRow.source, PlaceRow.place).where(PlaceRow.assignment_id == assignment_id)
     return {row[0]: row[1] for row in session.execute(statement) if row[1] != 0}
 
@@ -176,37 +172,48 @@ def advance(
 
     The first statement of every append: what follows it in the transaction happens once, and only for the right writer.
     """
-    at = [getattr(StreamRow, column) == value for column, value in before.items()]
-    statement = update(StreamRow).where(*_open(assignment_id, token), *at).values(after)
-    moved = write(session, statement.returning(StreamRow.job_id, StreamRow.attempt, StreamRow.first_step))
-    row = moved.one_or_none()
+    values = {"of_assignment": assignment_id, "of_token": token}
+    values |= {f"before_{column}": value for column, value in before.items()}
+    values |= {f"after_{column}": value for column, value in after.items()}
+    row = run(session, _advancing(tuple(before), tuple(after)), values).one_or_none()
     return None if row is None else Advanced(row.job_id, row.attempt, row.first_step)
 
 
-def _row(
-    session: Session, assignment_id: str, job_id: str, attempt: int, **values: Any
-) -> sqlite.Insert | postgresql.Insert:
-    """A stream from which nothing is stored yet."""
-    return upsert(session, StreamRow).values(
-        assignment_id=assignment_id,
-        job_id=job_id,
-        attempt=attempt,
-        metrics_offset=0,
-        events_offset=0,
-        log_segment=0,
-        log_offset=0,
-        points_dropped=0,
-        opened_at=db_now(),
-        **values,
-    )
+# --- statements
+
+_STREAM: Final = table_of(StreamRow)
+_LATER: Final = _STREAM.alias("later")
+_OPEN: Final = (
+    _STREAM.c.assignment_id == bindparam("of_assignment"),
+    _STREAM.c.token == bindparam("of_token"),
+    _STREAM.c.sealed.is_(False),
+    ~exists().where(_LATER.c.job_id == _STREAM.c.job_id, _LATER.c.attempt > _STREAM.c.attempt).correlate(_STREAM),
+)
+_IS_OPEN: Final = select(_STREAM.c.job_id).where(*_OPEN)
+_NOTHING_YET: Final = {
+    **dict.fromkeys(("metrics_offset", "events_offset", "log_segment", "log_offset", "points_dropped"), 0),
+    "opened_at": db_now(),
+}
+_INSERTED: Final = for_each(
+    StreamRow, lambda insert: insert.values(**_NOTHING_YET, sealed=False).on_conflict_do_nothing()
+)
+_SEALED: Final = for_each(
+    StreamRow,
+    lambda insert: (
+        insert.values(**_NOTHING_YET, sealed=True, sealed_at=db_now())
+        .on_conflict_do_update(
+            index_elements=["assignment_id"],
+            set_={"sealed": True, "sealed_at": db_now()},
+            where=_STREAM.c.sealed.is_(False),
+        )
+        .execution_options(preserve_rowcount=True)
+    ),
+)
 
 
-def _open(assignment_id: str, token: str) -> tuple[ColumnElement[bool], ...]:
-    later = aliased(StreamRow)
-    overtaken = select(later.assignment_id).where(later.job_id == StreamRow.job_id, later.attempt > StreamRow.attempt)
-    return (
-        StreamRow.assignment_id == assignment_id,
-        StreamRow.token == token,
-        StreamRow.sealed.is_(False),
-        ~overtaken.correlate(StreamRow).exists(),
-    )
+@cache
+def _advancing(before: tuple[str, ...], after: tuple[str, ...]) -> Executable:
+    """The statement of :func:`advance` for these columns."""
+    at = [_STREAM.c[column] == bindparam(f"before_{column}") for column in before]
+    moved = update(_STREAM).where(*_OPEN, *at).values({column: bindparam(f"after_{column}") for column in after})
+    return moved.returning(_STREAM.c.job_id, _STREAM.c.attempt, _STREAM.c.first_step)

@@ -5,8 +5,10 @@ Not here: what is sent and how exactly once comes about (``worker.shipping``, ``
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from domain import attempt
 from domain.attempt import AssignmentFile
@@ -28,6 +30,14 @@ NUMBERS_PATIENCE_SECONDS = 5.0
 """A checkpoint waits so long for the numbers of the steps before it."""
 
 
+class _Sender(Protocol):
+    """Moves one of the attempt's files."""
+
+    def begin(self, state: streams.StreamState | None) -> None: ...
+
+    def step(self, last: bool) -> bool: ...
+
+
 class Outflow:
     """The pumps of an attempt. The first that reaches the series database opens the stream there."""
 
@@ -44,7 +54,8 @@ class Outflow:
     ):
         self._database = database
         self._stream = stream
-        self._opened = False
+        self._opening = threading.Lock()
+        self._found: list[streams.StreamState | None] = []
         train = assignment.spec.train
         self._reporter = Reporter(
             database,
@@ -60,37 +71,48 @@ class Outflow:
         self._event_files = EventFilesShipper(database, folder, stream, self._reporter.warn)
         logs = LogShipper(database, folder, stream, self._reporter.warn)
         name = stream.assignment_id
-        self._senders = [Pump(f"logs-{name}", self._opening(logs.step), pause_seconds=pause_seconds)]
-        self._numbers = Pump(f"metrics-{name}", self._opening(self._metrics.step), pause_seconds=pause_seconds)
+        self._senders = [Pump(f"logs-{name}", self._opened(logs), pause_seconds=pause_seconds)]
+        self._numbers = Pump(f"metrics-{name}", self._opened(self._metrics), pause_seconds=pause_seconds)
         self._spool = folder.file(attempt.METRICS)
         if assignment.node_rank == 0:
             # Numbers are rank 0's to say. What a script on another node says would be a second curve of the same name.
             self._senders.append(self._numbers)
             if train is None:
-                step = self._opening(self._event_files.step)
+                step = self._opened(self._event_files)
                 self._senders.append(Pump(f"tensorboard-{name}", step, pause_seconds=pause_seconds))
         sampler = Sampler(folder, assignment)
         system = SystemShipper(database, folder, stream, sampler.sample, every_seconds=sample_seconds)
-        self._system = Pump(f"system-{name}", self._opening(system.step), pause_seconds=pause_seconds)
+        self._system = Pump(f"system-{name}", self._opened(system), pause_seconds=pause_seconds)
         self._system_until: float | None = None
         # After the others have ended, because they warn through it.
-        self._reporting = Pump(f"events-{name}", self._opening(self._reporter.step), pause_seconds=pause_seconds)
+        self._reporting = Pump(f"events-{name}", self._opened(self._reporter), pause_seconds=pause_seconds)
 
-    def _opening(self, step: Callable[[bool], bool]) -> Callable[[bool], bool]:
-        """``step``, once the stream is open. Opening it twice finds it open, so that no lock is needed."""
+    def _opened(self, sender: _Sender) -> Callable[[bool], bool]:
+        """The steps of a sender that goes on, in its own thread, from where the stream is once that is open."""
+        began = False
 
-        def opened(last: bool) -> bool:
-            if not self._opened:
+        def step(last: bool) -> bool:
+            nonlocal began
+            if not began:
+                sender.begin(self._open())
+                began = True
+            return sender.step(last)
+
+        return step
+
+    def _open(self) -> streams.StreamState | None:
+        """Open the stream, once for all senders, and read how far it is: each place is moved by its own sender alone."""
+        with self._opening:
+            if not self._found:
                 with self._database.read_jobs() as session:
                     writer = attempts.writer(session, self._stream.assignment_id, self._stream.token)
-                if writer is not None:
-                    with self._database.series() as session:
+                with self._database.series() as session:
+                    if writer is not None:
                         streams.open_stream(session, writer)
-                # Where it is not ours to open, every append will be refused.
-                self._opened = True
-            return step(last)
-
-        return opened
+                    # Where it is not ours to open, every append will be refused.
+                    state = streams.state(session, self._stream.assignment_id)
+                self._found.append(state)
+            return self._found[0]
 
     @property
     def last_step(self) -> int | None:

@@ -77,6 +77,10 @@ class Reporter:
         """Tell the job's owner. From any thread; sent by the next step."""
         self._warnings.append(message[:WARNING_CHARS_MAX])
 
+    def begin(self, state: streams.StreamState | None) -> None:
+        """Go on from where the stream is, as whoever opened it has read; without this it is read by the first step."""
+        self._place = 0 if state is None else state.events_offset
+
     def step(self, last: bool) -> bool:
         """Carry out one batch of events. See ``worker.pump``."""
         self._send_warnings()
@@ -85,8 +89,8 @@ class Reporter:
             self._mark_running()
         if self._place is None:
             with self._database.read_series() as session:
-                state = streams.state(session, self._stream.assignment_id)
-            self._place = 0 if state is None else state.events_offset
+                self.begin(streams.state(session, self._stream.assignment_id))
+        assert self._place is not None
         found = whole_lines(self._folder.file(attempt.EVENTS), self._place, last=last)
         if found.offset == self._place:
             return False

@@ -86,15 +86,20 @@ class Shipper(ABC, Generic[Place, Record]):
         self.refused = False
         """The stream is sealed or belongs to another token: nothing of this attempt is wanted any more."""
 
+    def begin(self, state: streams.StreamState | None) -> None:
+        """Go on from where the stream is, as whoever opened it has read; without this it is read by the first step."""
+        self._place = self._open_place(state)
+        if self._place is not None:
+            self._shipped(self._place)
+
     def step(self, last: bool) -> bool:
         """Ship one batch. See ``worker.pump``."""
         if self.refused:
             return False
         if self._place is None:
-            self._place = self._stored_place()
+            self.begin(self._state())
             if self._place is None:
                 return False
-            self._shipped(self._place)
         batch = self._read(self._place, last)
         if batch is None:
             return False
@@ -114,15 +119,17 @@ class Shipper(ABC, Generic[Place, Record]):
             self._place = batch.after
             self._shipped(batch.after)
         else:
-            self._place = self._stored_place()
+            self._place = self._open_place(self._state())
             # Refused though this is the place: the stream is sealed, or a later attempt's.
             self.refused = self.refused or self._place == batch.before
         return True
 
-    def _stored_place(self) -> Place | None:
-        """The place in the stream row; None, and ``refused``, if nothing can be added any more."""
+    def _state(self) -> streams.StreamState | None:
         with self._database.read_series() as session:
-            state = streams.state(session, self._stream.assignment_id)
+            return streams.state(session, self._stream.assignment_id)
+
+    def _open_place(self, state: streams.StreamState | None) -> Place | None:
+        """The file's place in the stream; None, and ``refused``, if nothing can be added any more."""
         if state is None or state.sealed:
             self.refused = True
             return None

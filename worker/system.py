@@ -85,9 +85,8 @@ class SystemShipper(PointsShipper[int]):
             self._step = progress.step
         return self._step
 
-    def _place_of(self, _state: streams.StreamState) -> int:
-        with self._database.read_series() as session:
-            return streams.places(session, self._stream.assignment_id).get(streams.SYSTEM_SOURCE, 0)
+    def _place_of(self, state: streams.StreamState) -> int:
+        return state.places.get(streams.SYSTEM_SOURCE, 0)
 
     def _read(self, place: int, last: bool) -> Batch[int, metrics.Record] | None:
         found = whole_lines(self._folder.file(attempt.SYSTEM), place, last=last)

@@ -74,10 +74,8 @@ class EventFilesShipper(PointsShipper[Places]):
         self.last_step: int | None = None
         """The largest step that was read."""
 
-    def _place_of(self, _state: streams.StreamState) -> Places:
-        with self._database.read_series() as session:
-            found = streams.places(session, self._stream.assignment_id)
-        return {source: place for source, place in found.items() if source.startswith(SOURCE)}
+    def _place_of(self, state: streams.StreamState) -> Places:
+        return {source: place for source, place in state.places.items() if source.startswith(SOURCE)}
 
     def _read(self, place: Places, last: bool) -> Batch[Places, metrics.Record] | None:
         self._look(place, last=last)

@@ -275,6 +275,27 @@ def test_a_long_queue_is_written_in_short_transactions(world: World, monkeypatch
     assert [world.job(job).wait_position for job in queued] == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_who_only_moves_up_is_told_when_it_is_time_and_who_knows_nothing_at_once(world: World) -> None:
+    first, second = world.submit(), world.submit()
+    world.make_pass()
+    with world.database.jobs() as session:
+        jobs.cancel(session, first, "somebody")
+    new = world.submit(priority=90)
+    world.make_pass(renumber=False)
+    assert world.job(new).wait_position == 1
+    assert world.job(second).wait_position == 2, "not yet its turn"
+    assert world.job(new).wait_reason
+    third = world.submit()
+    world.make_pass(renumber=False)
+    assert world.job(third).wait_position == 3
+    with world.database.jobs() as session:
+        jobs.cancel(session, new, "somebody")
+    world.make_pass(renumber=False)
+    assert [world.job(job).wait_position for job in (second, third)] == [2, 3], "both have moved, nobody was told"
+    world.make_pass()
+    assert [world.job(job).wait_position for job in (second, third)] == [1, 2]
+
+
 def test_priority_goes_before_age(world: World) -> None:
     with world.database.jobs() as session:
         assert session.scalars(select(JobRow)).first() is None
