@@ -29,6 +29,7 @@ from storage.database import Database
 from worker import inventory, launching
 from worker.settings import Settings
 from worker.supervisor import Bell, Supervisor
+from worker.warm import COMMAND as WARM_COMMAND
 from worker.warm import Warm
 
 log = structlog.get_logger(__name__)
@@ -39,10 +40,20 @@ CELERY_SECONDS = 3.0
 """For Celery to close what it has open, once the supervisor has ended."""
 
 
-def run(settings: Settings, *, launcher_command: Sequence[str] = launching.LAUNCHER_COMMAND) -> None:
-    """Run one node agent until SIGTERM or SIGINT. Call from the main thread."""
+def run(
+    settings: Settings,
+    *,
+    launcher_command: Sequence[str] = launching.LAUNCHER_COMMAND,
+    warm_command: Sequence[str] | None = None,
+) -> None:
+    """Run one node agent until SIGTERM or SIGINT. Call from the main thread.
+
+    By default launchers are the engine's, and forked from the engine's warm process. Others are started by exec, unless
+    there is a ``warm_command`` for them.
+    """
+    if warm_command is None and launcher_command == launching.LAUNCHER_COMMAND:
+        warm_command = WARM_COMMAND
     environment = launching.environment_of(os.environ)
-    warms = settings.warm_launch and launcher_command == launching.LAUNCHER_COMMAND
     with _alone(settings.node_dir), _databases(settings) as (heartbeats, shipping):
         publisher = Publisher(settings.broker_url)
         supervisor = Supervisor(
@@ -54,7 +65,7 @@ def run(settings: Settings, *, launcher_command: Sequence[str] = launching.LAUNC
             version=VERSION,
             freed=lambda: publisher.publish(RingScheduler()),
             environment=environment,
-            warm=Warm(environment) if warms else None,
+            warm=Warm(environment, warm_command) if settings.warm_launch and warm_command is not None else None,
             launcher_command=launcher_command,
         )
         try:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -43,9 +43,12 @@ class Warm:
     ----------
     environment : mapping
         Its own, without the agent's credentials.
+    command : sequence of str
+        What it is; the descriptor of its end of the channel is added.
     """
 
-    def __init__(self, environment: Mapping[str, str]):
+    def __init__(self, environment: Mapping[str, str], command: Sequence[str] = COMMAND):
+        self._command = command
         self._environment = {**environment, "LOCKSTEP_ROOM": "x" * _ROOM}
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -68,7 +71,7 @@ class Warm:
             with theirs:
                 # In the agent's own session, by which it is told from an orphan of a launcher's.
                 self._process = subprocess.Popen(
-                    [*COMMAND, str(theirs.fileno())],
+                    [*self._command, str(theirs.fileno())],
                     env=self._environment,
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],

@@ -2,10 +2,11 @@
 
     python -m benchmarks.service.simulated up              lockstep up, with the agent below
     python -m benchmarks.service.simulated agent           the node agent, which starts simulated launchers
+    python benchmarks/service/simulated.py warm N          forks launchers, as the engine's warm process does
     python -I -S benchmarks/service/simulated.py FOLDER    one launcher: keeps the folder's contract, trains nothing
 
 So a job goes its whole way (submitted, placed, claimed, launched, shipped, settled, released) at the speed of the service
-and not of torch. The launcher is a process of its own all the same, with a metric and a line of its log.
+and not of torch. The launcher is a process of its own all the same, forked as in earnest, with a metric and a line of its log.
 
 Not here: what the files mean (``domain.attempt``).
 """
@@ -16,10 +17,11 @@ import json
 import os
 import sys
 import time
+from typing import NoReturn
 
 
 def launch(folder: str) -> None:
-    """Be the launcher of an attempt's folder. Standard library alone: a thousand of these are started."""
+    """Be the launcher of an attempt's folder. Standard library alone: it is a thousand processes."""
 
     def write(name: str, document: object) -> None:
         temporary = f"{folder}/.{name}.tmp"
@@ -52,7 +54,24 @@ def agent() -> None:
 
     settings = Settings()
     logs.configure(settings.log_format)
-    service.run(settings, launcher_command=[sys.executable, "-I", "-S", __file__])
+    service.run(
+        settings,
+        launcher_command=[sys.executable, "-I", "-S", __file__],
+        warm_command=[sys.executable, __file__, "warm"],
+    )
+
+
+def warm(descriptor: str) -> None:
+    """Be the warm process: the engine's own, whose launchers are the one above."""
+    from engine.launcher import warm
+
+    def run_attempt(folder: object, _bounds: object) -> NoReturn:
+        launch(str(folder))
+        os._exit(0)
+
+    warm.forking.preload = lambda _modules: None
+    warm.run_attempt = run_attempt
+    warm.main([descriptor])
 
 
 def up() -> int:
@@ -84,5 +103,7 @@ if __name__ == "__main__":
         sys.exit(up())
     if sys.argv[1] == "agent":
         agent()
+    elif sys.argv[1] == "warm":
+        warm(sys.argv[2])
     else:
         launch(sys.argv[1])

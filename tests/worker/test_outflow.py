@@ -20,7 +20,6 @@ from storage.blobs import BlobStore
 from storage.database import Database
 from tests.storage import scenes
 from tests.worker.node import until
-from tests.worker.test_shipping import STREAM
 from worker import outflow
 from worker.folders import Folder
 from worker.outflow import Outflow
@@ -28,8 +27,8 @@ from worker.sampling import Sampler
 from worker.shipping import Stream
 
 
-def outflow_of(database: Database, home: Path, what: dict[str, Any], stream: Stream = STREAM) -> Outflow:
-    """The pumps of an attempt on one rank, of which ``what`` is the spec beyond its name; not started."""
+def outflow_of(database: Database, home: Path, what: dict[str, Any], stream: Stream) -> Outflow:
+    """The pumps of a claimed attempt on one rank, of which ``what`` is the spec beyond its name; not started."""
     folder = Folder(home / stream.assignment_id)
     folder.create()
     spec = read_spec({"name": "x", "resources": {"gpus": 1}, **what})
@@ -64,7 +63,9 @@ def test_a_driver_that_does_not_answer_keeps_no_job_from_its_end(
 
     monkeypatch.setattr(Sampler, "sample", sample)
     monkeypatch.setattr(outflow, "SYSTEM_PATIENCE_SECONDS", 0.2)
-    made = outflow_of(database, tmp_path, {"kind": "script", "script": {"command": ["true"]}})
+    claim = scenes.run(database)
+    stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
+    made = outflow_of(database, tmp_path, {"kind": "script", "script": {"command": ["true"]}}, stream)
     made.start()
     assert asked.wait(30)
     began = time.monotonic()
