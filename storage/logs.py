@@ -16,14 +16,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import delete, insert, select
-from sqlalchemy.orm import Session, undefer
+from sqlalchemy import bindparam, delete, insert, select
+from sqlalchemy.orm import Session
 
 from domain import limits
 from domain.attempt import LogRecord
 from domain.memory import in_words
 from storage import streams
-from storage.dialects import upsert, write
+from storage.dialects import for_each, run, table_of, write
 from storage.series import bump
 from storage.series_tables import LogChunkRow, LogTotalRow
 
@@ -88,21 +88,11 @@ def append(
 def _store(session: Session, job_id: str, attempt: int, lines: list[list[Any]]) -> int:
     """Write lines behind those that are there; the bytes of text that the attempt has written so far."""
     size = sum(_bytes(line) for line in lines)
-    total = upsert(session, LogTotalRow).values(job_id=job_id, attempt=attempt, lines=len(lines), text_bytes=size)
-    counted = total.on_conflict_do_update(
-        index_elements=["job_id", "attempt"],
-        set_={"lines": LogTotalRow.lines + len(lines), "text_bytes": LogTotalRow.text_bytes + size},
-    ).returning(LogTotalRow.lines, LogTotalRow.text_bytes)
+    counted = {"job_id": job_id, "attempt": attempt, "lines": len(lines), "text_bytes": size}
     # The row is locked now, so another node of the same gang cannot take the same numbers.
-    end, total_bytes = write(session, counted).one()
+    end, total_bytes = run(session, _COUNTED, counted).one()
     first = end - len(lines)
-    tail = session.scalars(
-        select(LogChunkRow)
-        .where(LogChunkRow.job_id == job_id, LogChunkRow.attempt == attempt)
-        .order_by(LogChunkRow.first_line.desc())
-        .limit(1)
-        .options(undefer(LogChunkRow.lines))
-    ).one_or_none()
+    tail = run(session, _TAIL, {"of_job": job_id, "of_attempt": attempt}).one_or_none()
     if tail is not None and tail.line_count + len(lines) <= CHUNK_LINES and tail.text_bytes + size <= CHUNK_BYTES:
         first, lines = tail.first_line, unpack(tail.lines) + lines
         write(session, delete(LogChunkRow).where(LogChunkRow.id == tail.id))
@@ -110,8 +100,26 @@ def _store(session: Session, job_id: str, attempt: int, lines: list[list[Any]]) 
     for part in _parts(lines):
         rows.append(_chunk_row(job_id, attempt, first, part))
         first += len(part)
-    session.execute(insert(LogChunkRow), rows)
+    run(session, _ADDED, rows)
     return int(total_bytes)
+
+
+_TOTAL: Final = table_of(LogTotalRow)
+_COUNTED: Final = for_each(
+    LogTotalRow,
+    lambda insert: insert.on_conflict_do_update(
+        index_elements=["job_id", "attempt"],
+        set_={name: _TOTAL.c[name] + insert.excluded[name] for name in ("lines", "text_bytes")},
+    ).returning(_TOTAL.c.lines, _TOTAL.c.text_bytes),
+)
+_CHUNK: Final = table_of(LogChunkRow)
+_TAIL: Final = (
+    select(_CHUNK.c.id, _CHUNK.c.first_line, _CHUNK.c.line_count, _CHUNK.c.text_bytes, _CHUNK.c.lines)
+    .where(_CHUNK.c.job_id == bindparam("of_job"), _CHUNK.c.attempt == bindparam("of_attempt"))
+    .order_by(_CHUNK.c.first_line.desc())
+    .limit(1)
+)
+_ADDED: Final = insert(_CHUNK)
 
 
 class _Extent(NamedTuple):
@@ -136,7 +144,7 @@ def _drop_middle(session: Session, job_id: str, attempt: int, bytes_max: int, no
     write(session, delete(LogChunkRow).where(*ours, LogChunkRow.first_line.between(first, last)))
     count = last + 1 - (chunks[start - 1].first_line + chunks[start - 1].line_count)
     text = f"… {count:,} lines left out: of an attempt's log {in_words(bytes_max)} are kept, its head and its end …"
-    session.execute(insert(LogChunkRow), [_chunk_row(job_id, attempt, last, [[now, -1, "launcher", text]])])
+    run(session, _ADDED, [_chunk_row(job_id, attempt, last, [[now, -1, "launcher", text]])])
 
 
 def _head(chunks: Sequence[_Extent], bytes_: int) -> int:

@@ -15,13 +15,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import delete, insert, literal_column, select, update
-from sqlalchemy.orm import Session, undefer
+from sqlalchemy import BigInteger, Row, bindparam, delete, insert, literal_column, select, update
+from sqlalchemy.orm import Session
 
 from domain import limits
 from domain.metrics import Record, jsonable
 from storage import streams
-from storage.dialects import for_each, run, table_of, upsert, write
+from storage.dialects import for_each, run, table_of, write
 from storage.packing import pack, pack_summary, unpack
 from storage.points import Points
 from storage.series_tables import ProgressRow, SeriesChunkRow, SeriesLatestRow, StreamRow, of_kind
@@ -90,7 +90,7 @@ def append(
         without_room = _store(session, stream, _by_name(records), system=system)
         if without_room.points:
             left_out(without_room)
-        values: dict[str, Any] = {"points_dropped": StreamRow.points_dropped + without_room.points}
+        values: dict[str, Any] = {"of_assignment": assignment_id, "dropped": without_room.points}
         if not system:
             first = min(record.step for record in records)
             values["first_step"] = first if stream.first_step is None else min(first, stream.first_step)
@@ -98,8 +98,16 @@ def append(
         if source is None:
             # A line without a step is counted on from it, and only lines of the spool may lack one.
             values["last_step"] = records[-1].step
-        write(session, update(StreamRow).where(StreamRow.assignment_id == assignment_id).values(values))
+        run(session, _REACHED, values)
     return True
+
+
+_STREAM: Final = table_of(StreamRow)
+_REACHED: Final = (
+    update(_STREAM)
+    .where(_STREAM.c.assignment_id == bindparam("of_assignment"))
+    .values(points_dropped=_STREAM.c.points_dropped + bindparam("dropped", type_=BigInteger))
+)
 
 
 def bump(session: Session, job_id: str) -> None:
@@ -126,9 +134,7 @@ def _by_name(records: Iterable[Record]) -> dict[str, Points]:
 def _store(session: Session, stream: streams.Advanced, series: dict[str, Points], *, system: bool) -> LeftOut:
     """Write chunks and newest values, as far as there is room."""
     job_id = stream.job_id
-    mine = SeriesLatestRow.job_id == job_id, of_kind(SeriesLatestRow.name, system=system)
-    statement = select(SeriesLatestRow.name, SeriesLatestRow.point_count).where(*mine)
-    counts: dict[str, int] = {row[0]: row[1] for row in session.execute(statement)}
+    counts: dict[str, int] = {row.name: row.point_count for row in run(session, _COUNTS[system], {"of_job": job_id})}
     names_max = limits.SYSTEM_NAMES_PER_JOB_MAX if system else limits.METRIC_NAMES_PER_JOB_MAX
     refused = [name for name in series if name not in counts][max(0, names_max - len(counts)) :]
     dropped = sum(len(series.pop(name)) for name in refused)
@@ -140,11 +146,6 @@ def _store(session: Session, stream: streams.Advanced, series: dict[str, Points]
         return left_out
     if not full:
         _write_chunks(session, stream, series, counts, system=system)
-    latest = upsert(session, SeriesLatestRow)
-    fields = ("attempt", "step", "time", "value", "point_count")
-    newest = latest.on_conflict_do_update(
-        index_elements=["job_id", "name"], set_={field: latest.excluded[field] for field in fields}
-    )
     rows = [
         {
             "job_id": job_id,
@@ -157,29 +158,32 @@ def _store(session: Session, stream: streams.Advanced, series: dict[str, Points]
         }
         for name, points in series.items()
     ]
-    session.execute(newest, rows)
+    run(session, _NEWEST, rows)
     return left_out
+
+
+_LATEST: Final = table_of(SeriesLatestRow)
+_COUNTS: Final = {
+    system: select(_LATEST.c.name, _LATEST.c.point_count).where(
+        _LATEST.c.job_id == bindparam("of_job"), of_kind(_LATEST.c.name, system=system)
+    )
+    for system in (False, True)
+}
+_NEWEST: Final = for_each(
+    SeriesLatestRow,
+    lambda insert: insert.on_conflict_do_update(
+        index_elements=["job_id", "name"],
+        set_={field: insert.excluded[field] for field in ("attempt", "step", "time", "value", "point_count")},
+    ),
+)
 
 
 def _write_chunks(
     session: Session, stream: streams.Advanced, series: dict[str, Points], counts: dict[str, int], *, system: bool
 ) -> None:
     """Write new points, merged with the small chunks before them (see the module's docstring)."""
-    small = (
-        select(SeriesChunkRow)
-        .where(
-            SeriesChunkRow.job_id == stream.job_id,
-            SeriesChunkRow.attempt == stream.attempt,
-            # What a batch cannot concern is not opened for it.
-            of_kind(SeriesChunkRow.name, system=system),
-            # The literal, not a parameter: only so do the planners use the partial index.
-            SeriesChunkRow.point_count < literal_column(str(CHUNK)),
-        )
-        .options(undefer(SeriesChunkRow.points))
-        .order_by(SeriesChunkRow.name, SeriesChunkRow.seq)
-    )
-    before: dict[str, list[SeriesChunkRow]] = {}
-    for chunk in session.scalars(small):
+    before: dict[str, list[Row[Any]]] = {}
+    for chunk in run(session, _SMALL[system], {"of_job": stream.job_id, "of_attempt": stream.attempt}):
         before.setdefault(chunk.name, []).append(chunk)
     replaced: list[int] = []
     rows: list[dict[str, Any]] = []
@@ -199,7 +203,24 @@ def _write_chunks(
     for start in range(0, len(replaced), ROWS_PER_STATEMENT):
         ids = replaced[start : start + ROWS_PER_STATEMENT]
         write(session, delete(SeriesChunkRow).where(SeriesChunkRow.id.in_(ids)))
-    session.execute(insert(SeriesChunkRow), rows)
+    run(session, _ADDED, rows)
+
+
+_CHUNK: Final = table_of(SeriesChunkRow)
+_SMALL: Final = {
+    system: select(_CHUNK.c.id, _CHUNK.c.name, _CHUNK.c.seq, _CHUNK.c.point_count, _CHUNK.c.points)
+    .where(
+        _CHUNK.c.job_id == bindparam("of_job"),
+        _CHUNK.c.attempt == bindparam("of_attempt"),
+        # What a batch cannot concern is not opened for it.
+        of_kind(_CHUNK.c.name, system=system),
+        # The literal, not a parameter: only so do the planners use the partial index.
+        _CHUNK.c.point_count < literal_column(str(CHUNK)),
+    )
+    .order_by(_CHUNK.c.name, _CHUNK.c.seq)
+    for system in (False, True)
+}
+_ADDED: Final = insert(_CHUNK)
 
 
 def _chunk_row(stream: streams.Advanced, name: str, seq: int, points: Points) -> dict[str, Any]:
@@ -226,14 +247,21 @@ def _chunk_row(stream: streams.Advanced, name: str, seq: int, points: Points) ->
 
 
 def _note_progress(session: Session, stream: streams.Advanced, records: Sequence[Record]) -> None:
-    progress = session.get_one(ProgressRow, stream.job_id, populate_existing=True)
+    progress = run(session, _PROGRESS, {"of_job": stream.job_id}).one()
     furthest = max(records, key=lambda record: record.step)
+    values: dict[str, Any] = {}
     if progress.attempt != stream.attempt:
-        progress.attempt, progress.step = stream.attempt, -1
-        progress.first_step, progress.first_time = records[0].step, records[0].time
-    if furthest.step > progress.step:
-        progress.step, progress.time = furthest.step, furthest.time
-    session.flush()
+        first = records[0]
+        values = {"attempt": stream.attempt, "first_step": first.step, "first_time": first.time}
+    if values or furthest.step > progress.step:
+        values |= {"step": furthest.step, "time": furthest.time}
+    if values:
+        run(session, _PROGRESSED, {"of_job": stream.job_id, **values})
+
+
+_FURTHEST: Final = table_of(ProgressRow)
+_PROGRESS: Final = select(_FURTHEST.c.attempt, _FURTHEST.c.step).where(_FURTHEST.c.job_id == bindparam("of_job"))
+_PROGRESSED: Final = update(_FURTHEST).where(_FURTHEST.c.job_id == bindparam("of_job"))
 
 
 def latest(session: Session, job_ids: Iterable[str]) -> dict[str, dict[str, float | str]]:

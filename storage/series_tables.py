@@ -121,7 +121,7 @@ class SeriesLatestRow(SeriesBase):
     point_count: Mapped[int]
 
 
-def of_kind(name: InstrumentedAttribute[str], *, system: bool) -> ColumnElement[bool]:
+def of_kind(name: ColumnElement[str] | InstrumentedAttribute[str], *, system: bool) -> ColumnElement[bool]:
     """Whether a series is one of ``domain.metrics.SYSTEM``, or is not. Neither by LIKE, which on SQLite takes capitals too."""
     beginning = func.substr(name, 1, len(SYSTEM))
     return beginning == SYSTEM if system else beginning != SYSTEM

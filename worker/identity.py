@@ -60,7 +60,7 @@ def boottime() -> float:
 def process(pid: int) -> Process | None:
     """The process with this pid now, or None."""
     try:
-        text = (PROC / str(pid) / "stat").read_bytes()
+        text = _contents(f"{PROC}/{pid}/stat")
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name, in parentheses, may itself hold spaces and parentheses: fields are counted from the last one.
@@ -168,7 +168,19 @@ class Census:
 
 def _is_marked(pid: int, marks: tuple[bytes, ...]) -> bool:
     try:
-        environment = b"\0" + (PROC / str(pid) / "environ").read_bytes()
+        environment = b"\0" + _contents(f"{PROC}/{pid}/environ")
     except OSError:
         return False  # gone, or another user's
     return any(b"\0" + mark in environment for mark in marks)
+
+
+def _contents(path: str) -> bytes:
+    """A small file of ``/proc``. Without ``pathlib`` and ``io``, which take three times as long; a scan reads hundreds."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = b""
+        while piece := os.read(handle, 1 << 16):
+            text += piece
+        return text
+    finally:
+        os.close(handle)
