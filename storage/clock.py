@@ -8,7 +8,7 @@ Not here: clocks for waiting inside a process (each program's own).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Double, select
 from sqlalchemy.ext.compiler import compiles
@@ -43,4 +43,7 @@ def _sqlite(_element: db_now, _compiler: SQLCompiler, **_options: Any) -> str:
 
 def now(session: Session) -> float:
     """The database's clock, read once."""
-    return float(session.execute(select(db_now())).scalar_one())
+    return float(session.connection().execute(_NOW).scalar_one())
+
+
+_NOW: Final = select(db_now())

@@ -8,9 +8,9 @@ Not here: whose end it is that counts (``storage.endings``).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import Row, bindparam, select
 from sqlalchemy.orm import Session
 
 from domain.lifecycle import Intent, JobState
@@ -19,7 +19,8 @@ from domain.plan import BatchPlan
 from domain.timings import Timings
 from storage import checkpoints, events, steps
 from storage.clock import now
-from storage.tables import AttemptRow, JobRow
+from storage.dialects import run
+from storage.tables import AttemptRow
 
 ACTOR = "lockstep"
 """Who did it, in events that no person caused."""
@@ -27,12 +28,7 @@ ACTOR = "lockstep"
 
 def move_job(session: Session, attempt: AttemptRow, outcome: Outcome, *, timings: Timings, not_before: float) -> None:
     """Take the step that an attempt's outcome means for its job, with the budget and the backoff that go with it."""
-    job = session.scalars(
-        select(JobRow)
-        .where(JobRow.id == attempt.job_id)
-        .with_for_update(key_share=True)
-        .execution_options(populate_existing=True)
-    ).one()
+    job = run(session, _JUDGED, {"of_job": attempt.job_id}).one()
     at = now(session)
     ran_seconds = at - attempt.running_at if attempt.running_at is not None else 0.0
     smaller = _halved(attempt)
@@ -78,7 +74,7 @@ def move_job(session: Session, attempt: AttemptRow, outcome: Outcome, *, timings
         _tell_halved(session, attempt, smaller)
 
 
-def _record(job: JobRow) -> Record:
+def _record(job: Row[Any]) -> Record:
     return Record(
         charged=job.charged_attempts,
         fruitless=job.fruitless_attempts,
@@ -98,7 +94,7 @@ def _columns(record: Record) -> dict[str, Any]:
     }
 
 
-def _reached(session: Session, job: JobRow, outcome: Outcome) -> int:
+def _reached(session: Session, job: Row[Any], outcome: Outcome) -> int:
     """What the next attempt can go on from; see ``Ending.reached``."""
     if job.kind == "script":
         return outcome.last_step or 0
@@ -131,3 +127,13 @@ def _tell_halved(session: Session, attempt: AttemptRow, smaller: dict[str, Any])
         actor=ACTOR,
         data=smaller,
     )
+
+
+_JUDGED: Final = (
+    select(
+        *steps.JOBS.c["id", "kind", "state", "intent", "retries_max", "running_seconds", "avoid_nodes"],
+        *steps.JOBS.c["charged_attempts", "fruitless_attempts", "progress_step", "stuck_step", "stuck_nodes"],
+    )
+    .where(steps.JOBS.c.id == bindparam("of_job"))
+    .with_for_update(key_share=True)
+)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import uuid_utils
-from sqlalchemy import func, select, update
+from sqlalchemy import Double, Row, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from domain.plan import plan_of
 from domain.spec import JobSpec
 from storage import steps
 from storage.clock import db_now, now
-from storage.dialects import changed
+from storage.dialects import run, table_of
 from storage.endings import ACTOR
-from storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
+from storage.tables import AssignmentRow, AttemptRow, DeviceRow, NodeRow
 
 Devices = tuple[tuple[str, tuple[int, ...]], ...]
 """(node name, device indices) by node rank, as ``domain.placement.Placed`` has it."""
@@ -91,39 +91,31 @@ def _place(
     )
     if not taken or not _ready(session, names, lease_seconds):
         return None
-    job = session.get_one(JobRow, job_id, populate_existing=True)
+    job = run(session, _PLACED_JOB, {"of_job": job_id}).one()
     attempt = _write_attempt(session, job, devices, lease_seconds=lease_seconds)
     for assignment in attempt.assignments:
-        free = update(DeviceRow).where(
-            DeviceRow.node_name == assignment.node_name,
-            DeviceRow.index.in_(assignment.device_indices),
-            DeviceRow.assignment_id.is_(None),
-            DeviceRow.present,
-        )
-        if changed(session, free.values(assignment_id=assignment.id)) != len(assignment.device_indices):
+        taken_by = {
+            "on_node": assignment.node_name,
+            "of_indices": assignment.device_indices,
+            "by_assignment": assignment.id,
+        }
+        if run(session, _TAKEN, taken_by).rowcount != len(assignment.device_indices):
             return None
     parts = tuple(PlacedAssignment(assignment.id, assignment.node_name) for assignment in attempt.assignments)
     return PlacedAttempt(attempt.id, job_id, attempt.number, parts)
 
 
 def _ready(session: Session, names: list[str], lease_seconds: float) -> bool:
-    ready = select(func.count()).where(
-        NodeRow.name.in_(names),
-        NodeRow.draining.is_(False),
-        NodeRow.quarantined_at.is_(None),
-        NodeRow.seen_at > db_now() - lease_seconds,
-    )
-    return session.execute(ready).scalar_one() == len(set(names)) == len(names)
+    ready = run(session, _READY, {"of_names": names, "for_seconds": lease_seconds}).scalar_one()
+    return bool(ready == len(set(names)) == len(names))
 
 
-def _write_attempt(session: Session, job: JobRow, devices: Devices, *, lease_seconds: float) -> AttemptRow:
+def _write_attempt(session: Session, job: Row[Any], devices: Devices, *, lease_seconds: float) -> AttemptRow:
     spec = JobSpec.model_validate(job.spec)
     per_node = spec.ranks_per_node()
     ranks = [per_node or len(indices) for _name, indices in devices]
     first_name, first_indices = devices[0]
-    kind = session.execute(
-        select(DeviceRow.kind).where(DeviceRow.node_name == first_name, DeviceRow.index == first_indices[0])
-    ).scalar_one_or_none()
+    kind = run(session, _KIND, {"on_node": first_name, "of_index": first_indices[0]}).scalar_one_or_none()
     at = now(session)
     attempt = AttemptRow(
         id=str(uuid_utils.uuid7()),
@@ -155,9 +147,38 @@ def _write_attempt(session: Session, job: JobRow, devices: Devices, *, lease_sec
     return attempt
 
 
-def _plan(job: JobRow, spec: JobSpec, world_size: int) -> dict[str, Any] | None:
+def _plan(job: Row[Any], spec: JobSpec, world_size: int) -> dict[str, Any] | None:
     """The job's plan, with what an earlier attempt settled, unless it was for another number of ranks."""
     if job.plan is not None and job.plan.get("world_size") == world_size:
-        return job.plan
+        settled: dict[str, Any] = job.plan
+        return settled
     plan = plan_of(spec, world_size)
     return None if plan is None else plan.model_dump(mode="json")
+
+
+# --- statements
+
+_DEVICE: Final = table_of(DeviceRow)
+_NODE: Final = table_of(NodeRow)
+_PLACED_JOB: Final = select(steps.JOBS.c.id, steps.JOBS.c.spec, steps.JOBS.c.plan, steps.JOBS.c.attempt_count).where(
+    steps.JOBS.c.id == bindparam("of_job")
+)
+_TAKEN: Final = (
+    update(_DEVICE)
+    .where(
+        _DEVICE.c.node_name == bindparam("on_node"),
+        _DEVICE.c.index.in_(bindparam("of_indices", expanding=True)),
+        _DEVICE.c.assignment_id.is_(None),
+        _DEVICE.c.present,
+    )
+    .values(assignment_id=bindparam("by_assignment"))
+)
+_READY: Final = select(func.count()).where(
+    _NODE.c.name.in_(bindparam("of_names", expanding=True)),
+    _NODE.c.draining.is_(False),
+    _NODE.c.quarantined_at.is_(None),
+    _NODE.c.seen_at > db_now() - bindparam("for_seconds", type_=Double),
+)
+_KIND: Final = select(_DEVICE.c.kind).where(
+    _DEVICE.c.node_name == bindparam("on_node"), _DEVICE.c.index == bindparam("of_index")
+)
