@@ -58,12 +58,13 @@ def submit(
     """
     spec = read_spec(body.document)
     spec, missing = settle(database, uploads, spec)
+    plan = plan_of(spec)
     with database.jobs() as session:
         job, created = jobs.create(
             session,
             document=body.document,
             spec=spec,
-            plan=plan_of(spec),
+            plan=plan,
             actor=actor,
             idempotency=None if idempotency_key is None else (idempotency_key, body.fingerprint),
         )

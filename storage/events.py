@@ -14,10 +14,12 @@ from sqlalchemy import bindparam, insert, select
 from sqlalchemy.orm import Session
 
 from storage.clock import db_now
+from storage.dialects import run, table_of
 from storage.tables import EventRow, JobRow
 
-_LOCKED: Final = select(JobRow.id).where(JobRow.id == bindparam("job_id")).with_for_update(key_share=True)
-_ADDED: Final = insert(EventRow.__table__).values(at=db_now())  # type: ignore[arg-type] # declared as any selectable
+_JOB: Final = table_of(JobRow)
+_LOCKED: Final = select(_JOB.c.id).where(_JOB.c.id == bindparam("of_job")).with_for_update(key_share=True)
+_ADDED: Final = insert(table_of(EventRow)).values(at=db_now())
 
 
 def add(
@@ -31,9 +33,8 @@ def add(
     data: dict[str, Any] | None = None,
 ) -> None:
     """Note that something happened to a job, in the transaction in which it happened."""
-    session.flush()
-    if session.get_bind().dialect.name != "sqlite":  # which has one writer at a time
-        session.execute(_LOCKED, {"job_id": job_id}).one()
+    if session.connection().dialect.name != "sqlite":  # which has one writer at a time
+        run(session, _LOCKED, {"of_job": job_id}).one()
     event = {
         "job_id": job_id,
         "attempt": attempt,
@@ -43,7 +44,7 @@ def add(
         "actor": actor,
         "data": data or {},
     }
-    session.execute(_ADDED, event)
+    run(session, _ADDED, event)
 
 
 def page(session: Session, job_id: str, *, after_id: int = 0, limit: int) -> list[EventRow]:

@@ -7,11 +7,10 @@ Not here: lists of them (``storage.lists``), the steps of their life (``storage.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import uuid_utils
-from sqlalchemy import Table, bindparam, insert, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import bindparam, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from domain.errors import ErrorCode, LockstepError
@@ -20,26 +19,25 @@ from domain.plan import BatchPlan
 from domain.spec import JobSpec
 from storage import endings, events, lists, steps
 from storage.clock import db_now
-from storage.dialects import changed, run, write
+from storage.dialects import for_each, run, table_of, write
 from storage.tables import IdempotencyKeyRow, JobLabelRow, JobRow
 
 # A submit's statements are made once: making them anew, and the session's bookkeeping of rows that are only written,
 # took most of its time.
-_JOBS: Final = cast("Table", JobRow.__table__)
 _GIVEN: Final = frozenset(
     "id name project kind priority devices device_type node_count document spec plan retries_max timeout_seconds"
     " actor".split()
 )
-_WRITTEN: Final = insert(_JOBS).returning(*(column for column in _JOBS.c if column.name not in _GIVEN))
+_WRITTEN: Final = insert(steps.JOBS).returning(*(column for column in steps.JOBS.c if column.name not in _GIVEN))
 """A job of which ``_GIVEN`` is told; the rest is settled by the table's defaults, and returned."""
-_LABELLED: Final = insert(cast("Table", JobLabelRow.__table__))
+_LABELLED: Final = insert(table_of(JobLabelRow))
 _MARKED: Final = select(*lists.MARK).where(JobRow.id == bindparam("job_id"))
-_RESERVED: Final = {
-    name: dialect.insert(cast("Table", IdempotencyKeyRow.__table__))
-    .values(created_at=db_now())
-    .on_conflict_do_nothing()
-    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
-}
+_RESERVED: Final = for_each(
+    IdempotencyKeyRow,
+    lambda insert: (
+        insert.values(created_at=db_now()).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
+    ),
+)
 
 
 def create(
@@ -96,11 +94,11 @@ def create(
         "timeout_seconds": spec.timeout_seconds,
         "actor": actor,
     }
-    settled = session.execute(_WRITTEN, given).one()._mapping
+    settled = run(session, _WRITTEN, given).one()._mapping
     job = JobRow(**given, **settled)
     if spec.labels:
         labels = [{"job_id": job_id, "key": key, "value": value} for key, value in spec.labels.items()]
-        session.execute(_LABELLED, labels)
+        run(session, _LABELLED, labels)
     message = f"submitted by {actor}"
     events.add(session, job_id=job_id, attempt=None, kind="submitted", message=message, actor=actor)
     return job, True
@@ -112,7 +110,7 @@ def _reserve(session: Session, job_id: str, actor: str, key: str, fingerprint: s
     The insert waits for a transaction that holds the same key, so that of many repeats at once exactly one goes on.
     """
     reservation = {"actor": actor, "key": key, "fingerprint": fingerprint, "job_id": job_id}
-    if changed(session, _RESERVED[session.get_bind().dialect.name], reservation) == 1:
+    if run(session, _RESERVED, reservation).rowcount == 1:
         return None
     taken = session.execute(
         select(IdempotencyKeyRow).where(IdempotencyKeyRow.actor == actor, IdempotencyKeyRow.key == key)
