@@ -56,6 +56,9 @@ dev: $(PACKAGES)  ## Serve the dashboard's pages from their sources, over the se
 	@$(DASHBOARD) node_modules/vite/bin/vite.js
 
 .PHONY: test
+# Hundreds of processes are started: where Python is told to keep no bytecode, as it is in many containers, each would compile
+# our modules anew.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(PACKAGES) pages browser  ## Run all tests: real broker, both databases, real processes, a browser
 	@said=$$(mktemp); code=0; \
 	  ($(DASHBOARD) node_modules/vitest/vitest.mjs run) >$$said 2>&1 & beside=$$!; \
