@@ -12,10 +12,9 @@ INSTALLED := $(VENV)/.installed
 # The dashboard's packages. Its tools run by the node of a Python wheel, so that no other is needed.
 PACKAGES := dashboard/node_modules/digest
 DASHBOARD = cd dashboard && $$($(CURDIR)/$(BIN)/python build.py --node)
-# Two workers: engine tests start up to four processes each, and a laptop has at least two cores. Whole files go to one
-# worker, because what a file shares (a running service, a pool of ranks) is costly to start. They wait a third of their time:
-# the tests of the pages' own logic run beside them.
-PYTEST_WORKERS ?= 2
+# Three workers on two cores: they wait a third of their time, for leases, processes and browsers. Whole files go to one worker,
+# because what a file shares (a running service, a pool of ranks) is costly to start; tests/conftest.py says in which order.
+PYTEST_WORKERS ?= 3
 
 .PHONY: help
 help:  ## List the targets
@@ -56,11 +55,14 @@ dev: $(PACKAGES)  ## Serve the dashboard's pages from their sources, over the se
 	@$(DASHBOARD) node_modules/vite/bin/vite.js
 
 .PHONY: test
+# Hundreds of processes are started: where Python is told to keep no bytecode, as it is in many containers, each would compile
+# our modules anew.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(PACKAGES) pages browser  ## Run all tests: real broker, both databases, real processes, a browser
 	@said=$$(mktemp); code=0; \
 	  ($(DASHBOARD) node_modules/vitest/vitest.mjs run) >$$said 2>&1 & beside=$$!; \
 	  trap 'kill $$beside; wait $$beside; exit 130' INT TERM; \
-	  $(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile || code=$$?; \
+	  $(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder || code=$$?; \
 	  wait $$beside || code=$$?; cat $$said; rm $$said; exit $$code
 
 # Debian's chromium, for tests/dashboard. Where it is missing and cannot be had, these tests are skipped and say so.

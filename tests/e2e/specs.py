@@ -38,7 +38,7 @@ def script(name: str, command: list[str], *, upload: str | None = None, gpus: in
 
 
 SLOW_TASK = '''
-"""A person's own task: a linear fit whose samples take a while, so that a test can interrupt it."""
+"""A person's own task: a linear fit whose samples take a while, so that a test can interrupt it, until a file says enough."""
 
 import os
 import time
@@ -50,27 +50,28 @@ from engine import Task
 
 
 class Points(torch.utils.data.Dataset):
-    def __init__(self, pause):
-        self.pause = pause
+    def __init__(self, pause, enough):
+        self.pause, self.enough = pause, enough
 
     def __len__(self):
         return 1000
 
     def __getitem__(self, item):
-        time.sleep(self.pause)
+        if self.enough is None or not os.path.exists(self.enough):
+            time.sleep(self.pause)
         x = torch.randn(4, generator=torch.Generator().manual_seed(item))
         return x, x.sum()
 
 
 class Slow(Task):
-    def __init__(self, pause=0.0, fail_at=None):
-        self.pause, self.fail_at, self.seen = pause, fail_at, 0
+    def __init__(self, pause=0.0, fail_at=None, enough=None):
+        self.pause, self.fail_at, self.enough, self.seen = pause, fail_at, enough, 0
 
     def model(self):
         return nn.Linear(4, 1)
 
     def dataset(self, split):
-        return Points(self.pause)
+        return Points(self.pause, self.enough)
 
     def loss(self, model, batch):
         self.seen += 1

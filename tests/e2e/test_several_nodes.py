@@ -62,8 +62,8 @@ def second(lockstep: Service) -> Iterator[Path]:
         agent.wait(30)
 
 
-def job(running: Service, folder: Path, name: str, *, nodes: int) -> dict[str, Any]:
-    """Four ranks on so many nodes."""
+def job(running: Service, folder: Path, name: str, *, nodes: int, pause: float) -> dict[str, Any]:
+    """Four ranks on so many nodes, with a pause before each sample."""
     code = folder / "code"
     code.mkdir(exist_ok=True)
     (code / "task.py").write_text(SLOW_TASK + PREPARED)
@@ -75,7 +75,7 @@ def job(running: Service, folder: Path, name: str, *, nodes: int) -> dict[str, A
             "code": {"upload": running.upload(code)},
             "train": {
                 "task": "task.py:Prepared",
-                "task_args": {"folder": str(folder), "pause": 0.01},
+                "task_args": {"folder": str(folder), "pause": pause},
                 "batch": {"size": 32, "micro_size": 4},
                 "steps": STEPS,
                 "optimizer": {"name": "adamw", "lr": 0.01},
@@ -92,9 +92,9 @@ def prepared_by(folder: Path, job_id: str, attempt: int) -> list[int]:
 def test_two_nodes_train_what_one_trains_also_after_a_rank_of_the_second_was_killed(
     lockstep: Service, second: Path, tmp_path: Path
 ) -> None:
-    alone = job(lockstep, tmp_path, "alone", nodes=1)
+    alone = job(lockstep, tmp_path, "alone", nodes=1, pause=0.0)
     assert lockstep.ended(alone["id"])["state"] == "succeeded"
-    hit = job(lockstep, tmp_path, "hit", nodes=2)
+    hit = job(lockstep, tmp_path, "hit", nodes=2, pause=0.01)
     lockstep.at_step(hit["id"], 12)
     [theirs] = [path.parent for path in second.glob("*/ranks.json")]
     pids = {one["rank"]: one["pid"] for one in json.loads((theirs / "ranks.json").read_text())["ranks"]}

@@ -1,6 +1,7 @@
 """Four real gloo processes that stay up and are fed cases: importing torch four times per case would take a minute.
 
-A case runs on the first W of them over a group of their own; the others wait.
+They are forked from one that has imported what cases need, as a launcher forks the ranks of a job. A case runs on the first
+W of them over a group of their own; the others wait.
 
 Not here: what a case does (``tests.engine.cases``).
 """
@@ -8,8 +9,10 @@ Not here: what a case does (``tests.engine.cases``).
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import traceback
@@ -21,7 +24,9 @@ from typing import Any
 SIZE = 4
 START_SECONDS = 120.0
 CASE_SECONDS = 60.0
-START = "import sys; from tests.engine.pool import serve; serve(sys.argv[1], int(sys.argv[2]), sys.argv[3])"
+START = "import sys; from tests.engine.pool import fork; fork(sys.argv[1], sys.argv[2])"
+HEAVY = ("torch._dynamo", "torch.distributed.fsdp", "torch.nn.parallel", "torch.profiler", "tests.engine.cases")
+"""Imported before the fork: otherwise the first case of each world size does it, in every rank."""
 
 
 class Pool:
@@ -31,14 +36,12 @@ class Pool:
         address = str(folder / "pool.sock")
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         self._listener = Listener(address, family="AF_UNIX")
-        self._processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", START, address, str(rank), str(folder / "store")],
-                env=environment,
-                cwd=Path(__file__).parents[2],
-            )
-            for rank in range(SIZE)
-        ]
+        self._parent = subprocess.Popen(
+            [sys.executable, "-c", START, address, str(folder / "store")],
+            env=environment,
+            cwd=Path(__file__).parents[2],
+            start_new_session=True,  # by which all of them are found
+        )
         self._connections: dict[int, Connection] = {}
         for _ in range(SIZE):
             connection = self._listener.accept()
@@ -66,12 +69,11 @@ class Pool:
             connection.close()
         self._connections = {}
         self._listener.close()
-        for process in self._processes:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        try:
+            self._parent.wait(10)  # It waits for them.
+        except subprocess.TimeoutExpired:
+            os.killpg(self._parent.pid, signal.SIGKILL)
+            self._parent.wait()
 
 
 def send(connection: Connection, value: Any) -> None:
@@ -90,14 +92,31 @@ class Raised:
         self.error, self.text = error, traceback.format_exc()
 
 
+def fork(address: str, store: str) -> None:
+    """The parent of the ranks, until all have ended. It has no threads: importing starts none."""
+    import torch
+
+    torch.set_num_threads(1)
+    for name in HEAVY:
+        importlib.import_module(name)
+    for rank in range(SIZE):
+        if os.fork() == 0:
+            try:
+                serve(address, rank, store)
+            except BaseException:  # noqa: BLE001 - a fork must not go on into the other ranks' start
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+    for _ in range(SIZE):
+        os.wait()
+
+
 def serve(address: str, rank: int, store: str) -> None:
     """The child's side: one rank."""
-    import torch
     import torch.distributed as dist
 
     from engine.ranks import Ranks
 
-    torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(store, SIZE), rank=rank, world_size=SIZE)
     groups = {size: dist.new_group(list(range(size))) for size in range(2, SIZE + 1)}
     with Client(address, family="AF_UNIX") as connection:

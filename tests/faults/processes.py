@@ -91,9 +91,21 @@ def stay_away(how):
 
 
 def train(service: Service, name: str, steps: int, *, pause: float = 0.002, **train: Any) -> dict[str, Any]:
-    """Two ranks that train for ``steps`` steps, of some 20 ms with the default pause."""
+    """Two ranks that train for ``steps`` steps, of some 20 ms with the default pause until ``hurry``."""
     checkpoint = {"checkpoint": {"every_steps": EVERY_STEPS}, **train}
-    return slow(service, service.home / "code", name, args={"pause": pause}, steps=steps, **checkpoint)
+    enough = _enough(service, name)
+    enough.unlink(missing_ok=True)  # of a job of this name before
+    args = {"pause": pause, "enough": str(enough)}
+    return slow(service, service.home / "code", name, args=args, steps=steps, **checkpoint)
+
+
+def hurry(service: Service, job_id: str) -> None:
+    """Nothing more has to meet such a job: let it take its last steps without pauses."""
+    _enough(service, service.job(job_id)["name"]).touch()
+
+
+def _enough(service: Service, name: str) -> Path:
+    return service.home / f"{name}.enough"
 
 
 def tricky(
@@ -122,8 +134,8 @@ def tricky(
 
 @cache
 def undisturbed(service: Service, steps: int) -> dict[str, torch.Tensor]:
-    """What such a job ends at if nothing happens to it."""
-    job = service.submit(train(service, f"calm-{steps}", steps))
+    """What such a job ends at if nothing happens to it. Without pauses: nobody has to meet it."""
+    job = service.submit(train(service, f"calm-{steps}", steps, pause=0.0))
     assert service.ended(job["id"], 120)["state"] == "succeeded"
     return weights(service, job["id"])
 

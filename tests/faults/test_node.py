@@ -42,6 +42,7 @@ from tests.faults.processes import (
     frozen,
     gang_in,
     gone,
+    hurry,
     points,
     same,
     saved_by,
@@ -172,6 +173,7 @@ def stored_by_the_first(lockstep: Service, job_id: str) -> tuple[int, int, list[
 
 
 def ended_as_undisturbed(lockstep: Service, drill: Drill, job_id: str) -> None:
+    hurry(lockstep, job_id)
     ended = lockstep.ended(job_id, 120)
     assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 2), ended
     drill.lost += STEPS - len(lockstep.series(job_id)["train/loss"])

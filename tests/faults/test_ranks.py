@@ -25,6 +25,7 @@ from tests.faults.processes import (
     event_at,
     gang_of,
     gone,
+    hurry,
     points,
     same,
     saved_by,
@@ -49,6 +50,7 @@ def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def ended_as_undisturbed(lockstep: Service, drill: Drill, job_id: str, steps: int, attempts: int) -> None:
     """The job succeeds in so many attempts, with every step once, the weights of one that nothing happened to, and no process."""
+    hurry(lockstep, job_id)
     ended = lockstep.ended(job_id)
     assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", attempts), ended
     drill.lost += steps - len(lockstep.series(job_id)["train/loss"])
@@ -139,6 +141,7 @@ def kill_agents(lockstep: Service, drill: Drill, times: int, dead_seconds: float
         back = until(lambda gone=agent.pid: _another(lockstep, gone), 20, "the next agent").create_time()
         renewed = until(lambda since=back: _renewed_since(lockstep, job_id, since), 30, "a renewal by the next agent")
         drill.recoveries.append(renewed - back)
+    hurry(lockstep, job_id)
     ended = lockstep.ended(job_id, 120)
     assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 1), ended
     assert lockstep.rank_pids(job_id) == {rank: process.pid for rank, process in enumerate(gang.ranks)}

@@ -144,8 +144,10 @@ def test_one_that_does_not_answer_is_ended_and_so_is_what_it_may_have_forked(
     warm, folder = _warm(), _folder(tmp_path)
     pid = _pid_of(warm)
     os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(WarmError, match="gave no launcher"):
-        _launch(folder, children, warm)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("worker.warm._ANSWER_SECONDS", 0.5)  # one that is stopped never answers
+        with pytest.raises(WarmError, match="gave no launcher"):
+            _launch(folder, children, warm)
     assert not _lives(pid)
     assert children.sweep_orphans() == 0
     assert not folder.file(attempt.LAUNCHER).exists()
