@@ -2,6 +2,7 @@
 import { useMemo, useState } from "react";
 import type { EventView } from "@/api/generated";
 import { Failed } from "@/components/Failed";
+import { Panel } from "@/components/Panel";
 import { moment, number } from "@/lib/format";
 import buttons from "./buttons.module.css";
 import classes from "./EventsPanel.module.css";
@@ -22,10 +23,10 @@ export function EventsPanel({ story: { events, isWhole, error, readOn } }: { sto
   const all = useMemo(() => chapters(events ?? []), [events]);
   const { told, older } = newestFirst(all, count);
   return (
-    <section aria-labelledby="events-title" className={classes.panel}>
-      <h2 id="events-title" className={classes.title}>
-        Events{events !== undefined && isWhole ? <span className={classes.soft}> newest first</span> : null}
-      </h2>
+    <Panel
+      className={classes.panel}
+      title={<>Events{events !== undefined && isWhole ? <span className={classes.soft}> newest first</span> : null}</>}
+    >
       {events === undefined && error === null ? <div aria-busy="true" /> : null}
       {events === undefined && error !== null ? <Failed error={error} retry={readOn} /> : null}
       {events === undefined || isWhole ? null : (
@@ -53,7 +54,7 @@ export function EventsPanel({ story: { events, isWhole, error, readOn } }: { sto
           Show older events ({number(older)} more)
         </button>
       ) : null}
-    </section>
+    </Panel>
   );
 }
 
