@@ -17,12 +17,13 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote
 
 from client.errors import NotFoundError, RefusedError, TimedOutError
-from client.transport import Transport
+from client.transport import Params, Transport
 from domain import limits
 from domain.errors import ErrorCode
 from domain.lifecycle import TERMINAL, JobState
@@ -326,9 +327,15 @@ class Client:
                     streams = False
             time.sleep(poll_seconds)
 
-    def events(self, reference: str) -> Iterator[EventView]:
-        """Everything that happened to a job, oldest first."""
-        yield from self._pages(_job(reference, "/events"), Page[EventView])
+    def events(self, reference: str, *, tail: int | None = None) -> Iterator[EventView]:
+        """Everything that happened to a job, or the last ``tail`` events, oldest first."""
+        path = _job(reference, "/events")
+        if tail is None:
+            yield from self._pages(path, Page[EventView])
+            return
+        asked = _given(order="newest", limit=min(tail, limits.PAGE_SIZE_MAX))
+        newest_first = list(islice(self._pages(path, Page[EventView], asked), tail))
+        yield from reversed(newest_first)
 
     def checkpoints(self, reference: str) -> list[CheckpointView]:
         """A job's checkpoints, newest first."""
@@ -365,10 +372,10 @@ class Client:
         """Jobs that wait, in the order in which they will be placed."""
         yield from self._pages("/v1/queue", Page[JobView])
 
-    def _pages(self, path: str, view: type[Page[Any]]) -> Iterator[Any]:
+    def _pages(self, path: str, view: type[Page[Any]], asked: Params = ()) -> Iterator[Any]:
         cursor: str | None = None
         while True:
-            page = self.transport.get(path, view, _given(cursor=cursor))
+            page = self.transport.get(path, view, [*asked, *_given(cursor=cursor)])
             yield from page.items
             if page.next_cursor is None:
                 return

@@ -8,14 +8,18 @@ Not here: sending them anywhere.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeVar
 
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import Select, bindparam, insert, select
 from sqlalchemy.orm import Session
 
 from storage.clock import db_now
 from storage.dialects import run, table_of
 from storage.tables import EventRow, JobRow
+
+Order = Literal["oldest", "newest"]
+"""Which of a job's events come first."""
+T = TypeVar("T")
 
 _JOB: Final = table_of(JobRow)
 _LOCKED: Final = select(_JOB.c.id).where(_JOB.c.id == bindparam("of_job")).with_for_update(key_share=True)
@@ -47,15 +51,23 @@ def add(
     run(session, _ADDED, event)
 
 
-def page(session: Session, job_id: str, *, after_id: int = 0, limit: int) -> list[EventRow]:
-    """The job's events after an id, oldest first."""
-    statement = (
-        select(EventRow).where(EventRow.job_id == job_id, EventRow.id > after_id).order_by(EventRow.id).limit(limit)
-    )
-    return list(session.scalars(statement))
+def page(
+    session: Session, job_id: str, *, order: Order = "oldest", beyond: int | None = None, limit: int
+) -> list[EventRow]:
+    """The job's events in this order, from behind the one of the id ``beyond`` on."""
+    return list(session.scalars(_walk(select(EventRow), job_id, order, beyond).limit(limit)))
 
 
-def page_ids(session: Session, job_id: str, *, after_id: int = 0, limit: int) -> list[int]:
+def page_ids(
+    session: Session, job_id: str, *, order: Order = "oldest", beyond: int | None = None, limit: int
+) -> list[int]:
     """The ids of that page, which say everything of it: events are never changed."""
-    statement = select(EventRow.id).where(EventRow.job_id == job_id, EventRow.id > after_id)
-    return list(session.scalars(statement.order_by(EventRow.id).limit(limit)))
+    return list(session.scalars(_walk(select(EventRow.id), job_id, order, beyond).limit(limit)))
+
+
+def _walk(selected: Select[T], job_id: str, order: Order, beyond: int | None) -> Select[T]:
+    forward = order == "oldest"
+    walk = selected.where(EventRow.job_id == job_id).order_by(EventRow.id if forward else EventRow.id.desc())
+    if beyond is None:
+        return walk
+    return walk.where(EventRow.id > beyond if forward else EventRow.id < beyond)

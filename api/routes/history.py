@@ -80,11 +80,20 @@ def drawn(answer: dict[str, object]) -> bytes:
 
 
 class EventsAsked(BaseModel):
-    """A page of events, oldest first."""
+    """A page of events."""
 
     model_config = ConfigDict(extra="forbid")
 
-    cursor: Annotated[int, Field(ge=0, lt=2**62, description="`next_cursor` of the page before")] = 0
+    order: Annotated[events.Order, Field(description="Which come first: the oldest, or the newest.")] = "oldest"
+    cursor: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            lt=2**62,
+            description="`next_cursor` of the page before, in the same order; or the id of an event, to read on from it in "
+            "either order.",
+        ),
+    ] = None
     limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
 
 
@@ -169,11 +178,11 @@ def list_events(
 ) -> Page[EventView] | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
-        ids = events.page_ids(session, job.id, after_id=asked.cursor, limit=asked.limit + 1)
+        ids = events.page_ids(session, job.id, order=asked.order, beyond=asked.cursor, limit=asked.limit + 1)
         tag = conditional.tag_of(job.id[-12:], conditional.digest(ids))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
-        rows = events.page(session, job.id, after_id=asked.cursor, limit=asked.limit)
+        rows = events.page(session, job.id, order=asked.order, beyond=asked.cursor, limit=asked.limit)
     more = len(ids) > asked.limit
     conditional.mark(response, tag)
     return Page(items=[event_view(row) for row in rows], next_cursor=str(rows[-1].id) if more else None)

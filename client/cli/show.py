@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from client.cli.common import Connection, JobName, Output
-from client.errors import ExitCode
+from cyclopts import Parameter
+
+from client.cli.common import Connection, JobName, Output, say
+from client.errors import ExitCode, UsageError
 from domain.lifecycle import TERMINAL
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     from domain.views import CheckpointView, EventView, JobView, Progress
 
+EVENTS_SHOWN: Final = 50
+"""By ``show``: a long story would hide what is said above it."""
 LATEST: Final = ("train/loss", "loss", "eval/loss", "throughput/samples_per_second")
 
 
@@ -34,25 +38,43 @@ def show(job: JobName, /, *, output: Output | None = None, connection: Connectio
         if form == "name":
             print(found.id)
             return ExitCode.OK
-        events = list(client.events(found.id))
+        # One more than is shown, to know whether there are more.
+        events = list(client.events(found.id, tail=EVENTS_SHOWN + 1))
         checkpoints = client.checkpoints(found.id)
     out.print_facts(_facts(found, checkpoints))
     if events:
         print()
-        _print_events(events)
+        _print_events(events[-EVENTS_SHOWN:])
+    if len(events) > EVENTS_SHOWN:
+        say(f"only the newest {EVENTS_SHOWN} events are shown: lockstep events {out.short_id(found.id)} shows all")
     if form == "wide":
         print()
         print(json.dumps(found.spec, indent=2, ensure_ascii=False))
     return ExitCode.OK
 
 
-def events(job: JobName, /, *, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
-    """What happened to a job, oldest first."""
+def events(
+    job: JobName,
+    /,
+    *,
+    tail: Annotated[int | None, Parameter(name=["--tail", "-n"])] = None,
+    output: Output | None = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """What happened to a job, oldest first.
+
+    Parameters
+    ----------
+    tail
+        Only the last so many.
+    """
     from client.cli import output as out
 
+    if tail is not None and tail < 1:
+        raise UsageError(f"--tail {tail}: expected 1 or more")
     form = (output or Output()).format
     with (connection or Connection()).client() as client:
-        found = list(client.events(client.job(job).id))
+        found = list(client.events(client.job(job).id, tail=tail))
     if form == "json":
         out.print_json(found)
     elif form == "name":

@@ -24,7 +24,7 @@ Held = dict[str, tuple[str, bytes]]
 
 def addresses(job_id: str) -> list[str]:
     """Everything that is polled."""
-    parts = ("", "/events", "/logs?tail=1", "/metrics", "/checkpoints")
+    parts = ("", "/events", "/events?order=newest&limit=1", "/logs?tail=1", "/metrics", "/checkpoints")
     lists = ("/v1/jobs", "/v1/jobs?state=queued&limit=1", "/v1/queue", "/v1/nodes")
     return [*lists, *(f"/v1/jobs/{job_id}{part}" for part in parts)]
 

@@ -312,17 +312,6 @@ def test_logs_come_as_plain_text_for_a_pipe(api: Api) -> None:
     assert more.json()["lines"] == []
 
 
-def test_events_are_paged_oldest_first(api: Api) -> None:
-    claim = scenes.run(api.database)
-    address = f"/v1/jobs/{claim.job_id}/events"
-    everything = api.http.get(address).json()["items"]
-    first = api.http.get(address, params={"limit": 2}).json()
-    rest = api.http.get(address, params={"cursor": first["next_cursor"]}).json()
-    assert first["items"] + rest["items"] == everything
-    assert everything[0]["kind"] == "submitted"
-    assert rest["next_cursor"] is None
-
-
 def test_published_checkpoints_are_listed_newest_first(api: Api) -> None:
     claim = scenes.run(api.database)
     with api.database.jobs() as session:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from client.errors import ExitCode
 from client.local.home import Home, RunFile
 from domain.lifecycle import JobState
 from domain.memory import MemoryForecast
-from domain.views import JobView, LogLine, NodeView, Page, QueuePlace
+from domain.views import EventView, JobView, LogLine, NodeView, Page, QueuePlace
 from tests.client import examples
 from tests.client.server import RESET, ReplayServer, problem
 from tests.client.terminal import CommandLine
@@ -196,6 +197,30 @@ def test_events_are_listed_oldest_first(lockstep: CommandLine, server: ReplaySer
     server.on("GET", "/v1/jobs/tiny", examples.job())
     server.on("GET", f"{JOB}/events", examples.events())
     assert [line.split()[3] for line in lockstep("events", "tiny").out.splitlines()[1:]] == ["submitted", "placed"]
+    assert "order" not in server.asked[-1].query
+
+
+def test_of_a_long_story_the_last_events_can_be_asked_for_alone(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/tiny", examples.job())
+    newest_first = Page[EventView](items=examples.events().items[::-1], next_cursor="1")
+    server.on("GET", f"{JOB}/events", newest_first)
+    said = lockstep("events", "tiny", "--tail", "2")
+    assert [line.split()[3] for line in said.out.splitlines()[1:]] == ["submitted", "placed"]
+    assert server.asked[-1].query == {"order": ["newest"], "limit": ["2"]}
+    assert lockstep("events", "tiny", "--tail", "0").code == ExitCode.USAGE
+
+
+def test_show_tells_the_newest_events_and_where_those_before_are(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs/tiny", examples.job())
+    server.on("GET", f"{JOB}/checkpoints", examples.checkpoints())
+    [event, _] = examples.events().items
+    story = [event.model_copy(update={"id": number, "message": f"number {number}."}) for number in range(60, 0, -1)]
+    server.on("GET", f"{JOB}/events", Page[EventView](items=story, next_cursor="1"))
+    said = lockstep("show", "tiny")
+    assert "number 60." in said.out
+    assert "number 11." in said.out
+    assert "number 10." not in said.out
+    assert f"lockstep events {examples.ID[-8:]}" in said.err
 
 
 def test_a_supervised_service_that_is_being_started_again_is_waited_for(

@@ -356,3 +356,16 @@ def test_pages_are_read_to_the_last(client: Client, server: ReplayServer) -> Non
     server.on("GET", "/v1/jobs/x/events", page(items=[first], next_cursor="n"), page(items=[second]))
     assert [event.id for event in client.events("x")] == [1, 2]
     assert server.asked[1].query == {"cursor": ["n"]}
+
+
+def test_the_last_events_are_read_from_the_newest_back_and_told_in_order(client: Client, server: ReplayServer) -> None:
+    first, second = examples.events().items
+    third = second.model_copy(update={"id": 3})
+    page = type(examples.events())
+    server.on("GET", "/v1/jobs/x/events", page(items=[third], next_cursor="3"), page(items=[second], next_cursor="2"))
+    assert [event.id for event in client.events("x", tail=2)] == [2, 3]
+    assert [asked.query.get("cursor") for asked in server.asked] == [None, ["3"]]
+    assert {tuple(asked.query["order"]) for asked in server.asked} == {("newest",)}
+    server.on("GET", "/v1/jobs/x/events", page(items=[third, second, first]))
+    assert [event.id for event in client.events("x", tail=9)] == [1, 2, 3]
+    assert [event.id for event in client.events("x", tail=1)] == [3]

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.dashboard.browser import Visitor
 from tests.dashboard.work import Work
-from tests.e2e.service import Service, until
+from tests.e2e.service import Service
 from tests.e2e.specs import digits, script
 
 
@@ -93,13 +93,7 @@ def test_a_running_job_is_seen_running_and_is_cancelled_from_its_page(
 
 def test_a_job_that_has_ended_is_deleted_from_its_page(visitor: Visitor, work: Work, lockstep: Service) -> None:
     job, other = work.curve("unwanted"), work.curve("wanted")
-    work.ended(job, other)
-
-    def is_cleared() -> bool:
-        nodes = lockstep.http.get("/v1/nodes").json()["items"]
-        return job not in [device["job_id"] for node in nodes for device in node["devices"]]
-
-    until(is_cleared, 20, "a node with nothing left of it")
+    work.cleared(job, other)
     page = visitor.go(f"/jobs/{job}", "unwanted").page
     visitor.button("Delete").click()
     dialog = page.get_by_role("dialog")
@@ -110,6 +104,25 @@ def test_a_job_that_has_ended_is_deleted_from_its_page(visitor: Visitor, work: W
     expect(page.get_by_role("link", name="wanted", exact=True).first).to_be_visible()
     expect(page.get_by_role("link", name="unwanted", exact=True)).to_have_count(0)
     assert lockstep.http.get(f"/v1/jobs/{job}").status_code == 404
+
+
+def test_the_newest_of_a_long_story_are_seen_at_once_and_older_ones_when_asked_for(
+    visitor: Visitor, work: Work
+) -> None:
+    job = work.curve("storied", steps=1)
+    work.ended(job)
+    work.warnings(job, 6_000)
+    asked: list[str] = []
+    visitor.page.on("request", lambda request: asked.append(request.url) if "/events?" in request.url else None)
+    page = visitor.go(f"/jobs/{job}?tab=timeline", "storied").page
+    visitor.sees("warning 6000")
+    assert "order=newest" in asked[0]
+    visitor.button("Show older events").click()
+    visitor.sees("warning 5601")
+    visitor.is_accessible()
+    page.wait_for_load_state("networkidle")
+    # Ten pages are read ahead; what is older is not asked for before somebody wants it.
+    assert sum("order=newest" in url for url in asked) == 10
 
 
 def test_a_log_is_followed_let_go_and_followed_again(visitor: Visitor, work: Work, lockstep: Service) -> None:

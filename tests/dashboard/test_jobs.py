@@ -15,14 +15,16 @@ from tests.e2e.specs import script
 
 @pytest.fixture(scope="module")
 def jobs(lockstep: Service, work: Work) -> Iterator[dict[str, str]]:
-    """One of each kind: ended well, failed, running (two), and waiting for more than is free, as nobody may behind it."""
+    """Two that nobody needs, and one of each kind: ended well, failed, running (two), and waiting for more than is free, as nobody may behind it."""
     made = {
+        "old-1": work.curve("old-1", steps=1),
+        "old-2": work.curve("old-2", steps=1),
         "done": work.curve("done", labels={"team": "vision"}),
         "broken": lockstep.submit(script("broken", ["false"], labels={"team": "vision"}))["id"],
         "going": work.endless("going", project="night"),
         "one": work.endless("one"),
     }
-    work.ended(made["done"], made["broken"])
+    work.ended(*(made[name] for name in ("old-1", "old-2", "done", "broken")))
     for running in ("going", "one"):
         lockstep.at_step(made[running], 2)
     made["waiting"] = work.curve("waiting", gpus=4)
@@ -120,6 +122,27 @@ def test_enter_opens_the_row_under_the_cursor(visitor: Visitor) -> None:
     newest = names(visitor).first.inner_text()
     visitor.press("j", "j", "k", "Enter")
     visitor.sees_heading(newest)
+
+
+def test_several_jobs_that_have_ended_are_deleted_at_once(
+    visitor: Visitor, work: Work, lockstep: Service, jobs: dict[str, str]
+) -> None:
+    old = {name: jobs[name] for name in ("old-1", "old-2")}
+    work.cleared(*old.values())
+    for name in (*old, "going"):
+        row(visitor, name).get_by_role("checkbox").check()
+    visitor.is_accessible()
+    visitor.button("Delete 2 jobs").click()
+    dialog = visitor.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("1 more of the chosen has not ended and stays")
+    visitor.is_accessible()
+    dialog.get_by_role("button", name="Delete 2 jobs").click()
+    expect(dialog).to_contain_text("2 jobs deleted.")
+    dialog.get_by_role("button", name="Close").last.click()
+    for name in old:
+        expect(row(visitor, name)).to_have_count(0)
+    expect(row(visitor, "going")).to_contain_text("running")
+    assert [lockstep.http.get(f"/v1/jobs/{job}").status_code for job in old.values()] == [404, 404]
 
 
 def test_several_jobs_are_cancelled_at_once_and_each_answer_is_said(

@@ -5,13 +5,18 @@ Not here: a training job, which shows what only the engine knows (``tests.e2e.sp
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import insert
+
 from domain.metrics import Record
 from storage import series, streams
+from storage.clock import db_now
 from storage.database import Database
-from tests.e2e.service import Service
+from storage.tables import EventRow
+from tests.e2e.service import Service, until
 from tests.e2e.specs import script
 
 CURVE = '''
@@ -65,10 +70,8 @@ class Work:
         """
         job_id = self.curve(name, steps=0)
         self.ended(job_id)
-        home = self._service.home
-        database = Database(f"sqlite:///{home}/jobs.db", f"sqlite:///{home}/series.db")
         planted = {step: float(value) for value, step in PLANTED.items()}
-        try:
+        with closing(self._database()) as database:
             with database.series() as session:
                 assert streams.open_stream(session, streams.Writer("planted", job_id, 2, "token"))
             for first in range(0, MILLION, BATCH):
@@ -86,9 +89,27 @@ class Work:
                         offset_after=first + BATCH,
                         records=records,
                     )
-        finally:
-            database.close()
         return job_id
+
+    def warnings(self, job_id: str, count: int) -> None:
+        """Add so many events to a job that has ended, as if they had happened."""
+        told = [
+            {
+                "job_id": job_id,
+                "attempt": 1,
+                "kind": "warning",
+                "message": f"warning {number}",
+                "actor": "n1",
+                "data": {},
+            }
+            for number in range(1, count + 1)
+        ]
+        with closing(self._database()) as database, database.jobs() as session:
+            session.execute(insert(EventRow).values(at=db_now()), told)
+
+    def _database(self) -> Database:
+        home = self._service.home
+        return Database(f"sqlite:///{home}/jobs.db", f"sqlite:///{home}/series.db")
 
     def endless(self, name: str, **more: Any) -> str:
         """Goes on until somebody cancels it."""
@@ -97,6 +118,16 @@ class Work:
     def ended(self, *jobs: str) -> None:
         for job in jobs:
             self._service.ended(job)
+
+    def cleared(self, *jobs: str) -> None:
+        """They have ended, and no node has anything left of them."""
+        self.ended(*jobs)
+
+        def are_cleared() -> bool:
+            nodes = self._service.http.get("/v1/nodes").json()["items"]
+            return not {device["job_id"] for node in nodes for device in node["devices"]}.intersection(jobs)
+
+        until(are_cleared, 20, "a node with nothing left of them")
 
     def cancel(self, *jobs: str) -> None:
         for job in jobs:

@@ -68,7 +68,7 @@ def test_an_unknown_node_cannot_be_touched_or_drained(database: Database) -> Non
         assert not nodes.set_draining(session, "nobody", True)
 
 
-def test_events_are_paged_in_order_after_the_last_one_seen(database: Database) -> None:
+def test_events_are_paged_in_either_order_beyond_the_last_one_seen(database: Database) -> None:
     job_id = scenes.submit(database)
     other = scenes.submit(database)
     with database.jobs() as session:
@@ -77,13 +77,32 @@ def test_events_are_paged_in_order_after_the_last_one_seen(database: Database) -
                 session, job_id=job_id, attempt=1, kind="warning", message=f"{index}", actor="n1", data={"i": index}
             )
             events.add(session, job_id=other, attempt=None, kind="warning", message="other", actor="n1")
-    seen: list[str] = []
-    after = 0
+    story = ["submitted by ada", "0", "1", "2", "3", "4"]
+    told: dict[events.Order, list[str]] = {"oldest": story, "newest": story[::-1]}
+    for order, expected in told.items():
+        seen: list[str] = []
+        last = None
+        with database.read_jobs() as session:
+            while page := events.page(session, job_id, order=order, beyond=last, limit=2):
+                ids = events.page_ids(session, job_id, order=order, beyond=last, limit=2)
+                assert ids == [event.id for event in page]
+                seen += [event.message for event in page]
+                last = ids[-1]
+        assert seen == expected
+
+
+def test_what_happens_meanwhile_is_ahead_of_who_reads_forward_and_behind_who_reads_back(database: Database) -> None:
+    job_id = scenes.submit(database)
+    with database.jobs() as session:
+        events.add(session, job_id=job_id, attempt=1, kind="warning", message="first", actor="n1")
     with database.read_jobs() as session:
-        while page := events.page(session, job_id, after_id=after, limit=2):
-            seen += [event.message for event in page]
-            after = page[-1].id
-    assert seen == ["submitted by ada", "0", "1", "2", "3", "4"]
+        [newest] = events.page(session, job_id, order="newest", limit=1)
+    with database.jobs() as session:
+        events.add(session, job_id=job_id, attempt=1, kind="warning", message="meanwhile", actor="n1")
+    with database.read_jobs() as session:
+        ahead = events.page(session, job_id, beyond=newest.id, limit=9)
+        back = events.page(session, job_id, order="newest", beyond=newest.id, limit=9)
+    assert [[event.message for event in page] for page in (ahead, back)] == [["meanwhile"], ["submitted by ada"]]
 
 
 def test_an_event_may_quote_anything(database: Database) -> None:

@@ -36,7 +36,11 @@ export function serve(service: Service): Asked[] {
     const asked = { method: request.method, path: url.pathname, query: url.searchParams };
     requests.push(asked);
     const { status = 200, body } = service(asked);
-    return new Response(JSON.stringify(body), { status, headers: { "Content-Type": "application/json" } });
+    // An answer without a document has no body at all: a 204 may have none.
+    return new Response(body === null ? null : JSON.stringify(body), {
+      status,
+      headers: { "Content-Type": "application/json" },
+    });
   });
   return requests;
 }

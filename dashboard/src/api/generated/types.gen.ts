@@ -2547,11 +2547,17 @@ export type ListJobEventsData = {
     };
     query?: {
         /**
+         * Order
+         *
+         * Which come first: the oldest, or the newest.
+         */
+        order?: 'oldest' | 'newest';
+        /**
          * Cursor
          *
-         * `next_cursor` of the page before
+         * `next_cursor` of the page before, in the same order; or the id of an event, to read on from it in either order.
          */
-        cursor?: number;
+        cursor?: number | null;
         /**
          * Limit
          */

@@ -94,6 +94,7 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
   }, [jobs, all, metric]);
   const label = useMemo(() => described(metric, axis, sources, marks), [metric, axis, sources, marks]);
   const units = (sources[0] && unitsPerStep(axis, sources[0].perStep)) ?? 1;
+  const drawing = { lines, marks, units, axis, unit, isLog, zoom, onZoom, label, syncKey };
 
   return (
     <article className={classes.card} ref={element} aria-labelledby={heading} data-metric={metric}>
@@ -120,34 +121,19 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
         </div>
       ) : null}
       {isSeen && all !== null ? (
-        <Plot
-          lines={lines}
-          marks={marks}
-          units={units}
-          axis={axis}
-          unit={unit}
-          isLog={isLog}
-          zoom={zoom}
-          onZoom={onZoom}
-          label={label}
-          syncKey={syncKey}
-          height={HEIGHT}
-          canvas={canvas}
-        />
+        <Plot {...drawing} height={HEIGHT} canvas={canvas} />
       ) : (
         <div className={classes.waiting} style={{ height: HEIGHT }} />
       )}
       {everyPoint.error ? <Failed error={everyPoint.error} retry={() => everyPoint.mutate()} /> : null}
       {isExpanded ? (
         <Expanded
-          {...context}
           metric={metric}
-          unit={unit}
-          lines={lines}
-          units={units}
+          drawing={drawing}
           figures={figures}
-          label={label}
-          isLog={isLog}
+          jobs={jobs}
+          slots={slots}
+          isAlone={isAlone}
           onClose={() => setIsExpanded(false)}
           onEveryPoint={() => everyPoint.mutate()}
         />

@@ -2,7 +2,6 @@
 import { CloseButton, Modal } from "@mantine/core";
 import { useRef } from "react";
 import type { Figures } from "@/lib/curves";
-import type { Line } from "@/lib/lines";
 import type { CardContext } from "./Card";
 import { CardActions } from "./CardActions";
 import { CardFigures } from "./CardFigures";
@@ -10,7 +9,7 @@ import { useChartColours } from "./colours";
 import classes from "./Expanded.module.css";
 import { Filling } from "./Filling";
 import { MarkLegend } from "./MarkLegend";
-import { Plot } from "./Plot";
+import { type Drawing, Plot } from "./Plot";
 import { Swatch } from "./Swatch";
 import { saveDrawn, savePicture } from "./saving";
 import { ZoomButtons } from "./ZoomButtons";
@@ -20,31 +19,17 @@ const LEAST_HEIGHT = 208;
 const EDGE = 16;
 const LEGEND = 44;
 
-interface ExpandedProps extends CardContext {
+interface ExpandedProps extends Pick<CardContext, "jobs" | "slots" | "isAlone"> {
   metric: string;
-  unit: string;
-  lines: readonly Line[];
-  units: number;
+  drawing: Drawing;
   figures: Figures | null;
-  label: string;
-  isLog: boolean;
   onClose: () => void;
   onEveryPoint: () => void;
 }
 
-export function Expanded({
-  metric,
-  unit,
-  lines,
-  units,
-  figures,
-  label,
-  isLog,
-  onClose,
-  onEveryPoint,
-  ...context
-}: ExpandedProps) {
-  const { jobs, slots, isAlone, marks, axis, zoom, onZoom, syncKey } = context;
+export function Expanded(props: ExpandedProps) {
+  const { metric, drawing, figures, jobs, slots, isAlone, onClose, onEveryPoint } = props;
+  const { lines, marks, axis, unit } = drawing;
   const canvas = useRef<HTMLCanvasElement>(null);
   const colours = useChartColours();
   return (
@@ -56,7 +41,7 @@ export function Expanded({
               {metric} <span className={classes.unit}>{unit}</span>
             </h2>
             {figures ? <CardFigures metric={metric} unit={unit} figures={figures} /> : null}
-            <ZoomButtons lines={lines} axis={axis} units={units} zoom={zoom} onZoom={onZoom} />
+            <ZoomButtons {...drawing} />
             <CardActions
               metric={metric}
               onPicture={() => canvas.current && savePicture(metric, lines, marks, canvas.current, colours)}
@@ -75,22 +60,7 @@ export function Expanded({
             </ul>
           )}
           <Filling least={LEAST_HEIGHT} below={EDGE + (marks.length > 0 ? LEGEND : 0)}>
-            {(height) => (
-              <Plot
-                lines={lines}
-                marks={marks}
-                units={units}
-                axis={axis}
-                unit={unit}
-                isLog={isLog}
-                zoom={zoom}
-                onZoom={onZoom}
-                label={label}
-                syncKey={syncKey}
-                height={height}
-                canvas={canvas}
-              />
-            )}
+            {(height) => <Plot {...drawing} height={height} canvas={canvas} />}
           </Filling>
           <MarkLegend marks={marks} />
         </Modal.Body>

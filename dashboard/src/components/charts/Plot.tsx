@@ -16,7 +16,8 @@ import { Tooltip } from "./Tooltip";
 import { followFingers } from "./touch";
 import { makeRoom, optionsOf } from "./uplotOptions";
 
-interface PlotProps {
+/** What a chart shows, on a card as on the whole screen. */
+export interface Drawing {
   lines: readonly Line[];
   /** What happened to the one job whose lines these are. */
   marks: readonly Mark[];
@@ -29,8 +30,11 @@ interface PlotProps {
   onZoom: (zoom: Zoom | null) => void;
   /** What is drawn, in words. */
   label: string;
-  height: number;
   syncKey: string;
+}
+
+interface PlotProps extends Drawing {
+  height: number;
   /** Where the picture is, for saving it. */
   canvas?: RefObject<HTMLCanvasElement | null>;
 }

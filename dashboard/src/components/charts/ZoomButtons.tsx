@@ -1,23 +1,15 @@
 /** Zooming without a mouse: nearer, further, aside and back, as buttons and as keys. */
 import { useKeys } from "@/app/keys";
-import { type Axis, isTime } from "@/lib/axes";
-import { extentOfX, type Line } from "@/lib/lines";
-import { moved, widened, type Zoom } from "@/lib/zoom";
+import { isTime } from "@/lib/axes";
+import { extentOfX } from "@/lib/lines";
+import { moved, widened } from "@/lib/zoom";
+import type { Drawing } from "./Plot";
 import classes from "./ZoomButtons.module.css";
 
 const NEARER = 0.5;
 const ASIDE = 0.25;
 
-interface ZoomButtonsProps {
-  lines: readonly Line[];
-  axis: Axis;
-  /** How much of the axis one step is. */
-  units: number;
-  zoom: Zoom | null;
-  onZoom: (zoom: Zoom | null) => void;
-}
-
-export function ZoomButtons({ lines, axis, units, zoom, onZoom }: ZoomButtonsProps) {
+export function ZoomButtons({ lines, axis, units, zoom, onZoom }: Drawing) {
   const [from, to] = extentOfX(lines) ?? [0, 1];
   const all = { from, to };
   const view = zoom ?? all;

@@ -2,6 +2,7 @@
 import { useMemo, useState } from "react";
 import type { AttemptView, EventView, JobView } from "@/api/generated";
 import { Failed } from "@/components/Failed";
+import { Panel } from "@/components/Panel";
 import { useNow } from "@/components/useNow";
 import { number } from "@/lib/format";
 import { AttemptRow } from "./AttemptRow";
@@ -19,17 +20,14 @@ const LISTED_MAX = 500;
 export function AttemptsPanel({ job, events }: { job: JobView; events: readonly EventView[] | undefined }) {
   const { data: attempts, error, refetch } = useJobAttempts(job);
   return (
-    <section aria-labelledby="attempts-title" className={classes.panel}>
-      <h2 id="attempts-title" className={classes.title}>
-        Attempts
-      </h2>
+    <Panel title="Attempts">
       {attempts === undefined && error === null ? <div aria-busy="true" /> : null}
       {attempts === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
       {attempts?.length === 0 ? <p className={classes.soft}>{noneYet(job)}</p> : null}
       {attempts === undefined || attempts.length === 0 ? null : (
         <Attempts job={job} attempts={attempts} events={events} />
       )}
-    </section>
+    </Panel>
   );
 }
 

@@ -13,9 +13,9 @@ export function ChartsPanel({ job }: { job: JobView }) {
   const view = route.useSearch();
   const navigate = route.useNavigate();
   const { events = [] } = useJobEvents(job);
-  // By the newest: events are added, never changed, and a new list on each poll would draw all charts again.
+  // By both ends: events are added there, never changed, and a new list on each poll would draw all charts again.
   // biome-ignore lint/correctness/useExhaustiveDependencies: see above
-  const marks = useMemo(() => marksOf(events), [job.id, events.at(-1)?.id]);
+  const marks = useMemo(() => marksOf(events), [job.id, events[0]?.id, events.at(-1)?.id]);
   return (
     <Suspense fallback={null}>
       <LookedAt

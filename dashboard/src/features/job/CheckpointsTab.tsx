@@ -5,6 +5,7 @@ import type { CheckpointView, JobView } from "@/api/generated";
 import { CopyButton } from "@/components/CopyButton";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
+import { Panel } from "@/components/Panel";
 import { bytes, moment, number } from "@/lib/format";
 import buttons from "./buttons.module.css";
 import { CheckpointFiles } from "./CheckpointFiles";
@@ -23,8 +24,7 @@ export function CheckpointsTab({ job }: { job: JobView }) {
   if (checkpoints.length === 0) return <NoCheckpoints job={job} />;
   const measured = checkpoints.some(({ value }) => value != null);
   return (
-    <section className={classes.panel} aria-labelledby="checkpoints-title">
-      <h2 id="checkpoints-title">Checkpoints</h2>
+    <Panel className={classes.panel} title="Checkpoints">
       <Command what="the newest" command={`lockstep ckpt get ${shortId(job.id)} --last`} />
       <div className={classes.scroll}>
         <table className={classes.table}>
@@ -60,7 +60,7 @@ export function CheckpointsTab({ job }: { job: JobView }) {
           </tbody>
         </table>
       </div>
-    </section>
+    </Panel>
   );
 }
 

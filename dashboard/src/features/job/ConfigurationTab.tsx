@@ -2,6 +2,7 @@
 import type { ReactNode } from "react";
 import type { JobView } from "@/api/generated";
 import { CopyButton } from "@/components/CopyButton";
+import { Panel } from "@/components/Panel";
 import { bytes, moment, number } from "@/lib/format";
 import { ownerOf } from "@/lib/owner";
 import { CommitId } from "./CommitId";
@@ -35,8 +36,7 @@ export function ConfigurationTab({ job, reference, isWhole }: Props) {
 function Facts({ title, facts, empty }: { title: string; facts: Fact[]; empty: string }) {
   const known = facts.filter(([, value]) => value != null && value !== "");
   return (
-    <section className={classes.panel} aria-label={title}>
-      <h2>{title}</h2>
+    <Panel title={title}>
       {known.length === 0 ? <p className={classes.empty}>{empty}</p> : null}
       <table className={classes.facts}>
         <tbody>
@@ -48,7 +48,7 @@ function Facts({ title, facts, empty }: { title: string; facts: Fact[]; empty: s
           ))}
         </tbody>
       </table>
-    </section>
+    </Panel>
   );
 }
 

@@ -1,41 +1,36 @@
 /** Every event of a job, newest first, attempt by attempt. A long list is drawn as far as somebody asks for it. */
 import { useMemo, useState } from "react";
-import type { EventView } from "@/api/generated";
 import { Failed } from "@/components/Failed";
+import { Panel } from "@/components/Panel";
 import { moment, number } from "@/lib/format";
 import buttons from "./buttons.module.css";
 import classes from "./EventsPanel.module.css";
+import type { JobEvents } from "./job-queries";
 import { chapters, type Entry, newestFirst } from "./timeline";
 
 /** Entries that are drawn at first, and with each click more. */
 const SHOWN = 200;
 
-interface Story {
-  events: readonly EventView[] | undefined;
-  isWhole: boolean;
-  error: Error | null;
-  readOn: () => void;
-}
-
-export function EventsPanel({ story: { events, isWhole, error, readOn } }: { story: Story }) {
+export function EventsPanel({ story }: { story: JobEvents }) {
+  const { events, isWhole, isReading, error, readAgain, readOlder } = story;
   const [count, setCount] = useState(SHOWN);
   const all = useMemo(() => chapters(events ?? []), [events]);
   const { told, older } = newestFirst(all, count);
+  const showOlder = () => {
+    setCount(count + SHOWN);
+    if (!isWhole && older < SHOWN) readOlder();
+  };
   return (
-    <section aria-labelledby="events-title" className={classes.panel}>
-      <h2 id="events-title" className={classes.title}>
-        Events{events !== undefined && isWhole ? <span className={classes.soft}> newest first</span> : null}
-      </h2>
+    <Panel
+      className={classes.panel}
+      title={
+        <>
+          Events <span className={classes.soft}>newest first</span>
+        </>
+      }
+    >
       {events === undefined && error === null ? <div aria-busy="true" /> : null}
-      {events === undefined && error !== null ? <Failed error={error} retry={readOn} /> : null}
-      {events === undefined || isWhole ? null : (
-        <p className={classes.reading} role="status">
-          {number(events.length)} events are read, and there are newer ones.{" "}
-          <button type="button" className={buttons.quiet} onClick={readOn}>
-            Read on
-          </button>
-        </p>
-      )}
+      {events === undefined && error !== null ? <Failed error={error} retry={readAgain} /> : null}
       <ol className={classes.chapters}>
         {told.map(({ attempt, entries }) => (
           <li key={entries.at(-1)?.event.id}>
@@ -48,12 +43,14 @@ export function EventsPanel({ story: { events, isWhole, error, readOn } }: { sto
           </li>
         ))}
       </ol>
-      {older > 0 ? (
-        <button type="button" className={buttons.button} onClick={() => setCount(count + SHOWN)}>
-          Show older events ({number(older)} more)
+      {older > 0 || (events !== undefined && !isWhole) ? (
+        <button type="button" className={buttons.button} disabled={older === 0 && isReading} onClick={showOlder}>
+          {older === 0 && isReading
+            ? "Reading older events…"
+            : `Show older events${isWhole ? ` (${number(older)} more)` : ""}`}
         </button>
       ) : null}
-    </section>
+    </Panel>
   );
 }
 

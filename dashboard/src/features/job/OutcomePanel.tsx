@@ -3,6 +3,7 @@ import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import type { JobView } from "@/api/generated";
 import { AnsiText } from "@/components/logs/AnsiText";
+import { Panel } from "@/components/Panel";
 import { number } from "@/lib/format";
 import { FIRST_ERROR } from "@/lib/log-view";
 import buttons from "./buttons.module.css";
@@ -12,10 +13,9 @@ export function OutcomePanel({ job, reference }: { job: JobView; reference: stri
   const { outcome } = job;
   if (outcome === null) {
     return job.state === "cancelled" ? (
-      <section className={classes.panel} data-state={job.state} aria-labelledby="outcome-title">
-        <h2 id="outcome-title">Cancelled</h2>
+      <Panel className={classes.panel} data-state={job.state} title="Cancelled">
         <p className={classes.message}>It was cancelled before any of it ran.</p>
-      </section>
+      </Panel>
     ) : null;
   }
   const excerpt = outcome.log_excerpt || outcome.traceback;
@@ -32,8 +32,7 @@ export function OutcomePanel({ job, reference }: { job: JobView; reference: stri
     ...(outcome.rank == null ? {} : { rank: outcome.rank }),
   };
   return (
-    <section className={classes.panel} data-state={job.state} aria-labelledby="outcome-title" data-testid="outcome">
-      <h2 id="outcome-title">{TITLES[job.state] ?? "Ended"}</h2>
+    <Panel className={classes.panel} data-state={job.state} title={TITLES[job.state] ?? "Ended"} data-testid="outcome">
       <p className={classes.message}>
         {sentence(outcome.message)}
         {outcome.reason === job.state ? null : <code className={classes.reason}>{outcome.reason}</code>}
@@ -75,7 +74,7 @@ export function OutcomePanel({ job, reference }: { job: JobView; reference: stri
           </Link>
         </div>
       )}
-    </section>
+    </Panel>
   );
 }
 

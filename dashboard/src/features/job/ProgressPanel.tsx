@@ -2,6 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { getJob, type JobView } from "@/api/generated";
+import { Panel } from "@/components/Panel";
 import { useNow } from "@/components/useNow";
 import { WaitReason } from "@/components/WaitReason";
 import { duration, number } from "@/lib/format";
@@ -13,11 +14,11 @@ import { percent } from "./time-shares";
 
 export function ProgressPanel({ job }: { job: JobView }) {
   return (
-    <section className={classes.panel} aria-label="Progress">
+    <Panel className={classes.panel} aria-label="Progress">
       {job.queue !== null ? <Waiting job={job} queue={job.queue} /> : null}
       {job.queue === null && job.state !== "queued" ? <Going job={job} /> : null}
       {job.queue === null && job.state === "queued" ? <p className={classes.reason}>{job.reason}</p> : null}
-    </section>
+    </Panel>
   );
 }
 

@@ -1,5 +1,6 @@
 /** The promise: so many samples in one optimizer step, and the factors that keep it on these devices. */
 import type { JobView } from "@/api/generated";
+import { Panel } from "@/components/Panel";
 import { number } from "@/lib/format";
 import classes from "./PromisePanel.module.css";
 import { planFactors } from "./plan-factors";
@@ -8,7 +9,7 @@ export function PromisePanel({ job }: { job: JobView }) {
   if (job.plan === null) return <ScriptPanel job={job} />;
   const { batch, exact, factors } = planFactors(job.plan);
   return (
-    <section className={classes.panel} aria-label="Effective batch" data-testid="promise">
+    <Panel className={classes.panel} aria-label="Effective batch" data-testid="promise">
       <div className={classes.equation}>
         <div className={classes.batch}>
           <span className={classes.large}>{number(batch)}</span>
@@ -25,7 +26,7 @@ export function PromisePanel({ job }: { job: JobView }) {
         ))}
       </div>
       {exact || job.plan_sentence === null ? null : <p className={classes.sentence}>{job.plan_sentence}</p>}
-    </section>
+    </Panel>
   );
 }
 
@@ -34,9 +35,9 @@ function ScriptPanel({ job }: { job: JobView }) {
   const { script } = job.spec;
   const words = typeof script === "object" && script !== null && "command" in script ? script.command : null;
   return (
-    <section className={classes.panel} aria-label="Script">
+    <Panel className={classes.panel} aria-label="Script">
       {Array.isArray(words) ? <code className={classes.command}>{words.join(" ")}</code> : null}
       <p className={classes.sentence}>A script keeps its own loop, so nothing is promised about its batch.</p>
-    </section>
+    </Panel>
   );
 }

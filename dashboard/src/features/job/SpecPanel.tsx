@@ -4,6 +4,7 @@ import { Link } from "@tanstack/react-router";
 import type { JobView } from "@/api/generated";
 import { CopyButton } from "@/components/CopyButton";
 import { Failed } from "@/components/Failed";
+import { Panel } from "@/components/Panel";
 import { saveFile } from "@/lib/save-file";
 import buttons from "./buttons.module.css";
 import { useWholeSpec } from "./job-queries";
@@ -35,7 +36,7 @@ export function SpecPanel({ job, reference, isWhole }: Props) {
   });
   const yaml = lines?.map((line) => `${line.text}\n`).join("");
   return (
-    <section className={classes.panel} aria-labelledby="spec-title">
+    <Panel aria-labelledby="spec-title">
       <div className={classes.head}>
         <h2 id="spec-title">Spec</h2>
         <nav aria-label="Which spec" className={classes.which}>
@@ -75,7 +76,7 @@ export function SpecPanel({ job, reference, isWhole }: Props) {
       <pre className={classes.yaml} data-whole={isWhole} tabIndex={0} data-testid="spec-yaml">
         {isWhole ? lines?.map((line) => <Line key={line.number} line={line} />) : yaml}
       </pre>
-    </section>
+    </Panel>
   );
 }
 

@@ -1,6 +1,7 @@
 /** Where the time of a step goes, as one bar and in figures. */
 import type { JobView } from "@/api/generated";
 import { Failed } from "@/components/Failed";
+import { Panel } from "@/components/Panel";
 import { useStepTimes } from "./job-queries";
 import classes from "./TimeSharesPanel.module.css";
 import { percent, remark, timeShares } from "./time-shares";
@@ -9,8 +10,7 @@ export function TimeSharesPanel({ job }: { job: JobView }) {
   const { data: series, error } = useStepTimes(job);
   const found = series === undefined ? null : timeShares(series);
   return (
-    <section className={classes.panel} aria-labelledby="time-title" data-testid="time-shares">
-      <h2 id="time-title">Where the time of a step goes</h2>
+    <Panel className={classes.panel} title="Where the time of a step goes" data-testid="time-shares">
       {error !== null && series === undefined ? <Failed error={error} /> : null}
       {series !== undefined && found === null ? <p className={classes.said}>No step was timed yet.</p> : null}
       {found === null ? null : (
@@ -38,7 +38,7 @@ export function TimeSharesPanel({ job }: { job: JobView }) {
           </dl>
         </>
       )}
-    </section>
+    </Panel>
   );
 }
 

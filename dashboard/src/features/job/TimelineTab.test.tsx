@@ -52,17 +52,27 @@ function show(job: JobView) {
     </QueryClientProvider>
   );
   const { rerender } = render(page(job));
-  return (next: JobView) => rerender(page(next));
+  return Object.assign((next: JobView) => rerender(page(next)), { poll: () => client.refetchQueries() });
 }
 
-/** The service: a page of at most `limit` events after the cursor. */
+/** The service: a page of at most `limit` events beyond the cursor, in this order. */
 function tell(events: readonly EventView[]) {
-  vi.mocked(listJobEvents).mockImplementation((({ query }: { query: { cursor: number; limit: number } }) => {
-    const rest = events.filter(({ id }) => id > query.cursor);
-    const items = rest.slice(0, query.limit);
+  vi.mocked(listJobEvents).mockImplementation((({ query: { order, cursor, limit } }: Asked) => {
+    const rest = events.filter(({ id }) => cursor === undefined || (order === "newest" ? id < cursor : id > cursor));
+    if (order === "newest") rest.reverse();
+    const items = rest.slice(0, limit);
     const next_cursor = rest.length > items.length ? String(items.at(-1)?.id) : null;
     return Promise.resolve({ data: { items, next_cursor } });
   }) as never);
+}
+
+interface Asked {
+  query: { order: "newest" | "oldest"; cursor?: number; limit: number };
+}
+
+/** What was asked for: in which order, from where. */
+function asked() {
+  return vi.mocked(listJobEvents).mock.calls.map(([{ query }]) => [query?.order, query?.cursor]);
 }
 
 beforeEach(() => {
@@ -165,33 +175,79 @@ describe("the events", () => {
   const shown = () =>
     screen.queryAllByText(/^(warning|submitted|cancelled) \d+$/).map((message) => message.textContent);
 
-  it("are read page by page, and newest first", async () => {
+  it("are read page by page from the newest back", async () => {
     tell([event(1, "submitted"), event(2, "cancelled")]);
     vi.mocked(listJobEvents).mockImplementationOnce((() =>
-      Promise.resolve({ data: { items: [event(1, "submitted")], next_cursor: "1" } })) as never);
+      Promise.resolve({ data: { items: [event(2, "cancelled")], next_cursor: "2" } })) as never);
     show(ENDED);
     await waitFor(() => expect(shown()).toEqual(["cancelled 2", "submitted 1"]));
-    expect(vi.mocked(listJobEvents).mock.calls.map(([{ query }]) => query?.cursor)).toEqual([0, 1]);
+    expect(asked()).toEqual([
+      ["newest", undefined],
+      ["oldest", 2],
+      ["newest", 2],
+    ]);
   });
 
-  it("of a long story are the newest, and older ones when asked for", async () => {
-    tell(Array.from({ length: 12_345 }, (_, place) => event(place + 1, "warning", 1)));
+  const alike = (kind: string, count: number) => Array.from({ length: count }, (_, at) => event(at + 1, kind, 1));
+
+  it("of a long story are there with the first answer, the newest above", async () => {
+    tell(alike("warning", 12_345));
+    const first = vi.mocked(listJobEvents).getMockImplementation();
+    vi.mocked(listJobEvents).mockReset();
+    vi.mocked(listJobEvents).mockImplementation((() => new Promise(() => {})) as never);
+    vi.mocked(listJobEvents).mockImplementationOnce(first as never);
     show(ENDED);
     await waitFor(() => expect(shown()[0]).toBe("warning 12345"));
     expect(shown()).toHaveLength(200);
-    expect(screen.queryByRole("status")).toBeNull();
-    fireEvent.click(screen.getByRole("button", { name: "Show older events (12,145 more)" }));
-    expect(shown()).toHaveLength(400);
-    expect(shown().at(-1)).toBe("warning 11946");
-    expect(listJobEvents).toHaveBeenCalledTimes(25);
   });
 
-  it("say while they are read that newer ones are to come", async () => {
-    tell(Array.from({ length: 5_200 }, (_, place) => event(place + 1, "warning", 1)));
+  it("are drawn as far as somebody asks", async () => {
+    tell(alike("warning", 1_234));
     show(ENDED);
-    expect((await screen.findByRole("status")).textContent).toContain(
-      "5,000 events are read, and there are newer ones.",
-    );
-    await waitFor(() => expect(screen.queryByRole("status")).toBeNull());
+    fireEvent.click(await screen.findByRole("button", { name: "Show older events (1,034 more)" }));
+    expect(shown()).toHaveLength(400);
+    expect(shown().at(-1)).toBe("warning 835");
+  });
+
+  it("are read as far as somebody asks", async () => {
+    // Drawn as one entry, so that there is nothing to show before more is read.
+    tell(alike("checkpoint", 12_345));
+    show(ENDED);
+    const older = () => asked().filter(([, cursor]) => typeof cursor === "number" && cursor < 12_345).length;
+    const button = () => screen.findByRole("button", { name: "Show older events" });
+    const gathered = (count: string) => screen.findByText(new RegExp(`: ${count} checkpoints`));
+    await gathered("5000");
+    expect(older()).toBe(9);
+    fireEvent.click(await button());
+    await gathered("10000");
+    expect(older()).toBe(19);
+    fireEvent.click(await button());
+    await gathered("12345");
+    expect(older()).toBe(24);
+    expect(screen.queryByRole("button")).toBeNull();
+  });
+
+  it("that are new are read from the newest on", async () => {
+    tell(alike("warning", 3));
+    const page = show(aJob());
+    await waitFor(() => expect(shown()).toHaveLength(3));
+    tell(alike("warning", 5));
+    await page.poll();
+    await waitFor(() => expect(shown()[0]).toBe("warning 5"));
+    expect(shown()).toHaveLength(5);
+    expect(asked()).toEqual([
+      ["newest", undefined],
+      ["oldest", 3],
+    ]);
+  });
+
+  it("begin at the newest again for who was away for long", async () => {
+    tell(alike("warning", 3));
+    const page = show(aJob());
+    await waitFor(() => expect(shown()).toHaveLength(3));
+    tell(alike("warning", 900));
+    await page.poll();
+    await waitFor(() => expect(shown()[0]).toBe("warning 900"));
+    await waitFor(() => expect(screen.getByRole("button", { name: "Show older events (700 more)" })).toBeTruthy());
   });
 });

@@ -5,8 +5,11 @@ import { EventsPanel } from "./EventsPanel";
 import { useJobEvents } from "./job-queries";
 import classes from "./TimelineTab.module.css";
 
+/** Enough for the steps from which the newest attempts went on; of a longer story the rest is read when asked for. */
+const EVENTS_READ = 5_000;
+
 export function TimelineTab({ job }: { job: JobView }) {
-  const story = useJobEvents(job);
+  const story = useJobEvents(job, EVENTS_READ);
   return (
     <div className={classes.parts}>
       <AttemptsPanel job={job} events={story.events} />

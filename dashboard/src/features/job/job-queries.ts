@@ -1,6 +1,5 @@
 /** What the parts of a job's page ask for. All is asked once more when the job ends, and then no more. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useMemo } from "react";
 import {
   type AttemptView,
   type CheckpointView,
@@ -12,7 +11,6 @@ import {
   listJobAttempts,
   listJobCheckpoints,
   listJobEvents,
-  type PageEventView,
   type SeriesView,
 } from "@/api/generated";
 import { usePolled } from "@/api/polling";
@@ -20,7 +18,7 @@ import { codeOf, isCommit } from "./job-code";
 import { NEWEST_STEPS, SERIES } from "./time-shares";
 
 const EVENTS_PER_PAGE = 500;
-/** Pages of one poll: a long story is read over several of them, which follow each other closely. */
+/** Pages of older events in one poll: a long story is read over several of them, which follow each other closely. */
 const PAGES_AT_ONCE = 10;
 const READING_ON_SECONDS = 0.1;
 
@@ -38,59 +36,94 @@ export function useJob(reference: string) {
 }
 
 interface Story {
-  /** Of pages that are full, and will not change. */
-  done: readonly EventView[];
-  /** Of the page that begins after `cursor`: the last one, which grows. */
-  newest: readonly EventView[];
-  cursor: number;
-  isWhole: boolean;
+  /** Oldest first, and without a gap. */
+  events: readonly EventView[];
+  /** From where older ones are read; null where the first of all is known. */
+  older: string | null;
+  /** So many somebody asked for. */
+  wanted: number;
 }
 
-async function eventsPage(reference: string, cursor: number, signal: AbortSignal): Promise<PageEventView> {
-  const query = { cursor, limit: EVENTS_PER_PAGE };
-  return (await listJobEvents({ path: { reference }, query, signal, throwOnError: true })).data;
-}
-
-interface Events {
+export interface JobEvents {
   /** Oldest first. */
   events: readonly EventView[] | undefined;
-  /** False while newer ones are still being read. */
+  /** False while older ones are not known. */
   isWhole: boolean;
+  /** Older ones are on their way. */
+  isReading: boolean;
   error: Error | null;
-  readOn: () => void;
+  readAgain: () => void;
+  readOlder: () => void;
 }
 
 /**
- * All events so far; only what is new is asked for.
+ * The events of a job from the newest back: at least `least` of them, and older ones when asked for.
  *
- * The service tells them forward only, so that the newest are known once all are read: 500 with each request.
+ * The newest are there with the first answer, and those before them follow. From then on only what is new is asked for.
  */
-export function useJobEvents(job: JobView): Events {
+export function useJobEvents(job: JobView, least = Number.POSITIVE_INFINITY): JobEvents {
   const queries = useQueryClient();
   const ended = hasEnded(job);
   const key = ["job", job.id, "events", ended];
-  const { data, error, refetch } = usePolled<Story>({
+  const isReading = ({ events, older, wanted }: Story) => older !== null && events.length < Math.max(least, wanted);
+  const before = queries.getQueryData<Story>(key);
+  const { data, error, isFetching, refetch } = usePolled<Story>({
     key,
     fetch: async (signal) => {
       // What was read while the job ran is not read again because it ended.
-      const before = queries.getQueryData<Story>(["job", job.id, "events", false]);
-      const known = queries.getQueryData<Story>(key) ?? before;
-      let done = known?.done ?? [];
-      let cursor = known?.cursor ?? 0;
-      for (let asked = 0; asked < PAGES_AT_ONCE; asked += 1) {
-        const { items, next_cursor: next } = await eventsPage(job.id, cursor, signal);
-        if (next == null) return { data: { done, newest: items, cursor, isWhole: true } };
-        done = [...done, ...items];
-        cursor = Number(next);
+      const known =
+        queries.getQueryData<Story>(key) ?? queries.getQueryData<Story>(["job", job.id, "events", false]) ?? null;
+      if (known === null) return { data: await newestEvents(job.id, 0, signal) };
+      let story = await withNewer(job.id, known, signal);
+      for (let asked = 0; asked < PAGES_AT_ONCE && isReading(story); asked += 1) {
+        story = await withOlder(job.id, story, signal);
       }
-      return { data: { done, newest: [], cursor, isWhole: false } };
+      return { data: story };
     },
-    seconds: queries.getQueryData<Story>(key)?.isWhole === false ? READING_ON_SECONDS : 2,
-    isFinal: ({ isWhole }) => ended && isWhole,
+    seconds: before !== undefined && isReading(before) ? READING_ON_SECONDS : 2,
+    isFinal: (story) => ended && !isReading(story),
     keepPrevious: true,
   });
-  const events = useMemo(() => data && [...data.done, ...data.newest], [data]);
-  return { events, isWhole: data?.isWhole ?? false, error, readOn: () => void refetch() };
+  return {
+    events: data?.events,
+    isWhole: data?.older === null,
+    isReading: isFetching && data !== undefined && isReading(data),
+    error,
+    readAgain: () => void refetch(),
+    readOlder: () => {
+      const more = EVENTS_PER_PAGE * PAGES_AT_ONCE;
+      queries.setQueryData<Story>(key, (story) => story && { ...story, wanted: story.events.length + more });
+      // Also where the pace is paused: somebody asked.
+      void refetch();
+    },
+  };
+}
+
+async function eventsPage(
+  reference: string,
+  order: "newest" | "oldest",
+  cursor: number | undefined,
+  signal: AbortSignal,
+) {
+  const query = { order, cursor, limit: EVENTS_PER_PAGE };
+  return (await listJobEvents({ path: { reference }, query, signal, throwOnError: true })).data;
+}
+
+async function newestEvents(reference: string, wanted: number, signal: AbortSignal): Promise<Story> {
+  const { items, next_cursor } = await eventsPage(reference, "newest", undefined, signal);
+  return { events: items.toReversed(), older: next_cursor ?? null, wanted };
+}
+
+/** Whoever was away for more than a page of events begins at the newest again, which would otherwise be seen last. */
+async function withNewer(reference: string, known: Story, signal: AbortSignal): Promise<Story> {
+  const { items, next_cursor } = await eventsPage(reference, "oldest", known.events.at(-1)?.id, signal);
+  if (next_cursor != null) return newestEvents(reference, known.wanted, signal);
+  return items.length === 0 ? known : { ...known, events: [...known.events, ...items] };
+}
+
+async function withOlder(reference: string, known: Story, signal: AbortSignal): Promise<Story> {
+  const { items, next_cursor } = await eventsPage(reference, "newest", Number(known.older), signal);
+  return { ...known, events: [...items.toReversed(), ...known.events], older: next_cursor ?? null };
 }
 
 /** Newest first; as many as the service lists. */

@@ -52,6 +52,14 @@ describe("chapters", () => {
     expect(told).toEqual(RESTARTED);
   });
 
+  it("number an attempt right where the story begins late", () => {
+    const late = [event("placed", null), event("running", 7), event("requeued", 7), event("placed", null)];
+    expect(chapters(late).map(({ attempt, entries }) => [attempt, entries.length])).toEqual([
+      [7, 3],
+      [8, 1],
+    ]);
+  });
+
   it("keep what happens between two attempts apart", () => {
     const story = chapters([
       event("submitted", null),

@@ -26,7 +26,7 @@ const ENDS = new Set(["requeued", "succeeded", "failed", "cancelled"]);
 /** More than so many checkpoints that follow each other are one entry. */
 const ALIKE_MAX = 3;
 
-/** Oldest first, as the service tells events. */
+/** Of events in their order, oldest first. They may begin anywhere in the story. */
 export function chapters(events: readonly EventView[]): Chapter[] {
   const story: Chapter[] = [];
   let open: Chapter | null = null;
@@ -35,8 +35,11 @@ export function chapters(events: readonly EventView[]): Chapter[] {
       open = begin(lastAttempt(story) + 1);
       story.push(open);
     } else if (event.attempt !== null && open?.attempt !== event.attempt) {
-      open = begin(event.attempt);
-      story.push(open);
+      if (open !== null && isNumberedLate(open, event.attempt)) open.attempt = event.attempt;
+      else {
+        open = begin(event.attempt);
+        story.push(open);
+      }
     } else if (open === null) {
       const before = story.at(-1);
       if (before?.attempt === null) open = before;
@@ -103,6 +106,11 @@ export function earlierAttempts(events: readonly EventView[], job: Pick<JobView,
 
 function begin(attempt: number | null): Chapter {
   return { attempt, end: null, entries: [] };
+}
+
+/** Whether this is the attempt that was placed there: where the story begins late, how many there were before is not known. */
+function isNumberedLate({ attempt, entries }: Chapter, number: number): boolean {
+  return attempt !== null && attempt < number && entries.every(({ event }) => event.attempt === null);
 }
 
 function lastAttempt(story: Chapter[]): number {

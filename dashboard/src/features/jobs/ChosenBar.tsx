@@ -4,30 +4,36 @@ import { useState } from "react";
 import type { JobView } from "@/api/generated";
 import { CopyButton } from "@/components/CopyButton";
 import { counted } from "@/lib/resources";
-import { CancelDialog } from "./CancelDialog";
 import classes from "./ChosenBar.module.css";
-import { hasEnded } from "./words";
+import { CANCEL, DELETE, type Deed } from "./deeds";
+import { EachDialog } from "./EachDialog";
 
 /** What one comparison can show. */
 const COMPARED_MAX = 20;
 
 export function ChosenBar({ chosen, clear }: { chosen: readonly JobView[]; clear: () => void }) {
-  /** The jobs as they were when the dialog was opened: it goes on telling of them after they were cancelled. */
-  const [cancelling, setCancelling] = useState<readonly JobView[] | null>(null);
-  const live = chosen.filter((job) => !hasEnded(job));
+  /** The jobs as they were when the dialog was opened: it goes on telling of them after they were cancelled or deleted. */
+  const [asking, setAsking] = useState<{ deed: Deed; jobs: readonly JobView[]; others: number } | null>(null);
   const only = chosen.length === 1 ? chosen[0] : undefined;
   return (
     <>
       {chosen.length === 0 ? null : (
         <section className={classes.bar} aria-label="Chosen jobs">
           <strong>{counted(chosen.length, "job")} chosen</strong>
-          {live.length === 0 ? (
-            <span className={classes.hint}>{only ? "It has ended" : "All have ended"}: nothing to cancel</span>
-          ) : (
-            <button type="button" className={classes.danger} onClick={() => setCancelling(live)}>
-              Cancel {counted(live.length, "job")}
-            </button>
-          )}
+          {[CANCEL, DELETE].map((deed) => {
+            const jobs = chosen.filter(deed.isFor);
+            const others = chosen.length - jobs.length;
+            return jobs.length === 0 ? null : (
+              <button
+                key={deed.verb}
+                type="button"
+                className={classes.danger}
+                onClick={() => setAsking({ deed, jobs, others })}
+              >
+                {deed.verb} {counted(jobs.length, "job")}
+              </button>
+            );
+          })}
           {chosen.length >= 2 && chosen.length <= COMPARED_MAX ? (
             <Link to="/compare" search={{ jobs: chosen.map((job) => job.id) }}>
               Compare
@@ -51,11 +57,11 @@ export function ChosenBar({ chosen, clear }: { chosen: readonly JobView[]; clear
           </button>
         </section>
       )}
-      {cancelling === null ? null : (
-        <CancelDialog
-          jobs={cancelling}
+      {asking === null ? null : (
+        <EachDialog
+          {...asking}
           close={(wereAsked) => {
-            setCancelling(null);
+            setAsking(null);
             if (wereAsked) clear();
           }}
         />

@@ -35,6 +35,7 @@ function answer({ path, method }: Asked) {
     if (job?.id === "2") return { status: 409, body: { title: "Conflict", detail: "job 2 has already succeeded" } };
     return { status: 202, body: { ...job, state: "cancelled" } };
   }
+  if (method === "DELETE") return { status: 204, body: null };
   return { body: { items: JOBS, next_cursor: "3" } };
 }
 
@@ -141,6 +142,32 @@ describe("chosen jobs", () => {
       "/v1/jobs/1/cancel",
       "/v1/jobs/2/cancel",
     ]);
+  });
+
+  it("are deleted as far as they have ended, and those that have not are named", async () => {
+    const requests = serve(answer);
+    page();
+    await row("waits");
+    fireEvent.click(screen.getByRole("checkbox", { name: "Choose all jobs on this page" }));
+    fireEvent.click(screen.getByRole("button", { name: "Delete 1 job" }));
+    const dialog = await screen.findByRole("dialog");
+    expect(dialog.textContent).toContain("It cannot be taken back. 2 more of the chosen have not ended and stay.");
+    expect(requests.filter((asked) => asked.method === "DELETE")).toEqual([]);
+    fireEvent.click(within(dialog).getByRole("button", { name: "Delete 1 job" }));
+    expect(await within(dialog).findByText("1 job deleted.")).toBeTruthy();
+    expect(requests.filter((asked) => asked.method === "DELETE").map((asked) => asked.path)).toEqual(["/v1/jobs/3"]);
+    fireEvent.click(within(dialog).getByRole("button", { name: "Close" }));
+    await waitFor(() => expect(screen.queryByText(/chosen$/)).toBeNull());
+  });
+
+  it("offer only what can be done with them", async () => {
+    serve(answer);
+    page();
+    fireEvent.click(within(await row("broke")).getByRole("checkbox"));
+    expect(screen.queryByRole("button", { name: /^Cancel/ })).toBeNull();
+    fireEvent.click(within(await row("broke")).getByRole("checkbox"));
+    fireEvent.click(within(await row("waits")).getByRole("checkbox"));
+    expect(screen.queryByRole("button", { name: /^Delete/ })).toBeNull();
   });
 
   it("are compared from two on, and cloned one at a time", async () => {

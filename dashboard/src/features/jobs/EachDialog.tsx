@@ -1,29 +1,41 @@
-/** Asks whether these jobs are meant, cancels them one by one, and says what became of each. */
+/** Asks whether these jobs are meant, does it to them one by one, and says what became of each. */
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { cancelJob, type JobView } from "@/api/generated";
+import type { JobView } from "@/api/generated";
 import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { counted } from "@/lib/resources";
-import classes from "./CancelDialog.module.css";
-import { type Answer, cancelEach } from "./cancelling";
+import { type Answer, askEach, type Deed } from "./deeds";
+import classes from "./EachDialog.module.css";
 
-export function CancelDialog({ jobs, close }: { jobs: readonly JobView[]; close: (wereAsked: boolean) => void }) {
+interface EachDialogProps {
+  deed: Deed;
+  jobs: readonly JobView[];
+  /** How many others are chosen, to which this cannot be done. */
+  others: number;
+  close: (wereAsked: boolean) => void;
+}
+
+export function EachDialog({ deed, jobs, others, close }: EachDialogProps) {
   const queries = useQueryClient();
   const [answers, setAnswers] = useState<readonly Answer[] | null>(null);
   const isDone = answers?.length === jobs.length;
   const refused = answers?.filter((answer) => answer.isRefused).length ?? 0;
 
-  async function cancel() {
+  async function begin() {
     setAnswers([]);
-    const one = async (job: JobView) => (await cancelJob({ path: { reference: job.id }, throwOnError: true })).data;
-    await cancelEach(jobs, one, (answer) => setAnswers((former) => [...(former ?? []), answer]));
+    await askEach(
+      jobs,
+      (job) => deed.ask(job, queries),
+      (answer) => setAnswers((former) => [...(former ?? []), answer]),
+    );
     for (const key of ["jobs", "job", "queue", "nodes"]) void queries.invalidateQueries({ queryKey: [key] });
   }
 
   return (
-    <Dialog title={`Cancel ${counted(jobs.length, "job")}`} close={() => close(answers !== null)}>
+    <Dialog title={`${deed.verb} ${counted(jobs.length, "job")}`} close={() => close(answers !== null)}>
       <p className={classes.says}>
-        What runs is asked to stop; a training job saves a checkpoint first. None is started again.
+        {deed.warning}
+        {others === 0 ? null : ` ${deed.ofOthers(others)}`}
       </p>
       <ul className={classes.jobs}>
         {jobs.map((job, place) => {
@@ -42,7 +54,8 @@ export function CancelDialog({ jobs, close }: { jobs: readonly JobView[]; close:
         {isDone ? (
           <>
             <span role="status">
-              {counted(jobs.length - refused, "job")} cancelled{refused === 0 ? "" : `, ${refused} refused`}.
+              {counted(jobs.length - refused, "job")} {deed.done}
+              {refused === 0 ? "" : `, ${refused} refused`}.
             </span>
             <DialogAnswer kind="main" onClick={() => close(true)}>
               Close
@@ -53,8 +66,8 @@ export function CancelDialog({ jobs, close }: { jobs: readonly JobView[]; close:
             <DialogAnswer hasFocus onClick={() => close(answers !== null)}>
               {answers === null ? "Keep" : "Close"}
             </DialogAnswer>
-            <DialogAnswer kind="danger" isBusy={answers !== null} onClick={() => void cancel()}>
-              {answers === null ? `Cancel ${counted(jobs.length, "job")}` : "Cancelling"}
+            <DialogAnswer kind="danger" isBusy={answers !== null} onClick={() => void begin()}>
+              {answers === null ? `${deed.verb} ${counted(jobs.length, "job")}` : deed.doing}
             </DialogAnswer>
           </>
         )}
