@@ -81,6 +81,7 @@ class GradientStep:
         self._hook: RemovableHandle | None = None
         self._counted: list[Tensor] = []
         """Terms of this step's slots so far, those of empty slots left out."""
+        self._sums: Tensor | None = None
         self._unsaid: Exception | None = None
         """What kept this rank from saying anything."""
         self.terms: tuple[str, ...] = ()
@@ -148,7 +149,7 @@ class GradientStep:
             term: strategy.factor(whole, own)
             for term, whole, own in zip(self.terms, divisors, batch.weights(), strict=True)
         }
-        self._counted = []
+        self._counted, self._sums = [], None
         if strategy.carries:
             strategy.tell(self._said(statement, timeline))
         # From here on, whatever is not sent is this step's: so a rank that fails in its first slot drains all of it.
@@ -256,11 +257,12 @@ class GradientStep:
         timeline.mark("communication" if self._ranks.world_size > 1 else "backward", then="data")
 
     def _total(self) -> Tensor:
-        """Each term's sum over this step's slots."""
-        if not self._counted:
-            return self.nothing()
-        # All at once: a rank has up to hundreds of slots, and each small operation costs as much as a large one.
-        return torch.stack(self._counted).to(torch.float64).view(-1, len(self.terms)).sum(0)
+        """Each term's sum over this step's slots, once all of them are counted."""
+        if self._sums is None:
+            # All at once: a rank has up to hundreds of slots, and each small operation costs as much as a large one.
+            counted = torch.stack(self._counted).to(torch.float64) if self._counted else self.nothing()
+            self._sums = counted.view(-1, len(self.terms)).sum(0)
+        return self._sums
 
     def _run_slot(
         self, step: int, index: int, slot: Slot, scales: Mapping[str, float], timeline: Timeline, *, last: bool
