@@ -107,22 +107,20 @@ class Control:
         """How many a rank's statement has."""
         return len(Flags._fields) + 1 + 2 * self._terms
 
-    def verdict(self, told: Sequence[Sequence[float]], *, overflow: bool) -> Verdict:
+    def verdict(self, told: Sequence[Sequence[float]]) -> Verdict:
         """What follows from every rank's statement.
 
         Parameters
         ----------
         told : sequence of sequences of float
             In rank order. Equal on every rank.
-        overflow : bool
-            Whether the reduced gradient is not finite, which nobody could say of it before. Equal on every rank, as it is.
         """
         columns, terms = list(zip(*told, strict=True)), self._terms
         flagged, (peaks, *rest) = columns[: len(Flags._fields)], columns[len(Flags._fields) :]
         # In rank order, so that all ranks come to the same last bit.
         totals = [sum(column) for column in rest]
         return Verdict(
-            flags=Flags(*(any(column) for column in flagged))._replace(overflow=overflow),
+            flags=Flags(*(any(column) for column in flagged)),
             sums=torch.tensor(totals[terms:], dtype=torch.float64),
             next_divisors=tuple(totals[:terms]),
             peak_bytes=peaks,

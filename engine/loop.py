@@ -168,7 +168,9 @@ class Trainer:
         parts.batches.request()
         timeline.mark("other", then="forward")
         self._following = None
-        statement = self._numbers if parts.control.numbers <= parts.strategy.carries else None
+        # An overflow is found in the reduced gradient, by each rank for itself: too late to travel with it.
+        travels = parts.control.numbers <= parts.strategy.carries and parts.precision.loss_scale is None
+        statement = self._numbers if travels else None
         accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement)
         verdict = self._agree(accumulated)
         while verdict.flags.out_of_memory or parts.precision.repeats(verdict):
@@ -225,7 +227,7 @@ class Trainer:
         """The control operation of a step, or the one before the first. All ranks must call this."""
         control = self._parts.control
         if accumulated.told is not None:
-            verdict = control.verdict(accumulated.told, overflow=accumulated.overflow)
+            verdict = control.verdict(accumulated.told)
         else:
             statement = self._statement(accumulated)
             self._timeline.mark("data", then="communication")
