@@ -153,6 +153,8 @@ def lockstep(setting: Setting, rank: int, folder: Path) -> None:
             return [{"params": list(model.parameters())}]  # As the other loops have it; each group is a kernel more.
 
     class Ready(Bench):
+        batch_dependent = True  # Its micro-batches are whatever comes next, and not the samples they are asked for.
+
         def dataset(self, split: str) -> Any:  # noqa: ARG002 - nothing is evaluated
             rows = Rows(setting)
             self.batches = rows.ready()

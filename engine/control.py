@@ -5,11 +5,15 @@ batch ahead. So a step has its divisor before its first forward, and every decis
 taken by all ranks at the same step. On CUDA the loss stays on the device and is summed there; flags and weights go
 over the host group, so that the host never waits for the device.
 
+Under a strategy that carries it (``engine.strategies.base.Strategy.carries``) all of it travels with the gradient, and the
+operation is none of its own: what a small model's step would take twice is then taken once.
+
 Not here: the gradient's reduction (``engine.strategies``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,6 +34,22 @@ class Flags(NamedTuple):
     """Some parameter's gradient did not reach the other ranks."""
     overflow: bool = False
     """The scaled gradient is not finite; its step may be repeated at a smaller scale."""
+
+
+class Statement(NamedTuple):
+    """What one rank says in a control operation."""
+
+    flags: Flags
+    sums: Tensor
+    """Shape (terms,): each loss term's sum over this rank's slots, float64, on the device."""
+    next_weights: tuple[float, ...]
+    """Units of each loss term in this rank's share of the next batch."""
+    peak_bytes: float
+    """This rank's peak memory."""
+
+    def numbers(self) -> tuple[float, ...]:
+        """All of it, to travel with the gradient."""
+        return (*map(float, self.flags), self.peak_bytes, *self.next_weights, *self.sums.tolist())
 
 
 @dataclass(frozen=True)
@@ -58,20 +78,9 @@ class Control:
     def __init__(self, ranks: Ranks, terms: int):
         self._ranks, self._terms = ranks, terms
 
-    def exchange(self, flags: Flags, *, sums: Tensor, next_weights: tuple[float, ...], peak_bytes: float) -> Verdict:
-        """Tell the other ranks and hear from them. All ranks must call this, once before step 0 and once per step.
-
-        Parameters
-        ----------
-        flags : Flags
-            Of this rank.
-        sums : Tensor of shape (terms,)
-            Sum of each loss term over this rank's slots, float64, on the device.
-        next_weights : tuple of float
-            Units of each loss term in this rank's share of the next batch.
-        peak_bytes : float
-            This rank's peak memory.
-        """
+    def exchange(self, statement: Statement) -> Verdict:
+        """Tell the other ranks and hear from them. All ranks must call this, once before step 0 and once per step."""
+        flags, sums, next_weights, peak_bytes = statement
         ranks, terms = self._ranks, self._terms
         if ranks.world_size == 1:
             return Verdict(flags, sums, next_weights, (peak_bytes,))
@@ -91,4 +100,28 @@ class Control:
             sums=vector[-terms:] if on_host else sums,
             next_divisors=tuple(rest[:terms]),
             peak_bytes=tuple(rest[terms : terms + ranks.world_size]),
+        )
+
+    @property
+    def numbers(self) -> int:
+        """How many a rank's statement has."""
+        return len(Flags._fields) + 1 + 2 * self._terms
+
+    def verdict(self, told: Sequence[Sequence[float]]) -> Verdict:
+        """What follows from every rank's statement.
+
+        Parameters
+        ----------
+        told : sequence of sequences of float
+            In rank order. Equal on every rank.
+        """
+        columns, terms = list(zip(*told, strict=True)), self._terms
+        flagged, (peaks, *rest) = columns[: len(Flags._fields)], columns[len(Flags._fields) :]
+        # In rank order, so that all ranks come to the same last bit.
+        totals = [sum(column) for column in rest]
+        return Verdict(
+            flags=Flags(*(any(column) for column in flagged)),
+            sums=torch.tensor(totals[terms:], dtype=torch.float64),
+            next_divisors=tuple(totals[:terms]),
+            peak_bytes=peaks,
         )

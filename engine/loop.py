@@ -17,7 +17,7 @@ from pathlib import Path
 from domain.plan import BatchPlan
 from domain.spec import JobSpec, Train
 from engine.assembly import announce, assemble, report_plan
-from engine.control import Flags, Verdict
+from engine.control import Flags, Statement, Verdict
 from engine.evaluation import evaluate
 from engine.loader import RankBatch
 from engine.memory.account import Account
@@ -97,6 +97,7 @@ class Trainer:
         self._reporter = Reporter(self._telemetry, non_finite, late=ranks.device.type == "cuda")
         self._weighed = Weighed(train.task)
         self._saved_step = -1
+        self._following: tuple[RankBatch | None] | None = None
 
     def run(self) -> Ending:
         """Train from the start, or from a checkpoint, to the end. All ranks must call this."""
@@ -148,8 +149,8 @@ class Trainer:
         parts.batches.request()
         self._pulse.mark("data")
         batch = parts.batches.take()
-        self._timeline.mark("data", then="communication")
-        verdict = self._agree(Accumulated(parts.gradient.nothing()), batch)
+        self._following = (batch,)
+        verdict = self._agree(Accumulated(parts.gradient.nothing()))
         while batch is not None and not verdict.flags.stop:
             batch, verdict = self._step(batch, verdict.next_divisors)
         stopped = verdict.flags.stop and self.steps_done < parts.length.steps
@@ -166,18 +167,22 @@ class Trainer:
         parts, timeline = self._parts, self._timeline
         parts.batches.request()
         timeline.mark("other", then="forward")
-        accumulated = parts.gradient.accumulate(batch, divisors, timeline)
-        following = parts.batches.take()
-        timeline.mark("data", then="communication")
-        verdict = self._agree(accumulated, following)
+        self._following = None
+        # An overflow is found in the reduced gradient, by each rank for itself: too late to travel with it.
+        travels = parts.control.numbers <= parts.strategy.carries and parts.precision.loss_scale is None
+        statement = self._numbers if travels else None
+        accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement)
+        verdict = self._agree(accumulated)
         while verdict.flags.out_of_memory or parts.precision.repeats(verdict):
             if verdict.flags.out_of_memory:
                 self.plan, batch, following = halve(parts, self.plan, batch.step, self._telemetry)
+                self._following = (following,)
                 timeline.mark("other")
             else:
                 parts.gradient.discard()
-            accumulated = parts.gradient.accumulate(batch, divisors, timeline)
-            verdict = self._agree(accumulated, following)
+            accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement)
+            verdict = self._agree(accumulated)
+        following = self._next()
         if verdict.flags.unreduced:
             missing = [] if accumulated.reduced else parts.gradient.missing_gradients(batch)
             fail_unreduced(self.ranks, batch.step + 1, missing)
@@ -218,10 +223,23 @@ class Trainer:
         self._finish_step(report, due=due, last=last, stop=verdict.flags.stop)
         return following, verdict
 
-    def _agree(self, accumulated: Accumulated, following: RankBatch | None) -> Verdict:
+    def _agree(self, accumulated: Accumulated) -> Verdict:
         """The control operation of a step, or the one before the first. All ranks must call this."""
-        weights = following.weights() if following is not None else (0.0,) * len(self._parts.gradient.terms)
-        verdict = self._parts.control.exchange(
+        control = self._parts.control
+        if accumulated.told is not None:
+            verdict = control.verdict(accumulated.told)
+        else:
+            statement = self._statement(accumulated)
+            self._timeline.mark("data", then="communication")
+            verdict = control.exchange(statement)
+        self._timeline.mark("communication", then="optimizer")
+        return verdict
+
+    def _statement(self, accumulated: Accumulated) -> Statement:
+        """What the others must know of this rank's slots, and of its part of the next batch."""
+        failed = accumulated.out_of_memory or not accumulated.reduced
+        following = None if failed else self._next()
+        return Statement(
             Flags(
                 # Rank 0 looks; the others hear of it here.
                 stop=self._stopping.asked(),
@@ -230,11 +248,18 @@ class Trainer:
                 overflow=accumulated.overflow,
             ),
             sums=accumulated.sums,
-            next_weights=weights,
+            next_weights=following.weights() if following is not None else (0.0,) * len(accumulated.sums),
             peak_bytes=self._account.peak_bytes(),
         )
-        self._timeline.mark("communication", then="optimizer")
-        return verdict
+
+    def _numbers(self, accumulated: Accumulated) -> tuple[float, ...]:
+        return self._statement(accumulated).numbers()
+
+    def _next(self) -> RankBatch | None:
+        """The batch after this step's, fetched when it is first asked for."""
+        if self._following is None:
+            self._following = (self._parts.batches.take(),)
+        return self._following[0]
 
     def _finish_step(self, report: StepReport, *, due: bool, last: bool, stop: bool) -> None:
         """Evaluation, checkpoint and report, where they are due. All ranks must call this."""

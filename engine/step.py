@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,6 +51,12 @@ class Accumulated:
     """Whether every gradient of this rank reached the others."""
     overflow: bool = False
     """Whether this rank's gradient is not finite, under a precision that scales it."""
+    told: list[list[float]] | None = None
+    """What every rank said of its slots, where that travelled with the gradient."""
+
+
+Statement = Callable[[Accumulated], Sequence[float]]
+"""What this rank has to say to the others of what its slots came to, before their gradient is reduced."""
 
 
 class GradientStep:
@@ -73,6 +79,11 @@ class GradientStep:
         self._window.watch_optimizers()
         self._on_last_gradient: Callable[[], None] | None = None
         self._hook: RemovableHandle | None = None
+        self._counted: list[Tensor] = []
+        """Terms of this step's slots so far, those of empty slots left out."""
+        self._sums: Tensor | None = None
+        self._unsaid: Exception | None = None
+        """What kept this rank from saying anything."""
         self.terms: tuple[str, ...] = ()
         self.draws_on_host = False
         """Whether the model draws from the host's generators; known after the warm-up."""
@@ -101,8 +112,9 @@ class GradientStep:
                     objective, sums = self._strategy.forward(batch, None, penalize=True)
                     self._window.require_unchanged(seen)
                     self._masks.begin_backward()
-                    objective.backward()  # type: ignore[no-untyped-call]
+                    self._strategy.backward(objective)
                     if not self._strategy.finish_reduction():
+                        self._strategy.drain()
                         break  # Some parameter has no gradient: said below, by name.
         self.terms = tuple(sums)
         weights_of(self._task.weight(masked), self.terms)
@@ -110,10 +122,14 @@ class GradientStep:
         self.draws_on_host = randomness.host_state() != before
         require_none_missing(self._model)
         self.discard()
-        if self._ranks.world_size > 1 and self._hook is None:
+        self._strategy.warmed_up()
+        # Where the strategy carries what ranks say, it asks for it at that moment.
+        if self._ranks.world_size > 1 and self._hook is None and not self._strategy.carries:
             self._hook = arrived[-1].register_post_accumulate_grad_hook(self._last_gradient)  # type: ignore[no-untyped-call]
 
-    def accumulate(self, batch: RankBatch, divisors: tuple[float, ...], timeline: Timeline) -> Accumulated:
+    def accumulate(
+        self, batch: RankBatch, divisors: tuple[float, ...], timeline: Timeline, statement: Statement | None = None
+    ) -> Accumulated:
         """Run every slot; the gradient is reduced in the last one. All ranks must call this.
 
         A rank that runs out of memory leaves no other waiting for it: under a strategy that can repeat a step it
@@ -125,29 +141,43 @@ class GradientStep:
         divisors : tuple of float
             Units of each loss term in the whole batch, over all ranks and slots.
         timeline : Timeline
+        statement : callable, optional
+            Whose numbers travel with the gradient, if the strategy carries any: at most as many.
         """
         strategy = self._strategy
         scales = {
             term: strategy.factor(whole, own)
             for term, whole, own in zip(self.terms, divisors, batch.weights(), strict=True)
         }
+        self._counted, self._sums = [], None
+        if strategy.carries:
+            strategy.tell(self._said(statement, timeline))
         # From here on, whatever is not sent is this step's: so a rank that fails in its first slot drains all of it.
         strategy.begin_reduction()
         self._window.open()
         try:
-            total = self._run_slots(batch, scales, timeline)
+            self._run_slots(batch, scales, timeline)
             reduced = strategy.finish_reduction()
+            if not reduced:
+                self._drain(Accumulated(self.nothing(), reduced=False), statement)
         except Exception as error:
             if not strategy.repeats or reason_of(error) is not Reason.OUT_OF_MEMORY:
                 raise
+            if strategy.sent or error is self._unsaid:
+                raise  # The others have gone on, or it is no micro-batch that did not fit.
             release(error)
-            strategy.drain()
-            return Accumulated(self.nothing(), out_of_memory=True)
+            short = Accumulated(self.nothing(), out_of_memory=True)
+            self._drain(short, statement)
+            return replace(short, told=strategy.told if statement is not None else None)
         finally:
             self._on_last_gradient = None
             self._masks.end()
             self._window.shut()
-        return Accumulated(total, reduced=reduced, overflow=self._precision.unscale(self._model.parameters()))
+            if strategy.carries:
+                strategy.tell(None)
+        overflow = self._precision.unscale(self._model.parameters())
+        told = strategy.told if statement is not None else None
+        return Accumulated(self._total(), reduced=reduced, overflow=overflow, told=told)
 
     def rehearse(self, batch: Batch, samples: int) -> None:
         """Forward and backward of a micro-batch that counts for nothing, on this rank alone: no other takes part.
@@ -192,48 +222,73 @@ class GradientStep:
         """The sums of a rank that ran no slot."""
         return torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
 
-    def _run_slots(self, batch: RankBatch, scales: Mapping[str, float], timeline: Timeline) -> Tensor:
-        strategy, counted = self._strategy, []
+    def _said(self, statement: Statement | None, timeline: Timeline) -> Callable[[], Sequence[float]]:
+        """What this rank has to say once all of its gradients are there."""
+
+        def said() -> Sequence[float]:
+            if statement is None:
+                timeline.mark("backward", then="communication")
+                return ()
+            timeline.mark("backward", then="data")
+            try:
+                numbers = statement(Accumulated(self._total()))
+            except Exception as error:
+                self._unsaid = error
+                raise
+            timeline.mark("data", then="communication")
+            return numbers
+
+        return said
+
+    def _drain(self, failed: Accumulated, statement: Statement | None) -> None:
+        if statement is not None and self._strategy.carries:
+            self._strategy.tell(lambda: statement(failed))
+        self._strategy.drain()
+
+    def _run_slots(self, batch: RankBatch, scales: Mapping[str, float], timeline: Timeline) -> None:
         for index, slot in enumerate(batch.slots[:-1]):
             # Forward and backward in the same mode: DDP reads it in forward.
-            with strategy.local():
-                sums = self._run_slot(batch.step, index, slot, scales, timeline, last=False)
+            with self._strategy.local():
+                self._run_slot(batch.step, index, slot, scales, timeline, last=False)
             timeline.mark("backward", then="forward")
-            if slot.samples:
-                counted += sums
         slot = batch.slots[-1]
         self._on_last_gradient = lambda: timeline.mark("backward", then="communication")
-        sums = self._run_slot(batch.step, len(batch.slots) - 1, slot, scales, timeline, last=True)
+        self._run_slot(batch.step, len(batch.slots) - 1, slot, scales, timeline, last=True)
         timeline.mark("communication" if self._ranks.world_size > 1 else "backward", then="data")
-        if slot.samples:
-            counted += sums
-        if not counted:
-            return self.nothing()
-        # All at once: a rank has up to hundreds of slots, and each small operation costs as much as a large one.
-        return torch.stack(counted).to(torch.float64).view(-1, len(self.terms)).sum(0)
+
+    def _total(self) -> Tensor:
+        """Each term's sum over this step's slots, once all of them are counted."""
+        if self._sums is None:
+            # All at once: a rank has up to hundreds of slots, and each small operation costs as much as a large one.
+            counted = torch.stack(self._counted).to(torch.float64) if self._counted else self.nothing()
+            self._sums = counted.view(-1, len(self.terms)).sum(0)
+        return self._sums
 
     def _run_slot(
         self, step: int, index: int, slot: Slot, scales: Mapping[str, float], timeline: Timeline, *, last: bool
-    ) -> list[Tensor]:
-        """Forward and backward of one micro-batch; returns its sums, term by term."""
+    ) -> None:
+        """Forward and backward of one micro-batch."""
         self._seed_slot(step, index)
         self._masks.begin_slot(step, slot.position, slot.samples or 1)
         batch = to_device(slot.batch, self._ranks.device)
-        if not slot.samples:
-            with unchanged_buffers(self._model):
-                return self._differentiate(batch, None, timeline, last=last)
-        return self._differentiate(batch, scales, timeline, last=last)
+        if slot.samples:
+            self._differentiate(batch, scales, timeline, last=last)
+            return
+        with unchanged_buffers(self._model):
+            self._differentiate(batch, None, timeline, last=last)
 
     def _differentiate(
         self, batch: Batch, scales: Mapping[str, float] | None, timeline: Timeline, *, last: bool
-    ) -> list[Tensor]:
+    ) -> None:
         seen = self._window.look()
         objective, sums = self._strategy.forward(batch, scales, penalize=last)
         self._window.require_unchanged(seen)
+        terms = self._in_order(sums)
+        if scales is not None:
+            self._counted += terms  # Before backward: what is said of them may travel with the gradient.
         timeline.mark("forward", then="backward")
         self._masks.begin_backward()
-        self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
-        return self._in_order(sums)
+        self._strategy.backward(self._precision.scaled(objective))
 
     def abandon(self, masked: Batch) -> None:
         """Forget a step that some rank could not finish. All ranks must call this."""

@@ -57,6 +57,7 @@ class Account:
     def begin(self, plan: BatchPlan, sample: Any) -> None:
         """Everything is built: have its memory foretold, and measure from here on."""
         telemetry.forget_peak(self._ranks.device)
+        telemetry.keep_freed_memory(self._ranks.device)
         if self._ranks.first and self._code is not None and plan.micro_batch_size is not None:
             self._asked_size = plan.micro_batch_size
             self._aside = Aside(

@@ -8,7 +8,7 @@ Not here: how a batch is weighted and accumulated (``engine.step``), which strat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, ClassVar
@@ -72,6 +72,10 @@ class Strategy:
         """Run the objective's forward. All ranks must call this for a micro-batch that synchronises."""
         raise NotImplementedError
 
+    def backward(self, objective: Tensor) -> None:
+        """Differentiate what the last forward gave, scaled or not."""
+        objective.backward()  # type: ignore[no-untyped-call]
+
     def local(self) -> AbstractContextManager[None]:
         """Forward and backward inside it add to this rank's own gradient only."""
         return nullcontext()
@@ -97,9 +101,34 @@ class Strategy:
         Returns
         -------
         bool
-            Whether every gradient was reduced. False leaves no other rank waiting for this one.
+            Whether every gradient was reduced. If not, others may wait for this rank until it has called ``drain``.
         """
         return True
+
+    def warmed_up(self) -> None:
+        """What is reduced together does not change any more. Called after the warm-up, on all ranks."""
+
+    @property
+    def carries(self) -> int:
+        """How many numbers of each rank can travel with a step's gradient. Equal on all ranks."""
+        return 0
+
+    def tell(self, say: Callable[[], Sequence[float]] | None) -> None:
+        """Send what ``say`` returns along with the gradient, from now on. Only where ``carries``.
+
+        It is asked in the backward that synchronises, when all of this rank's gradients are there, and by ``drain``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} sends gradients alone")
+
+    @property
+    def sent(self) -> bool:
+        """Whether this step's gradient has left this rank, with what it told: too late to say that something failed."""
+        return False
+
+    @property
+    def told(self) -> list[list[float]] | None:
+        """What each rank sent along with this step's gradient, in rank order; None if nothing."""
+        return None
 
     def discard(self) -> None:
         """Drop the gradient, so that the next slot starts a new one."""
@@ -116,7 +145,8 @@ class Strategy:
     def drain(self) -> None:
         """Take part in what the other ranks still reduce in this step, with zeros, so that none of them waits for ever.
 
-        Called on a rank that ran out of memory, where ``repeats`` is true.
+        Called on a rank whose gradient did not reach the others, and on one that ran out of memory, where ``repeats`` is
+        true.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot abandon a step")
 

@@ -27,6 +27,8 @@ class RoundedDDP(DDP):
         "number of ranks"
     )
 
+    sends_exactly: ClassVar[bool] = False
+
     def add_hook(self, ddp: DistributedDataParallel) -> None:
         round_to = _HOOKS[self.options.compression]
         # Not the hook itself: by its name DDP refuses bf16 on all but NCCL, though Gloo can sum it.

@@ -19,17 +19,20 @@ Not here: compression of what is sent (``engine.strategies.compression``, ``engi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
+import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from domain import spec
 from engine.objective import Objective
 from engine.ranks import Ranks
 from engine.strategies.base import Forward, Strategy
+from engine.strategies.rider import NUMBERS_MAX, Rider
 from engine.task import Batch
 
 _SYNC_BUFFERS = next(
@@ -44,11 +47,17 @@ class DDP(Strategy):
     """torch DDP, with the last micro-batch of a step as the one that synchronises."""
 
     repeats: ClassVar[bool] = True
+    sends_exactly: ClassVar[bool] = True
+    """Whether what is sent arrives as it is: no hook rounds it."""
 
     def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
         super().__init__(objective, ranks, options)
-        self._ddp = self._wrap()
+        self._rider: Rider | None = None
+        self._root: Tensor | None = None
+        self._carries, self._buckets = False, 0
+        self._told: list[list[float]] | None = None
         self._launched_before = 0
+        self._ddp = self._wrap()
 
     @property
     def warm_up_passes(self) -> int:
@@ -56,14 +65,27 @@ class DDP(Strategy):
         return 3 if self.options.static_graph else 2
 
     def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
-        module = self.objective if self._ddp is None else self._ddp
-        result: Forward = module(batch, scales, penalize=penalize)
+        ddp = self._ddp
+        if ddp is None:
+            alone: Forward = self.objective(batch, scales, penalize=penalize)
+            return alone
+        if self._rider is not None and ddp.require_backward_grad_sync:
+            self._root = self._rider.root()
+        result: Forward = ddp(batch, scales, penalize=penalize)
         return result
+
+    def backward(self, objective: Tensor) -> None:
+        root, self._root = self._root, None
+        if root is None:
+            objective.backward()  # type: ignore[no-untyped-call]
+        else:
+            torch.autograd.backward((objective, root))
 
     def local(self) -> AbstractContextManager[None]:
         return nullcontext() if self._ddp is None else self._ddp.no_sync()
 
     def begin_reduction(self) -> None:
+        self._told = None
         if self._ddp is not None:
             self._launched_before = self._launched()
 
@@ -73,9 +95,33 @@ class DDP(Strategy):
         try:
             self._ddp.reducer._check_reducer_finalized()
         except RuntimeError:
-            self.drain()
             return False
+        if self._rider is not None:
+            self._hear(self._rider, self._rider.parameter.grad)
+            self._rider.parameter.grad = None
         return True
+
+    def warmed_up(self) -> None:
+        if self._rider is not None and self._ddp is not None:
+            # Not so where gradients are of two formats, and the other's buckets come later.
+            buckets = self._ddp.reducer._get_zeros_like_grad_buckets()
+            self._carries, self._buckets = self._rider.rides_last(buckets), len(buckets)
+
+    @property
+    def carries(self) -> int:
+        return NUMBERS_MAX if self._carries else 0
+
+    def tell(self, say: Callable[[], Sequence[float]] | None) -> None:
+        assert self._rider is not None, "only where the strategy carries"
+        self._rider.say = say
+
+    @property
+    def sent(self) -> bool:
+        return self._carries and self._launched() - self._launched_before == self._buckets
+
+    @property
+    def told(self) -> list[list[float]] | None:
+        return self._told
 
     def discard(self) -> None:
         if self._ddp is None or not self.options.gradient_as_bucket_view:
@@ -86,13 +132,19 @@ class DDP(Strategy):
                 parameter.grad.zero_()
 
     def drain(self) -> None:
+        self._root = None
         if self._ddp is None:
             return
         reducer = self._ddp.reducer
-        launched = self._launched() - self._launched_before
+        buckets = reducer._get_zeros_like_grad_buckets()
+        unsent = buckets[self._launched() - self._launched_before :]
+        place = self._rider.board(unsent[-1]) if self._rider is not None and self._carries and unsent else None
         # As DDP itself would send them, compressed or not: what the peers wait for has this format and this size.
-        for waiting in [reducer._run_comm_hook(bucket) for bucket in reducer._get_zeros_like_grad_buckets()[launched:]]:
+        for waiting in [reducer._run_comm_hook(bucket) for bucket in unsent]:
             waiting.wait()
+        if self._rider is not None:
+            self._rider.parameter.grad = None
+            self._hear(self._rider, place)
 
     def reset(self) -> None:
         self._ddp = None  # Its reducer's hooks must be gone before the next one sets its own.
@@ -101,9 +153,14 @@ class DDP(Strategy):
 
     def close(self) -> None:
         self._ddp = None
+        self.objective.register_parameter("rider", None)
 
     def add_hook(self, ddp: DistributedDataParallel) -> None:
         """Register what replaces the plain all-reduce of a bucket, on each new wrapper."""
+
+    def _hear(self, rider: Rider, received: Tensor | None) -> None:
+        if rider.say is not None and received is not None:
+            self._told = rider.numbers(received)
 
     @property
     def _group(self) -> dist.ProcessGroup:
@@ -121,6 +178,12 @@ class DDP(Strategy):
         # No buffers in forward: a broadcast of rank 0's buffers in every step would be one more collective, and right
         # for no rank's running statistics. Buffers are still made equal here, at the start.
         options: dict[str, Any] = {_SYNC_BUFFERS: False}
+        self._carries = False
+        if self.sends_exactly and Rider.fits(self.model, self.ranks.world_size):
+            dtype = next(parameter.dtype for parameter in self.model.parameters() if parameter.requires_grad)
+            self._rider = Rider(self.ranks.rank, self.ranks.world_size, dtype)
+            # DDP reduces what is a parameter of what it wraps. It is none of the model's, which alone is trained and saved.
+            self.objective.register_parameter("rider", self._rider.parameter)
         ddp = DistributedDataParallel(
             self.objective,
             process_group=self.ranks.device_group,

@@ -117,7 +117,7 @@ def _launched_early(ranks: Ranks, *, compiles: bool, checkpointed: bool) -> tupl
     batch = torch.randn(4, 512, generator=torch.Generator().manual_seed(ranks.rank))
     for _ in range(2):  # Fixes the buckets.
         strategy.begin_reduction()
-        strategy.forward(batch, None, penalize=True)[0].backward()  # type: ignore[no-untyped-call]
+        strategy.backward(strategy.forward(batch, None, penalize=True)[0])
         assert strategy.finish_reduction()
     for parameter in model.parameters():
         parameter.grad = None
@@ -129,9 +129,9 @@ def _launched_early(ranks: Ranks, *, compiles: bool, checkpointed: bool) -> tupl
     for _ in range(2):
         strategy.begin_reduction()
         with strategy.local():
-            strategy.forward(batch, {"loss": 1.0}, penalize=False)[0].backward()  # type: ignore[no-untyped-call]
+            strategy.backward(strategy.forward(batch, {"loss": 1.0}, penalize=False)[0])
     strategy.begin_reduction()
-    strategy.forward(batch, {"loss": 1.0}, penalize=True)[0].backward()  # type: ignore[no-untyped-call]
+    strategy.backward(strategy.forward(batch, {"loss": 1.0}, penalize=True)[0])
     assert strategy.finish_reduction()
     hook.remove()
     found = {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}

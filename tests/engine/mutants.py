@@ -259,3 +259,10 @@ def statistics_of_each_rank() -> Iterator[None]:
     """Evaluate and save whatever each rank's normalisation has seen."""
     with mock.patch("engine.loop.average_statistics"):
         yield
+
+
+@contextlib.contextmanager
+def nothing_travels() -> Iterator[None]:
+    """What ranks say is an operation of its own."""
+    with mock.patch("engine.strategies.ddp.NUMBERS_MAX", 0):
+        yield

@@ -12,7 +12,7 @@ import torch
 
 from engine import order
 from engine.errors import EngineError
-from tests.engine import cases
+from tests.engine import cases, rider_cases
 from tests.engine.cases import Seen
 from tests.engine.pool import Pool
 from tests.engine.reference import distance, reference
@@ -117,3 +117,13 @@ def test_c36_a_checkpoint_after_it_resumes_bitwise(pool: Pool, tmp_path: Path) -
     assert events(tmp_path / "again", "resumed")[0]["exact"] is True
     for name, value in whole[0].weights.items():
         assert torch.equal(value, again[0].weights[name]), name
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_c36_gradients_of_two_formats_do_not_keep_a_rank_from_saying_so(pool: Pool, tmp_path: Path, place: str) -> None:
+    short = partial(shortage, place, rank=1, samples=3, after=3, only_last=True)
+    disturbed = pool.run(rider_cases.of_two_formats, TOY, OPTIONS, tmp_path / "short", short, world_size=2)
+    plain = pool.run(rider_cases.of_two_formats, TOY, OPTIONS, tmp_path / "plain", None, world_size=2)
+    assert [plan["micro_batch_size"] for plan in events(tmp_path / "short", "plan")] == [6, 3]
+    for one, other in zip(disturbed, plain, strict=True):
+        assert distance(one.weights, other.weights) <= 1e-6

@@ -1,0 +1,98 @@
+"""A few numbers of each rank that travel with the gradient: a message of their own would cost as much as a small model's.
+
+DDP reduces whatever is a parameter of what it wraps. So it is given one more, the *rider*, whose gradient this rank writes
+itself: its numbers in its own place, zeros in the others'. The sum over the ranks is then everybody's numbers.
+
+The rider enters the graph before the model does and leaves it on a root of its own. Autograd takes what was recorded
+first last, so the rider's gradient comes when all others are there: what a rank says of a step is then known, and DDP
+puts the rider into the last bucket, which a rank that fails before it has not sent.
+
+A number is sent as the four 16-bit parts of its float64, each exact in float32, also after DDP has divided it by the
+ranks and the sum has been multiplied by them again: parts are whole numbers below 65536, so that what division leaves is
+far below the half that rounding takes away. Only one rank's place is not zero, so nothing is added up.
+
+Not here: what is said (``engine.control``), who sends it for a rank that fails (``engine.strategies.ddp``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket
+
+NUMBERS_MAX: Final = 13
+"""Numbers of one rank: enough for a loss of four terms. There are as many places, used or not."""
+RANKS_MAX: Final = 256
+"""With so many ranks the rider takes 52 KiB; with more, a message of its own is the cheaper one."""
+_PARTS: Final = 4
+_PLACES: Final = NUMBERS_MAX * _PARTS
+_FORMATS: Final = {torch.float32: np.float32, torch.float64: np.float64}
+
+Say = Callable[[], Sequence[float]]
+
+
+class Rider:
+    """The extra parameter of one rank.
+
+    Parameters
+    ----------
+    rank, world_size : int
+    dtype : torch.dtype
+        Of the model's parameters: DDP has no buckets of mixed formats.
+    """
+
+    def __init__(self, rank: int, world_size: int, dtype: torch.dtype):
+        self._rank, self._world_size, self._format = rank, world_size, _FORMATS[dtype]
+        self.parameter = nn.Parameter(torch.zeros(world_size * _PLACES, dtype=dtype))
+        self.parameter.register_hook(self._written)  # type: ignore[no-untyped-call]
+        self._said = 0
+        self.say: Say | None = None
+        """What is asked for this rank's numbers; None sends none."""
+
+    @staticmethod
+    def fits(model: nn.Module, world_size: int) -> bool:
+        """Whether the gradient of ``model`` can carry numbers: on the CPU, where the host has them and reads them."""
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        return 1 < world_size <= RANKS_MAX and all(
+            parameter.device.type == "cpu" and parameter.dtype in _FORMATS for parameter in trained
+        )
+
+    def root(self) -> Tensor:
+        """What backward is to begin at, besides the objective. Call it before the model's forward."""
+        root: Tensor = self.parameter.sum()
+        return root
+
+    def rides_last(self, buckets: list[GradBucket]) -> bool:
+        """Whether the last of DDP's buckets has the rider in it."""
+        return any(parameter is self.parameter for parameter in buckets[-1].parameters())
+
+    def board(self, bucket: GradBucket) -> Tensor:
+        """Write this rank's numbers into the last bucket as DDP would have; returns where everybody's will be."""
+        (place,) = (
+            gradient
+            for gradient, parameter in zip(bucket.gradients(), bucket.parameters(), strict=True)
+            if parameter is self.parameter
+        )
+        place.copy_(self._written(place) / self._world_size)
+        return place
+
+    def numbers(self, received: Tensor) -> list[list[float]]:
+        """What each rank said, in rank order."""
+        parts = np.rint(received.numpy() * self._world_size).astype(np.uint16)
+        rows: list[list[float]] = parts.reshape(self._world_size, _PLACES)[:, : self._said].view(np.float64).tolist()
+        return rows
+
+    def _written(self, _: Tensor) -> Tensor:
+        places = np.zeros(self._world_size * _PLACES, self._format)
+        if self.say is not None:
+            # Autograd calls this without gradients, which whatever is asked may need for itself.
+            with torch.enable_grad():
+                parts = np.array(self.say(), np.float64).view(np.uint16)
+            self._said = len(parts)
+            first = self._rank * _PLACES
+            places[first : first + len(parts)] = parts
+        return torch.from_numpy(places)
