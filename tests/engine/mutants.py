@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -265,4 +265,13 @@ def statistics_of_each_rank() -> Iterator[None]:
 def nothing_travels() -> Iterator[None]:
     """What ranks say is an operation of its own."""
     with mock.patch("engine.strategies.ddp.NUMBERS_MAX", 0):
+        yield
+
+
+@contextlib.contextmanager
+def together(*changes: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
+    """Several changes at once."""
+    with contextlib.ExitStack() as stack:
+        for change in changes:
+            stack.enter_context(change())
         yield

@@ -5,6 +5,7 @@ torch's DDP lets such a step pass in silence, and the ranks part ways.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from engine.errors import EngineError
 from tests.engine import cases
 from tests.engine.lacking import unchecked, unused
+from tests.engine.mutants import nothing_travels, together
 from tests.engine.pool import Pool
 from tests.engine.toy import Toy
 
@@ -29,10 +31,11 @@ TOY = Toy(width=200)
 
 @pytest.mark.parametrize("parameter", ["hidden.weight", "out.weight", "scale"])
 @pytest.mark.parametrize("rank", [0, 1, None])
+@pytest.mark.parametrize("way", [nullcontext, nothing_travels], ids=["with_the_gradient", "of_its_own"])
 def test_c11_a_parameter_without_gradient_in_the_last_slot_is_named_by_all_ranks(
-    pool: Pool, tmp_path: Path, parameter: str, rank: int | None
+    pool: Pool, tmp_path: Path, parameter: str, rank: int | None, way: Any
 ) -> None:
-    lacking = partial(unused, parameter, rank=rank, last=True)
+    lacking = partial(together, way, partial(unused, parameter, rank=rank, last=True))
     with pytest.raises(EngineError, match=rf"in step 2 some parameters got no gradient.*{parameter}") as caught:
         pool.run(cases.train, TOY, OPTIONS, tmp_path, lacking, world_size=2)
     assert caught.value.reason == "bad_spec"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from engine import order
 from engine.errors import EngineError
 from tests.engine import cases, rider_cases
 from tests.engine.cases import Seen
+from tests.engine.mutants import nothing_travels, together
 from tests.engine.pool import Pool
 from tests.engine.reference import distance, reference
 from tests.engine.shortage import PLACES, shortage
@@ -37,13 +39,23 @@ def undisturbed(pool: Pool, folder: Path, world_size: int, micro_size: int, toy:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
-    ("world_size", "rank", "only_last", "after"),
-    [(1, 0, False, 0), (2, 1, True, 0), (2, 0, False, 5), (3, 2, True, 3), (4, 1, False, 2), (3, None, True, 2)],
+    ("world_size", "rank", "only_last", "after", "way"),
+    [
+        (1, 0, False, 0, nullcontext),
+        (2, 1, True, 0, nullcontext),
+        (2, 0, False, 5, nullcontext),
+        (3, 2, True, 3, nullcontext),
+        (4, 1, False, 2, nullcontext),
+        (3, None, True, 2, nullcontext),
+        # An operation of its own, as on CUDA.
+        (2, 1, True, 0, nothing_travels),
+        (4, 1, False, 2, nothing_travels),
+    ],
 )
 def test_c36_the_run_ends_as_if_nothing_had_happened(
-    pool: Pool, tmp_path: Path, place: str, world_size: int, rank: int | None, only_last: bool, after: int
+    pool: Pool, tmp_path: Path, place: str, world_size: int, rank: int | None, only_last: bool, after: int, way: Any
 ) -> None:
-    short = partial(shortage, place, rank=rank, samples=2, after=after, only_last=only_last)
+    short = partial(together, way, partial(shortage, place, rank=rank, samples=2, after=after, only_last=only_last))
     disturbed = pool.run(cases.train, TOY, OPTIONS, tmp_path / "short", short, world_size=world_size)
     plain = undisturbed(pool, tmp_path / "plain", world_size, 6)
     assert [plan["micro_batch_size"] for plan in events(tmp_path / "short", "plan")][-1] <= 3
