@@ -2,8 +2,8 @@
 
 A publish to a broker that is frozen blocks, and to one that is away fails; a request or a pass can afford neither. So
 ``publish`` only writes down what to send, and one thread sends it, with short waits, retrying a little and then
-dropping: every bell may be lost. A bell that already waits is not written down twice, and the oldest is dropped when
-too many wait.
+dropping: every bell may be lost. A bell that already waits is not written down twice, the same bell is not rung again at
+once, and the oldest is dropped when too many wait.
 
 Not here: who finds out what a lost bell would have said (passes and heartbeats).
 """
@@ -30,6 +30,9 @@ SEND_SECONDS_MAX: Final = 1.0
 TRIES: Final = 2
 """The first may find a connection that broke while it was idle."""
 CLOSE_SECONDS: Final = 1.0
+REST_SECONDS: Final = 0.02
+"""From one ring of a bell to the next of the same: hundreds of submits a second are one storm, which the scheduler answers
+in passes that are farther apart than this."""
 
 log = structlog.get_logger("broker.publisher")
 
@@ -58,6 +61,8 @@ class Publisher:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._failing = False
+        self._last: Message | None = None
+        self._last_at = 0.0
         self._connection: Any = None
         self._producer: Any = None
 
@@ -92,13 +97,19 @@ class Publisher:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting and not self._closed:
-                    self._changed.wait()
-                if not self._waiting or (self._closed and self._failing):
+                while (message := self._due()) is None and not self._closed:
+                    self._changed.wait(REST_SECONDS if self._waiting else None)
+                if message is None or (self._closed and self._failing):
                     break
-                message, _ = self._waiting.popitem(last=False)
+                del self._waiting[message]
             self._send(message)
+            self._last, self._last_at = message, time.monotonic()
         self._disconnect()
+
+    def _due(self) -> Message | None:
+        """The oldest that waits and does not rest."""
+        rests = not self._closed and time.monotonic() < self._last_at + REST_SECONDS
+        return next((message for message in self._waiting if not rests or message != self._last), None)
 
     def _send(self, message: Message) -> None:
         for attempt in range(TRIES):

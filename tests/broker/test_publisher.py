@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.messages import Message, RingScheduler, StartAssignment, StopAssignment
-from broker.publisher import Publisher
+from broker.publisher import REST_SECONDS, Publisher
 from tests.brokers import Broker, running_broker, until
 
 CONTROL_KEY = "lockstep:control"
@@ -93,6 +93,26 @@ def test_a_bell_that_still_waits_is_not_written_down_twice(broker: Broker, publi
     publisher.publish(StopAssignment("last", "n"))
     until(lambda: queued(broker, "lockstep:node.n") == 1, 10, "the last message")
     assert queued(broker) <= 3  # one was being sent, perhaps tried twice, and one waited
+
+
+def test_a_storm_of_one_bell_is_rung_now_and_then_and_once_more_at_its_end(
+    broker: Broker, publisher: Publisher
+) -> None:
+    began = time.monotonic()
+    rung = 0
+    while time.monotonic() < began + 0.5:
+        publisher.publish(RingScheduler())
+        rung += 1
+        time.sleep(0.001)
+    # Another bell does not wait for it.
+    publisher.publish(StopAssignment("a", "n"))
+    until(lambda: queued(broker, "lockstep:node.n") == 1, 5, "the other bell")
+    storm = time.monotonic() - began
+    assert 2 <= queued(broker) <= storm / REST_SECONDS + 2 < rung
+    with broker.client() as client:
+        client.delete(CONTROL_KEY)
+    publisher.publish(RingScheduler())
+    until(lambda: queued(broker) >= 1, 5, "what was rung last is heard")
 
 
 def test_when_too_many_wait_the_oldest_is_dropped(broker: Broker) -> None:
