@@ -35,6 +35,8 @@ NOT_TOLD: Final = {
     "scheduler.passes._quarantine": "the story's node is a good one",
     "scheduler.passes.settle": "gangs are told by the model",
     "worker.peers": "likewise",
+    "worker.shipping._state": "how far a stream is, is read again only after a call that failed: lost answers make it so",
+    "worker.reporting.step": "likewise",
 }
 
 Tell = Callable[[], Telling]
