@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from broker.messages import RingScheduler
 from broker.publisher import Publisher
 from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TOKEN, TRAIN, Api, problem, settings_for
+from tests.brokers import until
 
 
 def test_a_submitted_job_is_queued_and_said_where_it_is(api: Api) -> None:
@@ -125,5 +127,7 @@ def test_without_a_broker_a_submit_is_answered_at_once(api: Api, tmp_path: Path)
             seconds = time.monotonic() - started
     finally:
         publisher.close()
+        # What it still has to say is not for the next test's ears.
+        until(lambda: "publisher" not in {thread.name for thread in threading.enumerate()}, 30, "the publisher's end")
     assert statuses == [201] * 10
     assert seconds < 5  # one connection attempt alone may take a second; ten requests waited for none

@@ -1,4 +1,4 @@
-"""One browser per session, one running service per module, one fresh tab per test."""
+"""One browser for all of these tests, one running service per module, one fresh tab per test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def pages() -> None:
         pytest.skip(f"NOT RUN: {done.stderr.splitlines()[-1]}")
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: as long as playwright runs, so does a loop of asyncio's, and tests elsewhere start their own.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     found = chromium()
     if found is None:
