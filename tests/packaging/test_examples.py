@@ -24,7 +24,8 @@ AND_THEN = """
 import os, runpy, sys
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
-print("threads at the end:", len(os.listdir("/proc/self/task")), flush=True)
+# One write: torchrun's ranks print unbuffered, and a line of the other one may come in between.
+os.write(1, f"threads at the end: {len(os.listdir('/proc/self/task'))}\\n".encode())
 """
 """Runs a script. Where a process group is still held when it is over, Gloo's threads are, and may abort the process."""
 
