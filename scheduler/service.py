@@ -24,7 +24,7 @@ from storage.database import Database
 END_SECONDS: Final = 1.5
 """From SIGTERM to the end of the process, even if the broker is frozen."""
 RENUMBER_SECONDS: Final = 1.0
-"""Jobs that wait are told that they moved up so often at most: the first pass after it tells them, bell or not."""
+"""From one time that waiting jobs are told that they moved up to the next: the first pass after it tells them, bell or not."""
 
 
 def run(settings: Settings) -> None:
@@ -34,7 +34,6 @@ def run(settings: Settings) -> None:
     timings = settings.timings
     database = Database(settings.database_url, settings.series_url)
     publisher = Publisher(settings.broker_url)
-
     renumbered_at = 0.0
 
     def make_pass(rang: bool) -> Report:

@@ -14,11 +14,11 @@ from sqlalchemy.orm import Session
 
 from domain.lifecycle import AssignmentState
 from domain.sources import job_checkpoint
-from storage import checkpoints
+from storage import checkpoints, steps
 from storage.clock import db_now
 from storage.dialects import run, table_of
 from storage.endings import lock_attempt
-from storage.tables import AssignmentRow, JobRow, NodeRow
+from storage.tables import AssignmentRow, NodeRow
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,6 @@ def _first_weights(session: Session, spec: Mapping[str, Any]) -> str | None:
 # --- statements
 
 _PART: Final = table_of(AssignmentRow)
-_JOB: Final = table_of(JobRow)
 _CLAIMED: Final = (
     update(_PART)
     .where(
@@ -166,6 +165,6 @@ _CLAIMED: Final = (
     )
     .returning(_PART.c.node_rank, _PART.c.token, _PART.c.ranks_here, _PART.c.device_indices)
 )
-_CLAIMED_JOB: Final = select(_JOB.c.spec, _JOB.c.timeout_seconds, _JOB.c.running_seconds).where(
-    _JOB.c.id == bindparam("of_job")
+_CLAIMED_JOB: Final = select(*steps.JOBS.c["spec", "timeout_seconds", "running_seconds"]).where(
+    steps.JOBS.c.id == bindparam("of_job")
 )

@@ -160,7 +160,7 @@ def _plan(job: Row[Any], spec: JobSpec, world_size: int) -> dict[str, Any] | Non
 
 _DEVICE: Final = table_of(DeviceRow)
 _NODE: Final = table_of(NodeRow)
-_PLACED_JOB: Final = select(steps.JOBS.c.id, steps.JOBS.c.spec, steps.JOBS.c.plan, steps.JOBS.c.attempt_count).where(
+_PLACED_JOB: Final = select(*steps.JOBS.c["id", "spec", "plan", "attempt_count"]).where(
     steps.JOBS.c.id == bindparam("of_job")
 )
 _TAKEN: Final = (

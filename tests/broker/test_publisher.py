@@ -99,16 +99,14 @@ def test_a_storm_of_one_bell_is_rung_now_and_then_and_once_more_at_its_end(
     broker: Broker, publisher: Publisher
 ) -> None:
     began = time.monotonic()
-    rung = 0
     while time.monotonic() < began + 0.5:
         publisher.publish(RingScheduler())
-        rung += 1
         time.sleep(0.001)
     # Another bell does not wait for it.
     publisher.publish(StopAssignment("a", "n"))
     until(lambda: queued(broker, "lockstep:node.n") == 1, 5, "the other bell")
     storm = time.monotonic() - began
-    assert 2 <= queued(broker) <= storm / REST_SECONDS + 2 < rung
+    assert 2 <= queued(broker) <= storm / REST_SECONDS + 2
     with broker.client() as client:
         client.delete(CONTROL_KEY)
     publisher.publish(RingScheduler())

@@ -6,13 +6,14 @@ import { CopyButton } from "@/components/CopyButton";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { Panel } from "@/components/Panel";
+import { hasEnded } from "@/lib/ended";
 import { bytes, moment, number } from "@/lib/format";
 import buttons from "./buttons.module.css";
 import { CheckpointFiles } from "./CheckpointFiles";
 import classes from "./CheckpointsTab.module.css";
 import { cloneStart } from "./JobActions";
 import { shortId } from "./JobHeader";
-import { hasEnded, useCheckpoints } from "./job-queries";
+import { useCheckpoints } from "./job-queries";
 
 export function CheckpointsTab({ job }: { job: JobView }) {
   const { data: checkpoints, error, refetch } = useCheckpoints(job);

@@ -5,10 +5,11 @@ import { useState } from "react";
 import { cancelJob, type JobView } from "@/api/generated";
 import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
+import { hasEnded } from "@/lib/ended";
 import buttons from "./buttons.module.css";
 import { DeleteJob } from "./DeleteJob";
 import classes from "./JobActions.module.css";
-import { hasEnded, useCheckpoints } from "./job-queries";
+import { useCheckpoints } from "./job-queries";
 
 /** What the page for a new job is given: the spec of this one, and a checkpoint of it (`init_from`) to start from. */
 export function cloneStart(id: string, checkpoint?: number): { clone: string; from?: string } {

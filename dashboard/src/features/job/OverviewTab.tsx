@@ -1,9 +1,10 @@
 /** What one wants to know first: how it ended, what happened before, where the time goes, and the curves. */
 import { Link } from "@tanstack/react-router";
 import type { JobView } from "@/api/generated";
+import { hasEnded } from "@/lib/ended";
 import { counted } from "@/lib/resources";
 import { ChartsPanel } from "./ChartsPanel";
-import { hasEnded, useJobEvents } from "./job-queries";
+import { useJobEvents } from "./job-queries";
 import { OutcomePanel } from "./OutcomePanel";
 import classes from "./OverviewTab.module.css";
 import { TimeSharesPanel } from "./TimeSharesPanel";

@@ -5,10 +5,10 @@ import { getJob, type JobView } from "@/api/generated";
 import { Panel } from "@/components/Panel";
 import { useNow } from "@/components/useNow";
 import { WaitReason } from "@/components/WaitReason";
+import { hasEnded } from "@/lib/ended";
 import { duration, number } from "@/lib/format";
 import { startWords } from "@/lib/starting";
 import { waitParts } from "@/lib/waiting";
-import { hasEnded } from "./job-queries";
 import classes from "./ProgressPanel.module.css";
 import { percent } from "./time-shares";
 

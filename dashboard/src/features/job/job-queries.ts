@@ -1,4 +1,5 @@
 /** What the parts of a job's page ask for. All is asked once more when the job ends, and then no more. */
+
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import {
   type AttemptView,
@@ -14,6 +15,7 @@ import {
   type SeriesView,
 } from "@/api/generated";
 import { usePolled } from "@/api/polling";
+import { hasEnded } from "@/lib/ended";
 import { codeOf, isCommit } from "./job-code";
 import { NEWEST_STEPS, SERIES } from "./time-shares";
 
@@ -21,10 +23,6 @@ const EVENTS_PER_PAGE = 500;
 /** Pages of older events in one poll: a long story is read over several of them, which follow each other closely. */
 const PAGES_AT_ONCE = 10;
 const READING_ON_SECONDS = 0.1;
-
-export function hasEnded({ state }: Pick<JobView, "state">): boolean {
-  return state === "succeeded" || state === "failed" || state === "cancelled";
-}
 
 export function useJob(reference: string) {
   return usePolled<JobView>({

@@ -4,6 +4,7 @@ import { createContext, memo, useContext } from "react";
 import type { JobView, QueuePlace, SeriesView } from "@/api/generated";
 import { StateBadge } from "@/components/StateBadge";
 import { WaitReason } from "@/components/WaitReason";
+import { hasEnded } from "@/lib/ended";
 import { ago, moment, number } from "@/lib/format";
 import { ownerOf } from "@/lib/owner";
 import { startSentence, startWords } from "@/lib/starting";
@@ -11,7 +12,7 @@ import classes from "./JobTable.module.css";
 import { Sparkline } from "./Sparkline";
 import { lossName } from "./sparkline";
 import { changed, type JobsView } from "./view";
-import { hasEnded, mishap, planInShort, progressWords, span } from "./words";
+import { mishap, planInShort, progressWords, span } from "./words";
 
 interface Props {
   job: JobView;

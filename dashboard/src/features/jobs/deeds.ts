@@ -1,7 +1,7 @@
 /** What is done to several jobs: each is asked for by itself, one after the other, and each answer is kept in words. */
 import type { QueryClient } from "@tanstack/react-query";
 import { cancelJob, deleteJob, type JobView } from "@/api/generated";
-import { hasEnded } from "./words";
+import { hasEnded } from "@/lib/ended";
 
 export interface Deed {
   verb: string;

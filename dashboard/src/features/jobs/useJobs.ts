@@ -2,9 +2,9 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { getSeries, type JobView, listJobs, type PageJobView, type SeriesView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
+import { hasEnded } from "@/lib/ended";
 import { lossName } from "./sparkline";
 import { asQuery, type JobsView, PAGE_SIZE } from "./view";
-import { hasEnded } from "./words";
 
 /** Of one sparkline; more would be finer than its pixels. */
 const SPARK_POINTS = 60;

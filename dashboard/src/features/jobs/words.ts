@@ -1,12 +1,7 @@
 /** What a row of the list says about a job. Pure; the tests are beside it. */
-import type { BatchPlan, JobState, JobView } from "@/api/generated";
+import type { BatchPlan, JobView } from "@/api/generated";
+import { hasEnded } from "@/lib/ended";
 import { duration, number } from "@/lib/format";
-
-const ENDED: ReadonlySet<JobState> = new Set(["succeeded", "failed", "cancelled"]);
-
-export function hasEnded(job: Pick<JobView, "state">): boolean {
-  return ENDED.has(job.state);
-}
 
 /** "64 = 2 × 8 × 4": ranks, samples, accumulation steps. An equation only where it is one. */
 export function planInShort(plan: BatchPlan): string {
