@@ -243,10 +243,10 @@ class Following:
 
     def _read_news(self, job_ids: set[str]) -> dict[str, News]:
         # States first: lines that were stored before a job ended are then seen no later than its end.
-        with self._database.read_jobs() as session:
-            states = follows.states(session, job_ids)
-        with self._database.read_series() as session:
-            counts = follows.counts(session, job_ids)
+        with self._database.look_jobs() as look:
+            states = follows.states(look, job_ids)
+        with self._database.look_series() as look:
+            counts = follows.counts(look, job_ids)
         return {job_id: News(counts.get(job_id, 0), states.get(job_id)) for job_id in job_ids}
 
 

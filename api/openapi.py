@@ -1,8 +1,9 @@
 """The API's description: what FastAPI cannot know by itself.
 
 The body of a submit is read by ``api.body`` rather than by FastAPI, so that it is refused in our own words; its schema and
-examples are added here. Problems are given their media type, which FastAPI would call ``application/json``; every answer is
-given the headers that ``api.envelope`` and ``api.problems`` send with it, and an example.
+examples are added here. So is the bearer token, of which ``api.auth`` says itself what is wrong with it. Problems are given
+their media type, which FastAPI would call ``application/json``; every answer is given the headers that ``api.envelope`` and
+``api.problems`` send with it, and an example.
 
 Not here: the routes, which carry their own summaries and responses, and the examples (``api.examples``).
 """
@@ -69,6 +70,12 @@ _HEADERS: Final[dict[str, dict[str, Any]]] = {
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}, "required": True},
     "WWW-Authenticate": {"description": "`Bearer`.", "schema": _TEXT, "required": True},
 }
+_BEARER: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "opaque",
+    "description": "A token of this service; `lockstep up` makes the first one.",
+}
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
@@ -82,10 +89,14 @@ def describe(app: FastAPI) -> dict[str, Any]:
         components["schemas"].update(schema.pop("$defs", {}))
         components["schemas"]["JobSpec"] = schema
         components["headers"] = _HEADERS
+        components["securitySchemes"] = {"HTTPBearer": _BEARER}
         for path, operations in document["paths"].items():
+            guarded = path.startswith("/v1")
             for operation in operations.values():
+                if guarded:
+                    operation["security"] = [{"HTTPBearer": []}]
                 for status, response in operation["responses"].items():
-                    _complete(response, status, operation["operationId"], guarded=path.startswith("/v1"))
+                    _complete(response, status, operation["operationId"], guarded=guarded)
         app.openapi_schema = document
     return app.openapi_schema
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
-from fastapi import Depends, Request, Security
-from fastapi.security import HTTPBearer
+from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
 from api.auth import ANYBODY, Guard, token_key
@@ -90,12 +89,7 @@ def _charge(request: Request, caller: bytes) -> None:
         raise quotas.refusal(standing)
 
 
-bearer = HTTPBearer(
-    auto_error=False, description="A token of this service; `lockstep up` makes the first one.", bearerFormat="opaque"
-)
-"""Only for the API description: the check is ``_actor``, which says what was wrong."""
-
 Here = Annotated[Parts, Depends(_in_loop)]
 Actor = Annotated[str, Depends(_actor)]
-guarded = [Security(bearer), Depends(_actor)]
-"""Dependencies of every router under ``/v1``: they run before the body is read."""
+guarded = [Depends(_actor)]
+"""Dependencies of every router under ``/v1``: they run before the body is read. Described in ``api.openapi``."""

@@ -23,7 +23,7 @@ from api.settings import Settings
 from broker.publisher import Publisher
 from domain.errors import ErrorCode, LockstepError
 from storage.blobs import BlobStore
-from storage.database import Database
+from storage.database import CONNECTIONS_MAX, Database
 
 DRAIN_SECONDS: Final = 5
 """Requests in progress have this long when the service is asked to stop."""
@@ -36,7 +36,8 @@ log = structlog.get_logger("api")
 def serve(settings: Settings) -> int:
     """Serve until a signal asks to stop."""
     with contextlib.ExitStack() as stack:
-        database = Database(settings.database_url, settings.series_url)
+        # All of them: a burst of requests uses them all, and the next burst comes in a second.
+        database = Database(settings.database_url, settings.series_url, kept=CONNECTIONS_MAX)
         stack.callback(database.close)
         if settings.token_file is not None:
             ensure_token(settings.token_file, database)

@@ -39,8 +39,8 @@ def of_jobs(
     placed = [mark.id for mark in shown if mark.was_placed]
     batches = {}
     if placed:
-        with database.read_series() as session:
-            batches = follows.counts(session, placed)
+        with database.look_series() as look:
+            batches = follows.counts(look, placed)
     lines = [(mark.id, mark.version, batches.get(mark.id, 0), starts.get(mark.id)) for mark in shown]
     return conditional.tag_of(conditional.digest([*lines, len(marks) > limit, knows_nodes]))
 

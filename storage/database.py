@@ -2,8 +2,9 @@
 
 One ``Database`` per program; its threads share it. ``jobs()`` and ``series()`` give a session inside a write
 transaction that is committed at the end of the block and rolled back on any exception; ``read_jobs()`` and
-``read_series()`` give one that is always rolled back. A commit whose answer got lost looks like a failure to the caller,
-who may try again: every write here is guarded so that the second time changes nothing.
+``read_series()`` give one that is always rolled back. ``look_jobs()`` and ``look_series()`` give a connection without a
+transaction, for what is asked all day long: whether something has changed. A commit whose answer got lost looks like a
+failure to the caller, who may try again: every write here is guarded so that the second time changes nothing.
 
 On SQLite a write transaction is ``BEGIN IMMEDIATE``: one that starts by reading and wants to write later fails at once
 with "database is locked", whatever the busy timeout says.
@@ -19,36 +20,54 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make_url, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from storage.faults import translated
 
 BUSY_SECONDS: Final = 15.0
 """How long a statement waits for another writer before it gives up."""
 _ASK_AGAIN_SECONDS: Final = 0.001
-POOL_SIZE: Final = 5
-POOL_OVERFLOW: Final = 15
+CONNECTIONS_MAX: Final = 20
 """An api has 40 request threads; more than 20 connections of one process serve nobody faster."""
+CONNECTIONS_KEPT: Final = 5
+"""Open while nobody uses them: as many as the threads of an agent or a scheduler use at once, of which there may be hundreds."""
+IDLE_SECONDS_MAX: Final = 1.0
+"""A connection to a server that was idle for longer is asked for a sign of life before it is used: the server may have
+been restarted. Asking each time would be a message more in each transaction."""
 _WRITE: Final = "lockstep_write"
+_LOOK: Final = "lockstep_look"
+_IDLE_SINCE: Final = "lockstep_idle_since"
 
 Waited = Callable[[str, str, float], None]
 """Takes ``jobs`` or ``series``, ``read`` or ``write``, and how many seconds it took until the transaction had begun."""
 
 
 class Database:
-    """The jobs database and the series database."""
+    """The jobs database and the series database.
 
-    def __init__(self, jobs_url: str, series_url: str) -> None:
-        self._jobs = make_engine(jobs_url, durable=True)
+    Parameters
+    ----------
+    jobs_url, series_url : str
+    kept : int
+        Connections that stay open while nobody uses them, at most. Where many use one now and then, opening and closing
+        them would cost more than what they are opened for.
+    """
+
+    def __init__(self, jobs_url: str, series_url: str, *, kept: int = CONNECTIONS_KEPT) -> None:
+        self._jobs = make_engine(jobs_url, durable=True, kept=kept)
         # Two pools to one PostgreSQL would only double the connections.
-        self._series = self._jobs if series_url == jobs_url else make_engine(series_url, durable=False)
+        self._series = self._jobs if series_url == jobs_url else make_engine(series_url, durable=False, kept=kept)
         self._writing = {"jobs": _for_writing(self._jobs), "series": _for_writing(self._series)}
         self._reading = {"jobs": _for_reading(self._jobs), "series": _for_reading(self._series)}
+        self._looking = {"jobs": _for_looking(self._jobs), "series": _for_looking(self._series)}
         self._waited: Waited = lambda _database, _transaction, _seconds: None
 
     def tell_waits(self, waited: Waited) -> None:
@@ -91,6 +110,21 @@ class Database:
         with translated("series"), self._begun("series", "read", _read_transaction(self._reading["series"])) as session:
             yield session
 
+    def look_jobs(self) -> AbstractContextManager[Connection]:
+        """A connection to the jobs database on which each statement reads what is there when it runs, and none writes."""
+        return self._look("jobs")
+
+    def look_series(self) -> AbstractContextManager[Connection]:
+        """A connection to the series database on which each statement reads what is there when it runs, and none writes."""
+        return self._look("series")
+
+    @contextmanager
+    def _look(self, database: str) -> Iterator[Connection]:
+        asked_at = time.monotonic()
+        with translated(database), self._looking[database].connect() as connection:
+            self._waited(database, "read", time.monotonic() - asked_at)
+            yield connection
+
     @contextmanager
     def _begun(self, database: str, kind: str, transaction: AbstractContextManager[Session]) -> Iterator[Session]:
         asked_at = time.monotonic()
@@ -132,6 +166,13 @@ def _for_reading(engine: Engine) -> Engine:
     return engine.execution_options(**snapshot)
 
 
+def _for_looking(engine: Engine) -> Engine:
+    """The engine without transactions, with the same connections."""
+    # SQLite's driver is told already that it begins nothing by itself.
+    alone = {_LOOK: True} if engine.dialect.name == "sqlite" else {"isolation_level": "AUTOCOMMIT"}
+    return engine.execution_options(**alone)
+
+
 @contextmanager
 def _write_transaction(engine: Engine) -> Iterator[Session]:
     with Session(engine, expire_on_commit=False) as session, session.begin():
@@ -144,7 +185,7 @@ def _read_transaction(engine: Engine) -> Iterator[Session]:
         yield session
 
 
-def make_engine(url: str, *, durable: bool) -> Engine:
+def make_engine(url: str, *, durable: bool, kept: int = CONNECTIONS_KEPT) -> Engine:
     """An engine with this project's settings.
 
     Parameters
@@ -153,15 +194,19 @@ def make_engine(url: str, *, durable: bool) -> Engine:
     durable : bool
         Whether a commit must survive a power cut. False lets SQLite skip the sync of each commit (85 times faster for
         small ones); the file stays sound, only the last commits may be missing.
+    kept : int
+        Connections that stay open while nobody uses them, at most.
     """
+    pool = {"pool_size": kept, "max_overflow": CONNECTIONS_MAX - kept, "pool_timeout": 10}
     if make_url(url).get_backend_name() == "sqlite":
-        return _sqlite_engine(url, durable=durable)
-    return create_engine(
+        return _sqlite_engine(url, pool, durable=durable)
+    return _server_engine(url, pool)
+
+
+def _server_engine(url: str, pool: Mapping[str, Any]) -> Engine:
+    engine = create_engine(
         url,
-        pool_size=POOL_SIZE,
-        max_overflow=POOL_OVERFLOW,
-        pool_timeout=10,
-        pool_pre_ping=True,  # a connection that died with a restarted server is replaced, not handed out
+        **pool,
         connect_args={
             "connect_timeout": 5,
             # A server that vanished without a word is noticed in seconds, not after the kernel's quarter of an hour.
@@ -175,13 +220,28 @@ def make_engine(url: str, *, durable: bool) -> Engine:
         },
     )
 
+    @event.listens_for(engine, "checkin")
+    def _rest(_connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
+        record.info[_IDLE_SINCE] = time.monotonic()
 
-def _sqlite_engine(url: str, *, durable: bool) -> Engine:
+    @event.listens_for(engine, "checkout")
+    def _check(connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: Any) -> None:
+        # One that died with a restarted server is replaced, with all others of its age, and not handed out.
+        idle_since = record.info.get(_IDLE_SINCE)
+        if idle_since is None or time.monotonic() - idle_since < IDLE_SECONDS_MAX:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise InvalidatePoolError from error
+
+    return engine
+
+
+def _sqlite_engine(url: str, pool: Mapping[str, Any], *, durable: bool) -> Engine:
     engine = create_engine(
         url,
-        pool_size=POOL_SIZE,
-        max_overflow=POOL_OVERFLOW,
-        pool_timeout=10,
+        **pool,
         # The pool hands a connection to one thread at a time, which is all that SQLite asks for.
         connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS},
     )
@@ -199,7 +259,7 @@ def _sqlite_engine(url: str, *, durable: bool) -> Engine:
     def _begin(connection: Connection) -> None:
         if connection.get_execution_options().get(_WRITE, False):
             _begin_writing(connection, turn)
-        else:
+        elif not connection.get_execution_options().get(_LOOK, False):
             connection.exec_driver_sql("BEGIN")
 
     return engine

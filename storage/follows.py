@@ -6,22 +6,25 @@ Not here: who follows (``api.following``), and what is then read (``storage.log_
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, bindparam, select
 
 from domain.lifecycle import JobState
 from storage.series_tables import ProgressRow
 from storage.tables import JobRow
 
+_STATES: Final = select(JobRow.id, JobRow.state).where(JobRow.id.in_(bindparam("job_ids", expanding=True)))
+_COUNTS: Final = select(ProgressRow.job_id, ProgressRow.seq).where(
+    ProgressRow.job_id.in_(bindparam("job_ids", expanding=True))
+)
 
-def states(session: Session, job_ids: Collection[str]) -> dict[str, JobState]:
+
+def states(connection: Connection, job_ids: Collection[str]) -> dict[str, JobState]:
     """Each job's state; a job that is no more is missing."""
-    statement = select(JobRow.id, JobRow.state).where(JobRow.id.in_(job_ids))
-    return {row.id: row.state for row in session.execute(statement)}
+    return dict(connection.execute(_STATES, {"job_ids": list(job_ids)}).all())
 
 
-def counts(session: Session, job_ids: Collection[str]) -> dict[str, int]:
+def counts(connection: Connection, job_ids: Collection[str]) -> dict[str, int]:
     """How many batches of points and lines were stored of each job; a job that has none yet is missing."""
-    statement = select(ProgressRow.job_id, ProgressRow.seq).where(ProgressRow.job_id.in_(job_ids))
-    return {row.job_id: row.seq for row in session.execute(statement)}
+    return dict(connection.execute(_COUNTS, {"job_ids": list(job_ids)}).all())

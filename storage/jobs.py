@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import uuid_utils
-from sqlalchemy import bindparam, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from domain.errors import ErrorCode, LockstepError
@@ -174,7 +174,7 @@ def find(session: Session, reference: str) -> JobRow:
     return found[0]
 
 
-def mark(session: Session, reference: str) -> lists.Mark:
+def mark(connection: Connection, reference: str) -> lists.Mark:
     """The mark of the job a person means: for most polls it is enough.
 
     Raises
@@ -182,10 +182,10 @@ def mark(session: Session, reference: str) -> lists.Mark:
     LockstepError
         As :func:`find`.
     """
-    # Straight on the connection: the session takes as long again.
-    row = session.connection().execute(_MARKED, {"job_id": reference}).one_or_none()
+    row = connection.execute(_MARKED, {"job_id": reference}).one_or_none()
     if row is None:
-        row = session.connection().execute(_MARKED, {"job_id": find(session, reference).id}).one()
+        with Session(connection) as session:
+            row = connection.execute(_MARKED, {"job_id": find(session, reference).id}).one()
     return lists.Mark(*row)
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, or_, select
 from sqlalchemy.orm import Session
 
 from domain.errors import ErrorCode, LockstepError
@@ -118,13 +119,15 @@ def page(session: Session, choice: Choice = EVERY, *, limit: int) -> tuple[list[
     return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
 
 
-def page_marks(session: Session, choice: Choice = EVERY, *, limit: int) -> list[Mark]:
+def page_marks(connection: Connection, choice: Choice = EVERY, *, limit: int) -> list[Mark]:
     """Marks of the jobs on a page, and of the one behind it, if there is one."""
-    return _marks(session, choice.statement().limit(limit + 1))
+    return [Mark(*row) for row in connection.execute(_marking(choice, limit + 1))]
 
 
-def _marks(session: Session, chosen: Select[JobRow]) -> list[Mark]:
-    return [Mark(*row) for row in session.execute(chosen.with_only_columns(*MARK))]
+@lru_cache(maxsize=64)
+def _marking(choice: Choice, limit: int) -> Select[str, int, bool, bool, bool]:
+    """The statement, kept because a page that is open asks for the same again and again."""
+    return choice.statement().limit(limit).with_only_columns(*MARK)
 
 
 def queued(session: Session, *, limit: int) -> list[JobRow]:
@@ -132,9 +135,9 @@ def queued(session: Session, *, limit: int) -> list[JobRow]:
     return list(session.scalars(_queued().limit(limit)))
 
 
-def queued_marks(session: Session, *, limit: int) -> list[Mark]:
+def queued_marks(connection: Connection, *, limit: int) -> list[Mark]:
     """Marks of the first queued jobs."""
-    return _marks(session, _queued().limit(limit))
+    return [Mark(*row) for row in connection.execute(_queued().limit(limit).with_only_columns(*MARK))]
 
 
 def _queued() -> Select[JobRow]:

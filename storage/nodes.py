@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Row, Select, delete, func, select, update
+from sqlalchemy import Connection, Row, Select, delete, func, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from domain.outcomes import RULES, Reason
@@ -200,6 +200,6 @@ def largest_ever(session: Session) -> int:
     return session.execute(_EVER).scalar_one()
 
 
-def any_ever(session: Session) -> bool:
+def any_ever(connection: Connection) -> bool:
     """Whether a node with devices was ever registered."""
-    return largest_ever(session) > 0
+    return connection.execute(_EVER).scalar_one() > 0

@@ -105,14 +105,15 @@ class EventsAsked(BaseModel):
     responses={**conditional.RESPONSES, **documented(404)},
 )
 def metrics(reference: Reference, asked: Annotated[JobMetricsAsked, Query()], request: Request, here: Here) -> Response:
-    with here.database.read_jobs() as session:
-        job = jobs.mark(session, reference)
-    with here.database.read_series() as session:
-        tag = conditional.tag_of(*job_tag(job, follows.counts(session, [job.id]).get(job.id, 0)))
-        if (same := conditional.unchanged(request, tag)) is not None:
-            return same
+    with here.database.look_jobs() as look:
+        job = jobs.mark(look, reference)
+    with here.database.look_series() as look:
+        tag = conditional.tag_of(*job_tag(job, follows.counts(look, [job.id]).get(job.id, 0)))
+    if (same := conditional.unchanged(request, tag)) is not None:
+        return same
 
-        def answer() -> bytes:
+    def answer() -> bytes:
+        with here.database.read_series() as session:
             found, cursor, complete = tails.read(
                 session,
                 job.id,
@@ -123,9 +124,9 @@ def metrics(reference: Reference, asked: Annotated[JobMetricsAsked, Query()], re
                 max_points=asked.max_points,
                 attempts=asked.attempts,
             )
-            return drawn({"job_id": job.id, "series": found, "cursor": cursor, "complete": complete})
+        return drawn({"job_id": job.id, "series": found, "cursor": cursor, "complete": complete})
 
-        return here.rendered.answer(request, tag, answer)
+    return here.rendered.answer(request, tag, answer)
 
 
 @router.get(

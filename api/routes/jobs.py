@@ -157,7 +157,7 @@ def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, here: Here
         here,
         request,
         asked.limit,
-        marks_of=lambda session: lists.page_marks(session, choice, limit=asked.limit),
+        marks_of=lambda look: lists.page_marks(look, choice, limit=asked.limit),
         rows_of=lambda session: lists.page(session, choice, limit=asked.limit),
     )
 
@@ -176,7 +176,7 @@ def queue(request: Request, here: Here) -> Response:
         here,
         request,
         limit,
-        marks_of=lambda session: lists.queued_marks(session, limit=limit),
+        marks_of=lambda look: lists.queued_marks(look, limit=limit),
         rows_of=lambda session: (lists.queued(session, limit=limit), None),
     )
 
@@ -190,9 +190,9 @@ def _page(
     rows_of: Callable[[Any], tuple[list[JobRow], str | None]],
 ) -> Response:
     """A page of at most ``limit`` jobs: which they are by their marks, and their documents where anybody needs them."""
-    with here.database.read_jobs() as session:
-        marks = marks_of(session)
-        known = nodes.any_ever(session) if any(mark.is_unseen for mark in marks) else None
+    with here.database.look_jobs() as look:
+        marks = marks_of(look)
+        known = nodes.any_ever(look) if any(mark.is_unseen for mark in marks) else None
     starts = _starts(here, marks)
     tag = tags.of_jobs(here.database, marks, limit=limit, knows_nodes=known, starts=starts)
     if (same := conditional.unchanged(request, tag)) is not None:
@@ -220,13 +220,13 @@ def _starts(here: Here, marks: Sequence[lists.Mark]) -> Mapping[str, float]:
     responses={**conditional.RESPONSES, **documented(404)},
 )
 def get_job(reference: Reference, request: Request, here: Here) -> Response:
-    with here.database.read_jobs() as session:
-        mark = jobs.mark(session, reference)
-        known = nodes.any_ever(session) if mark.is_unseen else None
+    with here.database.look_jobs() as look:
+        mark = jobs.mark(look, reference)
+        known = nodes.any_ever(look) if mark.is_unseen else None
     batches = {}
     if mark.was_placed:
-        with here.database.read_series() as session:
-            batches = follows.counts(session, [mark.id])
+        with here.database.look_series() as look:
+            batches = follows.counts(look, [mark.id])
     starts = _starts(here, [mark])
     tag = conditional.tag_of(*job_tag(mark, batches.get(mark.id, 0)), known, starts.get(mark.id))
     if (same := conditional.unchanged(request, tag)) is not None:

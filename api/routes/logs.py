@@ -138,7 +138,7 @@ def read_logs(
     as_text = _wants_text(request)
     # The state is read before the lines: a job that had ended then had written them all.
     with here.database.read_series() as session:
-        batches = follows.counts(session, [job.id]).get(job.id, 0)
+        batches = follows.counts(session.connection(), [job.id]).get(job.id, 0)
         tag = conditional.tag_of(*job_tag(job, batches), "text" if as_text else "json")
         if (same := conditional.unchanged(request, tag)) is not None:
             same.headers["Vary"] = "Accept"

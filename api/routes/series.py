@@ -77,7 +77,7 @@ def several(asked: Annotated[SeveralAsked, Query()], request: Request, here: Her
         found = jobs.find_several(session, split(asked.jobs))
     ids = [job.id for job in found]
     with here.database.read_series() as session:
-        batches = follows.counts(session, ids)
+        batches = follows.counts(session.connection(), ids)
         tag = conditional.tag_of(conditional.digest(job_tag(job, batches.get(job.id, 0)) for job in found))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
 import pytest
 from sqlalchemy import event, select, text
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
@@ -119,6 +121,58 @@ def test_a_server_that_hangs_up_is_unavailable_and_then_found_again(postgres_url
     assert failure.value.code is ErrorCode.UNAVAILABLE
     database.ping()
     database.close()
+
+
+def test_connections_that_died_while_nobody_used_them_are_not_handed_out(
+    postgres_urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "IDLE_SECONDS_MAX", 0.0)
+    database = Database(*postgres_urls)
+    with ExitStack() as together:
+        pids = [
+            together.enter_context(database.read_jobs()).scalar(text("SELECT pg_backend_pid()"))
+            for _program in range(3)
+        ]
+    other = Database(*postgres_urls)
+    with other.jobs() as session:
+        for pid in pids:
+            assert session.scalar(text("SELECT pg_terminate_backend(:pid, 10000)"), {"pid": pid})
+    with ExitStack() as together:
+        for opened in (database.look_jobs, database.jobs, database.read_series):
+            together.enter_context(opened()).execute(text("SELECT 1"))
+    other.close()
+    database.close()
+
+
+def test_a_connection_in_use_all_the_time_is_not_asked_whether_it_lives(
+    postgres_urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(PGDialect_psycopg, "do_ping", lambda _dialect, connection: asked.append(connection))
+    database = Database(*postgres_urls)
+    for _time in range(5):
+        assert _jobs(database) == 0
+    assert asked == []
+    monkeypatch.setattr(database_module, "IDLE_SECONDS_MAX", 0.0)
+    assert _jobs(database) == 0
+    assert len(asked) == 1
+    database.close()
+
+
+def test_each_statement_of_a_look_sees_what_is_there_then(database: Database) -> None:
+    with database.look_jobs() as look:
+        assert lists.page_marks(look, limit=10) == []
+        job_id = scenes.submit(database)
+        assert [mark.id for mark in lists.page_marks(look, limit=10)] == [job_id]
+    # The same connections still have their transactions.
+    with database.read_jobs() as session:
+        assert len(lists.page(session, limit=10)[0]) == 1
+        scenes.submit(database)
+        assert len(lists.page(session, limit=10)[0]) == 1
+    with pytest.raises(RuntimeError), database.jobs() as session:  # noqa: PT012 -- the block is what is tested
+        jobs.cancel(session, job_id, "ada")
+        raise RuntimeError("after the write")
+    assert scenes.kinds(database, job_id) == ["submitted"]
 
 
 def test_a_writer_that_is_not_let_in_gives_up(sqlite_urls: Urls, monkeypatch: pytest.MonkeyPatch) -> None:
