@@ -58,7 +58,8 @@ class Stopping:
 
     def asked(self) -> bool:
         """Whether this rank knows that the run is to stop. Only rank 0 ever does; the others hear of it from there."""
-        return self._looks and self._file.exists()
+        # Not Path.exists(), which takes ten times as long in every step.
+        return self._looks and os.access(self._file, os.F_OK)
 
     def watch(self) -> None:
         """From here on, what outlives half the grace is abandoned."""
