@@ -56,6 +56,7 @@ SERIES_JOBS_MAX: Final = 50
 SERIES_POINTS_OF_JOBS_MAX: Final = 200_000
 """Jobs × names × ``max_points`` of such a response: 16 MB of JSON."""
 IDEMPOTENCY_KEY_CHARS_MAX: Final = 200
+RETENTION_DAYS_MAX: Final = 36_500
 BATCH_SIZE_MAX: Final = 2**31
 WORLD_SIZE_MAX: Final = 4_096
 STEPS_MAX: Final = 10**9

@@ -299,6 +299,15 @@ class Retry(Section):
     (a newer checkpoint; of a script, a later step in its metrics) starts the count afresh."""
 
 
+class Retention(Section):
+    """How long what a job wrote is kept once it has ended; null keeps it until the job is deleted."""
+
+    metrics_days: Annotated[int, Field(ge=1, le=limits.RETENTION_DAYS_MAX), NO_BOOL] | None = None
+    """Days until the points of its series are deleted. The last value of each series stays."""
+    logs_days: Annotated[int, Field(ge=1, le=limits.RETENTION_DAYS_MAX), NO_BOOL] | None = None
+    """Days until the lines of its log are deleted."""
+
+
 class JobSpec(Section):
     """A training job, as a person writes it."""
 
@@ -328,6 +337,7 @@ class JobSpec(Section):
     secrets: Annotated[list[EnvName], Field(max_length=100)] = Field(default_factory=list)
     """Names of stored secrets that the ranks get as environment variables."""
     retry: Retry = Retry()
+    retention: Retention = Retention()
     timeout_seconds: Annotated[float, Field(gt=0, le=366 * 24 * 3600), NO_BOOL] | None = None
     """Seconds of running, over all attempts, after which the job is stopped and failed; null has no limit."""
     priority: Annotated[int, Field(ge=0, le=100), NO_BOOL] = 50

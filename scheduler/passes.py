@@ -12,7 +12,8 @@
    ring its nodes after the commit.
 7. Write why and where in the queue the others wait.
 8. Ring again for what was given to a node and is not claimed: the first bell may be lost.
-9. Give the pass back.
+9. Now and then, delete points and lines that jobs wanted to be kept no longer.
+10. Give the pass back.
 
 The pass is held for a limited time, and all of it may be done twice, or by two at once: each write is guarded by what
 it expects to find, and the loser drops its result. Taking the pass only spares the work. A pass stops early when its
@@ -37,7 +38,7 @@ from domain.lifecycle import AssignmentState, Intent
 from domain.placement import Placed, place
 from domain.quarantine import to_quarantine
 from domain.timings import Timings
-from storage import attempts, gangs, jobs, nodes, passes, scheduling, series, streams
+from storage import attempts, gangs, jobs, nodes, passes, retention, scheduling, series, streams
 from storage.clock import now
 from storage.database import Database
 from storage.scheduling import QueuedJob
@@ -51,6 +52,8 @@ WAITING_WRITES_MAX: Final = 2_000
 """Places in the queue written in one pass; a long queue that moves is written from its front."""
 WAITING_WRITES_BATCH: Final = 100
 """In one transaction: heartbeats must get in between."""
+EXPIRE_SECONDS: Final = 0.5
+"""Of a pass, for deleting: nothing hurries it, and jobs wait for the next pass."""
 UNSEALED: Final = "waits until what its last attempt wrote is stored completely"
 
 log = structlog.get_logger("scheduler")
@@ -78,6 +81,7 @@ class Report:
     placed: int = 0
     waiting: int = 0
     rung_again: int = 0
+    expired: int = 0
     failed: list[str] = field(default_factory=list)
     """What raised and was left out: its kind and which."""
 
@@ -90,6 +94,7 @@ def run_pass(
     owner: str,
     rang: bool = False,
     renumber: bool = True,
+    expires: bool = True,
     stopping: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
@@ -107,6 +112,8 @@ def run_pass(
     renumber : bool
         Whether to write why and where a job waits also where it only moved. It does with every placement, so thousands
         that wait would be written anew for each job that starts; one that does not know yet is told in any case.
+    expires : bool
+        Whether to look for what is kept no longer.
     stopping : callable
         Looked at between two pieces of work; True ends the pass early.
     clock : callable
@@ -131,7 +138,16 @@ def run_pass(
         return Report()
     if spared:
         log.warning("the service was away; nobody is declared lost for a lease", assignments=spared)
-    one = _Pass(database, bell, timings, stopping, renumber=renumber, ends_at=clock() + WORK_SECONDS, clock=clock)
+    one = _Pass(
+        database,
+        bell,
+        timings,
+        stopping,
+        renumber=renumber,
+        expires=expires,
+        ends_at=clock() + WORK_SECONDS,
+        clock=clock,
+    )
     one.report = Report(held=True, spared=spared)
     try:
         one.run()
@@ -142,7 +158,7 @@ def run_pass(
 
 
 class _Pass:
-    """Steps 2 to 8."""
+    """Steps 2 to 9."""
 
     def __init__(
         self,
@@ -152,6 +168,7 @@ class _Pass:
         stopping: Callable[[], bool],
         *,
         renumber: bool,
+        expires: bool,
         ends_at: float,
         clock: Callable[[], float],
     ) -> None:
@@ -160,6 +177,7 @@ class _Pass:
         self.timings = timings
         self.stopping = stopping
         self.renumber = renumber
+        self.expires = expires
         self.ends_at = ends_at
         self.clock = clock
         self.report = Report()
@@ -172,6 +190,8 @@ class _Pass:
         sealed = self.seal_ended()
         self.place_queued(sealed)
         self.ring_again()
+        if self.expires:
+            self.expire()
 
     def lose_expired(self) -> None:
         with self.database.read_jobs() as session:
@@ -337,6 +357,19 @@ class _Pass:
         for assignment_id, node_name in silent:
             self.report.rung_again += 1
             self.bell.publish(StartAssignment(assignment_id, node_name))
+
+    def expire(self) -> None:
+        with self.database.read_jobs() as session:
+            due = retention.due(session)
+        ends_at = self.clock() + EXPIRE_SECONDS
+        for one in due:
+            if self.clock() >= ends_at or not self.attempt("expire", one.job_id, partial(self._expire, one, ends_at)):
+                return
+
+    def _expire(self, due: retention.Due, ends_at: float) -> None:
+        if retention.expire(self.database, due, lambda: self.clock() < ends_at and not self.stopping()):
+            self.report.expired += 1
+            log.info("expired", job=due.job_id, what=due.what, days=due.days)
 
     def attempt(self, kind: str, which: str, work: Callable[[], None]) -> bool:
         """Do one piece of work; False when there is no time for more.

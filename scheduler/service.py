@@ -26,6 +26,25 @@ END_SECONDS: Final = 1.5
 RENUMBER_SECONDS: Final = 1.0
 """From one time that waiting jobs are told that they moved up to the next: the first pass after it tells them, bell or not."""
 
+EXPIRES_SECONDS: Final = 60.0
+"""From one look for what jobs wanted to be kept no longer to the next."""
+
+
+class _Every:
+    """What is due once in so many seconds."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._next_at = 0.0
+
+    def due(self) -> bool:
+        """Whether it is; then it is not again before its time."""
+        now = time.monotonic()
+        if now < self._next_at:
+            return False
+        self._next_at = now + self._seconds
+        return True
+
 
 def run(settings: Settings) -> None:
     """Run one scheduler until it is told to end. Call from the main thread."""
@@ -34,15 +53,18 @@ def run(settings: Settings) -> None:
     timings = settings.timings
     database = Database(settings.database_url, settings.series_url)
     publisher = Publisher(settings.broker_url)
-    renumbered_at = 0.0
+    renumber, expires = _Every(RENUMBER_SECONDS), _Every(EXPIRES_SECONDS)
 
     def make_pass(rang: bool) -> Report:
-        nonlocal renumbered_at
-        renumber = time.monotonic() >= renumbered_at + RENUMBER_SECONDS
-        if renumber:
-            renumbered_at = time.monotonic()
         return run_pass(
-            database, publisher, timings, owner=owner, rang=rang, renumber=renumber, stopping=lambda: loop.stopping
+            database,
+            publisher,
+            timings,
+            owner=owner,
+            rang=rang,
+            renumber=renumber.due(),
+            expires=expires.due(),
+            stopping=lambda: loop.stopping,
         )
 
     loop = PassLoop(make_pass, pass_seconds=timings.pass_seconds)

@@ -17,7 +17,7 @@ from domain.errors import ErrorCode, LockstepError
 from domain.lifecycle import TERMINAL, Intent, JobState
 from domain.plan import BatchPlan
 from domain.spec import JobSpec
-from storage import endings, events, lists, steps
+from storage import endings, events, lists, retention, steps
 from storage.clock import db_now
 from storage.dialects import for_each, run, table_of, write
 from storage.tables import IdempotencyKeyRow, JobLabelRow, JobRow
@@ -99,6 +99,7 @@ def create(
     if spec.labels:
         labels = [{"job_id": job_id, "key": key, "value": value} for key, value in spec.labels.items()]
         run(session, _LABELLED, labels)
+    retention.note(session, job_id, spec.retention)
     message = f"submitted by {actor}"
     events.add(session, job_id=job_id, attempt=None, kind="submitted", message=message, actor=actor)
     return job, True

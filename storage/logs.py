@@ -5,6 +5,8 @@ Lines of one attempt are numbered from 0 in the order in which they were stored,
 Of a log that is longer than it may be the head and the end are kept. What lies between goes, oldest chunk first, in the
 transaction that appends; a line of the launcher's stands in its place, under the number of the last one that is gone.
 
+Where a job keeps its log for some days only, such a line is all that is left of each attempt then.
+
 Not here: reading them (``storage.log_pages``), how lines reach the node's agent (``engine.launcher``), and the fence (``storage.streams``).
 """
 
@@ -120,6 +122,8 @@ _TAIL: Final = (
     .limit(1)
 )
 _ADDED: Final = insert(_CHUNK)
+_NOTED: Final = for_each(LogChunkRow, lambda insert: insert.on_conflict_do_nothing())
+"""A chunk that somebody else may have put there at the same time."""
 
 
 class _Extent(NamedTuple):
@@ -145,6 +149,17 @@ def _drop_middle(session: Session, job_id: str, attempt: int, bytes_max: int, no
     count = last + 1 - (chunks[start - 1].first_line + chunks[start - 1].line_count)
     text = f"… {count:,} lines left out: of an attempt's log {in_words(bytes_max)} are kept, its head and its end …"
     run(session, _ADDED, [_chunk_row(job_id, attempt, last, [[now, -1, "launcher", text]])])
+
+
+def leave_notes(session: Session, job_id: str, why: str, *, now: float) -> None:
+    """Where all lines of a job were deleted, leave a line of the launcher's in each attempt, under its last number."""
+    totals = select(LogTotalRow.attempt, LogTotalRow.lines).where(LogTotalRow.job_id == job_id, LogTotalRow.lines > 0)
+    notes = [
+        _chunk_row(job_id, attempt, lines - 1, [[now, -1, "launcher", f"… {lines:,} lines deleted: {why} …"]])
+        for attempt, lines in session.execute(totals)
+    ]
+    if notes:
+        run(session, _NOTED, notes)
 
 
 def _head(chunks: Sequence[_Extent], bytes_: int) -> int:

@@ -3,11 +3,13 @@
 Its data lies in three places that share no transaction: the store of files, the series database, the jobs database. The
 job's own row goes last, so that whatever is interrupted can be asked for again, and nothing is left that nobody knows of.
 
-Not here: checkpoints that a job itself does not keep (``storage.checkpoints.prune``).
+Not here: checkpoints that a job itself does not keep (``storage.checkpoints.prune``), and points and lines that it keeps for
+some days only (``storage.retention``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy import Text, cast, delete, select
@@ -89,13 +91,24 @@ def _conflict(message: str, next_step: str) -> LockstepError:
     return LockstepError(ErrorCode.CONFLICT, message, next_step=next_step)
 
 
+def delete_chunks(
+    database: Database,
+    chunk: type[SeriesChunkRow | LogChunkRow],
+    job_id: str,
+    go_on: Callable[[], bool] = lambda: True,
+) -> bool:
+    """Delete a job's points or lines, some in each transaction; False if ``go_on`` ended it before they were all gone."""
+    some = select(chunk.id).where(chunk.job_id == job_id).limit(CHUNKS_AT_ONCE)
+    while go_on():
+        with database.series() as session:
+            if changed(session, delete(chunk).where(chunk.id.in_(some))) < CHUNKS_AT_ONCE:
+                return True
+    return False
+
+
 def _remove_series(database: Database, job_id: str) -> None:
     for chunk in (SeriesChunkRow, LogChunkRow):
-        some = select(chunk.id).where(chunk.job_id == job_id).limit(CHUNKS_AT_ONCE)
-        left = True
-        while left:
-            with database.series() as session:
-                left = changed(session, delete(chunk).where(chunk.id.in_(some))) == CHUNKS_AT_ONCE
+        delete_chunks(database, chunk, job_id)
     with database.series() as session:
         streams = select(StreamRow.assignment_id).where(StreamRow.job_id == job_id)
         write(session, delete(PlaceRow).where(PlaceRow.assignment_id.in_(streams)))

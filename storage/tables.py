@@ -276,6 +276,17 @@ class CheckpointRow(JobsBase):
     created_at: Mapped[float]
 
 
+class RetentionRow(JobsBase):
+    """What a job asked to be deleted some days after its end. The row goes with it."""
+
+    __tablename__ = "retentions"
+
+    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    what: Mapped[str] = mapped_column(String(16), primary_key=True)
+    """``metrics`` or ``logs``."""
+    days: Mapped[int]
+
+
 class IdempotencyKeyRow(JobsBase):
     """A submit that was seen before."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import select, text, update
 
 from broker.messages import StartAssignment
 from domain.errors import ErrorCode, LockstepError
@@ -13,8 +14,9 @@ from domain.lifecycle import JobState
 from domain.placement import place
 from scheduler import passes as passes_module
 from scheduler.passes import Report, run_pass
-from storage import attempts, jobs, nodes, passes
-from storage.tables import JobRow
+from storage import attempts, jobs, nodes, passes, retention
+from storage.database import Database
+from storage.tables import EventRow, JobRow
 from tests.scheduler.world import Bells, World
 
 # -- placing ---------------------------------------------------------------------------------------------------------
@@ -302,3 +304,61 @@ def test_priority_goes_before_age(world: World) -> None:
     old, urgent = world.submit(), world.submit(priority=90)
     world.make_pass()
     assert [world.job(job).wait_position for job in (old, urgent)] == [2, 1]
+
+
+# -- what is kept no longer ------------------------------------------------------------------------------------------
+
+
+def _ended_long_ago(world: World, **retention: int) -> str:
+    job = world.submit(retention=retention)
+    with world.database.jobs() as session:
+        jobs.cancel(session, job, "ada")
+        session.execute(update(JobRow).where(JobRow.id == job).values(finished_at=0.0))
+    return job
+
+
+def _expired(world: World, job: str) -> list[str]:
+    with world.database.read_jobs() as session:
+        found = session.scalars(select(EventRow).where(EventRow.job_id == job, EventRow.kind == "expired"))
+        return sorted(event.data["what"] for event in found)
+
+
+def test_a_pass_deletes_what_is_kept_no_longer_and_tells_its_job(world: World) -> None:
+    both, one, none = (
+        _ended_long_ago(world, **asked) for asked in ({"logs_days": 1, "metrics_days": 9}, {"logs_days": 9}, {})
+    )
+    assert world.make_pass(expires=False).expired == 0
+    assert world.make_pass().expired == 3
+    assert [_expired(world, job) for job in (both, one, none)] == [["logs", "metrics"], ["logs"], []]
+    assert world.make_pass().expired == 0
+
+
+def test_one_that_cannot_be_deleted_does_not_keep_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = _ended_long_ago(world, logs_days=1), _ended_long_ago(world, logs_days=1)
+    expire = retention.expire
+
+    def fails(database: Database, due: retention.Due, go_on: Callable[[], bool]) -> bool:
+        if due.job_id == bad:
+            raise RuntimeError("a chunk that cannot be deleted")
+        return expire(database, due, go_on)
+
+    monkeypatch.setattr(retention, "expire", fails)
+    report = world.make_pass()
+    assert (report.expired, report.failed) == (1, [f"expire {bad}"])
+    assert _expired(world, good) == ["logs"]
+
+
+def test_deleting_takes_a_part_of_a_pass_and_goes_on_in_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs_due = [_ended_long_ago(world, logs_days=1) for _job in range(3)]
+    seconds = 0.0
+
+    def clock() -> float:
+        nonlocal seconds
+        seconds += passes_module.EXPIRE_SECONDS / 4
+        return seconds
+
+    monkeypatch.setattr(passes_module, "WORK_SECONDS", 1e9)
+    counts = [world.make_pass(clock=clock).expired for _pass in range(6)]
+    assert max(counts) < 3
+    assert sum(counts) == 3
+    assert all(_expired(world, job) == ["logs"] for job in jobs_due)

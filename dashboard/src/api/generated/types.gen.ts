@@ -1182,6 +1182,26 @@ export type Resources = {
 };
 
 /**
+ * Retention
+ *
+ * How long what a job wrote is kept once it has ended; null keeps it until the job is deleted.
+ */
+export type Retention = {
+    /**
+     * Metrics Days
+     *
+     * Days until the points of its series are deleted. The last value of each series stays.
+     */
+    metrics_days?: number | null;
+    /**
+     * Logs Days
+     *
+     * Days until the lines of its log are deleted.
+     */
+    logs_days?: number | null;
+};
+
+/**
  * Retry
  *
  * How often a job whose failure may pass is tried again.
@@ -1576,6 +1596,7 @@ export type JobSpec = {
      */
     secrets?: Array<string>;
     retry?: Retry;
+    retention?: Retention;
     /**
      * Timeout Seconds
      *

@@ -126,8 +126,10 @@ export function Charts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
 function Nothing({ isLive }: { isLive: boolean }) {
   if (!isLive)
     return (
-      <Empty title="No metrics were reported">
-        <p>Nothing was reported before the end. The log and the outcome say more.</p>
+      <Empty title="No points are stored">
+        <p>
+          Nothing was reported before the end, or the job kept its points for some days only: then its timeline says so.
+        </p>
       </Empty>
     );
   return (
