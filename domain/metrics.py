@@ -16,7 +16,10 @@ import math
 import re
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
+
+import pydantic_core
 
 from domain import limits
 
@@ -145,9 +148,9 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> Record:
         If the line is not such an object; the message says what is wrong with it.
     """
     try:
-        document = json.loads(line)
-    except RecursionError:
-        raise ValueError("a metrics line is a flat JSON object, got one that is nested too deeply") from None
+        document = pydantic_core.from_json(line)  # Four times as fast as json.loads, and there are thousands in a second.
+    except ValueError as error:
+        raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise ValueError('a metrics line is a JSON object such as {"step": 1, "loss": 2.5}')
     step = document.pop("step", default_step)
@@ -159,9 +162,16 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> Record:
     values = document.pop("values", None)
     if not isinstance(values, Mapping):
         values = document
-    bad = next((name for name in values if not NAME.fullmatch(str(name))), None)
+    bad = next((name for name in values if not _is_name(name)), None)
     if bad is not None:
         raise ValueError(
             f"{bad!r} is no metric name: letters, digits, '_', '.', '/', ' ' and '-', at most {limits.METRIC_NAME_CHARS_MAX}"
         )
-    return Record(step, float(time), {str(name): from_json(value) for name, value in values.items()})
+    numbers = {name: value if type(value) is float else from_json(value) for name, value in values.items()}
+    return Record(step, float(time), numbers)
+
+
+@lru_cache(maxsize=4 * limits.METRIC_NAMES_PER_JOB_MAX)
+def _is_name(name: str) -> bool:
+    """Whether a series may be called so; the same names come again in every line."""
+    return NAME.fullmatch(name) is not None

@@ -12,6 +12,7 @@ Not here: reading them back (``storage.curves``), the fence and the offsets (``s
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -124,10 +125,10 @@ _BUMPED: Final = for_each(
 
 
 def _by_name(records: Iterable[Record]) -> dict[str, Points]:
-    series: dict[str, Points] = {}
-    for record in records:
-        for name, value in record.values.items():
-            series.setdefault(name, Points()).add(record.step, record.time, value)
+    series: dict[str, Points] = defaultdict(Points)
+    for step, time, values in records:
+        for name, value in values.items():
+            series[name].add(step, time, value)
     return series
 
 
@@ -237,7 +238,7 @@ def _chunk_row(stream: streams.Advanced, name: str, seq: int, points: Points) ->
         "min": _nullable(bucket.min),
         "max": _nullable(bucket.max),
         "nan_count": sum(map(math.isnan, points.values)),
-        "non_finite_count": sum(not math.isfinite(value) for value in points.values),
+        "non_finite_count": bucket.size - sum(map(math.isfinite, points.values)),
         "end_step": bucket.step,
         "end_time": bucket.time,
         "end_value": _nullable(points.values[-1]),

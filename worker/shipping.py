@@ -271,15 +271,17 @@ class MetricsShipper(PointsShipper[int]):
     def _decode(self, line: Line) -> metrics.Record | None:
         try:
             record = metrics.decode(line.text, now=time.time(), default_step=(self.last_step or 0) + 1)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             self._bad(line, str(error))
             return None
         self.last_step = record.step
-        values = {name: value for name, value in record.values.items() if not name.startswith(metrics.SYSTEM)}
-        if len(values) < len(record.values) and not self._not_theirs:
-            self._not_theirs = True
-            self._warn(f"numbers named {metrics.SYSTEM}… are left out: they are what the node measures")
-        return record._replace(values=values) if values else None
+        if not_theirs := [name for name in record.values if name.startswith(metrics.SYSTEM)]:
+            for name in not_theirs:
+                del record.values[name]
+            if not self._not_theirs:
+                self._not_theirs = True
+                self._warn(f"numbers named {metrics.SYSTEM}… are left out: they are what the node measures")
+        return record if record.values else None
 
     def _bad(self, line: Line, why: str) -> None:
         self._bad_lines += 1
