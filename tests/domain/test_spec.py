@@ -304,7 +304,7 @@ labels: {}
 def test_the_interfaces_own_example_is_accepted_and_is_all_there_is() -> None:
     document = YAML(typ="safe").load(INTERFACE_EXAMPLE)
     spec = read_spec(document)
-    assert set(document) | {"script"} == set(JobSpec.model_fields)
+    assert set(document) | {"script", "retention"} == set(JobSpec.model_fields)
     assert set(document["train"]) | {"epochs", "loader", "stall", "debug", "non_finite", "tf32"} == set(
         type(spec.train).model_fields
     )

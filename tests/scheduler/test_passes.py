@@ -136,7 +136,14 @@ def test_two_schedulers_at_once_place_every_job_once(world: World) -> None:
 
     def schedule(number: int) -> None:
         one = passes_module._Pass(
-            world.database, bells[number], world.timings, lambda: False, renumber=True, ends_at=1e18, clock=lambda: 0
+            world.database,
+            bells[number],
+            world.timings,
+            lambda: False,
+            renumber=True,
+            expires=True,
+            ends_at=1e18,
+            clock=lambda: 0,
         )
         start.wait()
         one.run()
