@@ -155,11 +155,15 @@ def leave_notes(session: Session, job_id: str, why: str, *, now: float) -> None:
     """Where all lines of a job were deleted, leave a line of the launcher's in each attempt, under its last number."""
     totals = select(LogTotalRow.attempt, LogTotalRow.lines).where(LogTotalRow.job_id == job_id, LogTotalRow.lines > 0)
     notes = [
-        _chunk_row(job_id, attempt, lines - 1, [[now, -1, "launcher", f"… {lines:,} lines deleted: {why} …"]])
+        _chunk_row(job_id, attempt, lines - 1, [[now, -1, "launcher", f"… {_counted(lines)} deleted: {why} …"]])
         for attempt, lines in session.execute(totals)
     ]
     if notes:
         run(session, _NOTED, notes)
+
+
+def _counted(lines: int) -> str:
+    return f"{lines:,} line{'s' if lines != 1 else ''}"
 
 
 def _head(chunks: Sequence[_Extent], bytes_: int) -> int:

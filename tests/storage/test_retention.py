@@ -23,7 +23,7 @@ STEPS = 1_500
 LINES = 700
 
 
-def wrote(database: Database, **changes: Any) -> Claim:
+def wrote(database: Database, *, line_count: int = LINES, **changes: Any) -> Claim:
     """A job that runs, and has written three chunks of points and two of lines."""
     claim = scenes.run(database, **changes)
     with database.series() as session:
@@ -41,7 +41,7 @@ def wrote(database: Database, **changes: Any) -> Claim:
             token=claim.token,
             place_before=(0, 0),
             place_after=(0, 6),
-            records=[LogRecord(time=1.0, rank=0, stream="stdout", text=f"line {n}") for n in range(LINES)],
+            records=[LogRecord(time=1.0, rank=0, stream="stdout", text=f"line {n}") for n in range(line_count)],
         )
     return claim
 
@@ -142,6 +142,13 @@ def test_in_place_of_the_lines_one_says_what_became_of_them(database: Database) 
         last = log_pages.page(session, claim.job_id, limit=10, from_end=True)
         assert [line.text for line in last.lines] == [text]
         assert log_pages.at_end(session, claim.job_id, last.next_cursor)
+
+
+def test_a_single_line_is_not_called_lines(database: Database) -> None:
+    claim = ended(database, 9, line_count=1, retention={"logs_days": 7})
+    assert retention.expire(database, *due(database))
+    (left,) = lines(database, claim)
+    assert left.text == "… 1 line deleted: 7 days have passed since the job's end (retention.logs_days: 7) …"
 
 
 def test_it_is_told_once_however_often_it_is_done(database: Database) -> None:
