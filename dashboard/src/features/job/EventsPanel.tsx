@@ -6,7 +6,7 @@ import { moment, number } from "@/lib/format";
 import buttons from "./buttons.module.css";
 import classes from "./EventsPanel.module.css";
 import type { JobEvents } from "./job-queries";
-import { chapters, type Entry, newestFirst } from "./timeline";
+import { chapters, type Entry, heading, newestFirst } from "./timeline";
 
 /** Entries that are drawn at first, and with each click more. */
 const SHOWN = 200;
@@ -32,11 +32,11 @@ export function EventsPanel({ story }: { story: JobEvents }) {
       {events === undefined && error === null ? <div aria-busy="true" /> : null}
       {events === undefined && error !== null ? <Failed error={error} retry={readAgain} /> : null}
       <ol className={classes.chapters}>
-        {told.map(({ attempt, entries }) => (
-          <li key={entries.at(-1)?.event.id}>
-            <h3 className={classes.attempt}>{attempt === null ? "In the queue" : `Attempt ${attempt}`}</h3>
+        {told.map((part) => (
+          <li key={part.entries.at(-1)?.event.id}>
+            <h3 className={classes.attempt}>{heading(part)}</h3>
             <ol className={classes.entries}>
-              {entries.map((entry) => (
+              {part.entries.map((entry) => (
                 <OneEntry key={entry.event.id} entry={entry} />
               ))}
             </ol>

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { AttemptView, EventView } from "@/api/generated";
 import { randomFrom } from "@/testing/random";
-import { chapters, earlierAttempts, newestFirst, resumedSteps } from "./timeline";
+import { chapters, earlierAttempts, heading, newestFirst, resumedSteps } from "./timeline";
 
 let ids = 0;
 function event(kind: string, attempt: number | null, message = kind, data: Record<string, unknown> = {}): EventView {
@@ -45,6 +45,12 @@ describe("chapters", () => {
     ]);
     expect(story[1]?.end).toEqual({ reason: "lost", message: "node borea fell silent" });
     expect(story[2]?.end).toBeNull();
+  });
+
+  it("call what comes after the last attempt neither an attempt nor a wait in the queue", () => {
+    const ended = [...RESTARTED, event("succeeded", 2), event("expired", null), event("expired", null)];
+    const { told } = newestFirst(chapters(ended), 100);
+    expect(told.map(heading)).toEqual(["After its end", "Attempt 2", "Attempt 1", "In the queue"]);
   });
 
   it("lose no event", () => {

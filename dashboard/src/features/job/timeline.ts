@@ -7,7 +7,7 @@
 import type { EventView, JobView } from "@/api/generated";
 
 export interface Chapter {
-  /** Null for what happened before the first attempt, and between two of them. */
+  /** Null for what happened before the first attempt, between two of them, and after the last. */
   attempt: number | null;
   /** How it ended, as the event says it. */
   end: { reason: string; message: string } | null;
@@ -77,6 +77,12 @@ export function newestFirst(story: readonly Chapter[], count: number): { told: T
     for (const { more } of entries.slice(0, begin)) older += 1 + more.length;
   }
   return { told, older };
+}
+
+/** What stands over a part of the story. */
+export function heading({ attempt, entries }: Told): string {
+  if (attempt !== null) return `Attempt ${attempt}`;
+  return entries.every(({ event }) => event.kind === "expired") ? "After its end" : "In the queue";
 }
 
 /** From which step each attempt went on that did, by its number. */
