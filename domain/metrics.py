@@ -148,9 +148,8 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> Record:
         If the line is not such an object; the message says what is wrong with it.
     """
     try:
-        document = pydantic_core.from_json(
-            line
-        )  # Four times as fast as json.loads, and there are thousands in a second.
+        # Four times as fast as json.loads, and there are thousands in a second.
+        document = pydantic_core.from_json(line)
     except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(document, dict):
