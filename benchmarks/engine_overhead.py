@@ -1,6 +1,6 @@
 """What a training engine costs over a hand-written loop: time per step, memory, collectives, host reads.
 
-    python benchmarks/engine_overhead.py [--rounds 5] [--model tiny,mid] [--slots 1,8] [--world-size 1,2]
+    python benchmarks/engine_overhead.py [--rounds 5] [--starts 3] [--model tiny,mid] [--slots 1,8] [--world-size 1,2]
                                          [--data loader|ready] [--kernel fused|default] [--log-every 10] [--json FILE]
 
 Four ways to train the same model on the same rows: ``raw`` (plain PyTorch, DDP and ``no_sync`` where there are several
@@ -11,11 +11,15 @@ micro-batch; Lockstep reports the whole batch's, which is part of what is measur
 
 How the time is taken. torch's own hook after every optimizer step notes the clock, in all four alike, so a step is
 everything between two updates: fetching, collating, forward, backward, clipping, schedule, logging. Nothing is
-synchronised or read for the measurement. The first steps of every run are dropped. Processes stay up and the engines
-take turns within each round, in an order that rotates, so that other work on the machine hits all of them. On a quiet
-machine the minima are what to read and the medians show the noise. ``× cpu`` compares processor time instead, over all
-threads of rank 0 (the first quartile of the steps of a run, the least of all runs): other work moves it less, and it
-counts what an engine does in threads of its own, which the clock shows only where no core is free for them. Every rank computes with one thread.
+synchronised or read for the measurement. The first steps of every run are dropped. Processes stay up for ``--rounds``
+rounds, in each of which the engines take turns, in an order that rotates, so that other work on the machine hits all of
+them. Then all are started anew, ``--starts`` times: where a process happens to lie in memory makes its steps faster or
+slower for as long as it lives, with two ranks by up to 15 % of the minimum for one and the same loop.
+
+``× med`` is the median of the rounds' ratios of medians: the one to read where ranks wait for each other. ``× min``
+compares the fastest step of all. ``× cpu`` compares processor time, over all threads of rank 0 (the first quartile of a
+run's steps, the median of the runs): other work moves it less, and it counts what an engine does in threads of its own,
+which the clock shows only where no core is free for them. Every rank computes with one thread.
 
 Kernel. Lockstep uses torch's fused AdamW. So do the others here, because loops are compared and not kernels;
 ``--kernel default`` leaves them what torch chooses, which on the CPU takes two to four times as long.
@@ -205,34 +209,52 @@ def environment(rank: int, world_size: int) -> dict[str, str]:
     }
 
 
-def measure(setting: Setting, running: list[Processes], turns: int) -> dict[str, dict[str, Any]]:
-    """All engines on one setting, by name."""
+Rounds = dict[str, list[dict[str, float]]]
+"""Of each engine: the fastest step of every run, its median, and the processor time of a step."""
+
+
+def time_rounds(setting: Setting, running: list[Processes], turns: int) -> Rounds:
+    """All engines on one setting, in turns."""
     timed = replace(setting, steps=STEPS[setting.model, setting.slots] + DROPPED + 1)
-    times: dict[str, list[list[tuple[float, float]]]] = {one.engine: [] for one in running}
+    rounds: Rounds = {one.engine: [] for one in running}
     for turn in range(turns):
         for index in range(len(running)):
             one = running[(turn + index) % len(running)]
-            times[one.engine].append(one.run(timed, counted=False))
-    found: dict[str, dict[str, Any]] = {}
+            wall, cpu = zip(*one.run(timed, counted=False), strict=True)
+            rounds[one.engine].append(
+                {"min": min(wall), "median": statistics.median(wall), "cpu": statistics.quantiles(cpu, n=4)[0]}
+            )
+    return rounds
+
+
+def count_all(setting: Setting, running: list[Processes]) -> dict[str, dict[str, float]]:
+    """What each engine's steps do, whenever they are made."""
+    counted = {}
     for one in running:
         plain, finer = (
             one.run(replace(setting, steps=COUNTED, slots=slots), counted=True)
             for slots in (setting.slots, 2 * setting.slots)
         )
-        rounds = [
-            {"min": min(wall), "median": statistics.median(wall), "cpu": statistics.quantiles(cpu, n=4)[0]}
-            for wall, cpu in (zip(*run, strict=True) for run in times[one.engine])
-        ]
-        found[one.engine] = {
-            "min_seconds": min(run["min"] for run in rounds),
-            "median_seconds": statistics.median(run["median"] for run in rounds),
-            "cpu_seconds": min(run["cpu"] for run in rounds),
-            "rounds": rounds,
+        counted[one.engine] = {
             "collectives_per_step": plain["collectives"],
             "host_reads_per_step": plain["host_reads"],
             "host_reads_per_micro_batch": (finer["host_reads"] - plain["host_reads"]) / setting.slots,
             "peak_bytes": plain["peak_bytes"],
             "peak_bytes_at_start": plain["peak_bytes_at_start"],
+        }
+    return counted
+
+
+def compare(setting: Setting, timed: Rounds, counted: dict[str, dict[str, float]]) -> dict[str, dict[str, Any]]:
+    """All engines beside the plain loop, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for engine, rounds in timed.items():
+        found[engine] = {
+            "min_seconds": min(run["min"] for run in rounds),
+            "median_seconds": statistics.median(run["median"] for run in rounds),
+            "cpu_seconds": statistics.median(run["cpu"] for run in rounds),
+            "rounds": rounds,
+            **counted[engine],
         }
     base = found["raw"]
     for values in found.values():
@@ -273,7 +295,8 @@ def main() -> None:
     parser.add_argument("--model", type=lambda text: text.split(","), default=list(WIDTHS))
     parser.add_argument("--slots", type=numbers, default=[1, 8], help="micro-batches per step: 1 or 8")
     parser.add_argument("--world-size", type=numbers, default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="between two starts of the processes")
+    parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--data", choices=("loader", "ready"), default="loader")
     parser.add_argument("--kernel", choices=("fused", "default"), default="fused", help="of AdamW, but for lockstep")
     parser.add_argument("--log-every", type=int, default=10)
@@ -288,23 +311,32 @@ def main() -> None:
     print(HEAD)
     rows = []
     for world_size in options.world_size:
-        with tempfile.TemporaryDirectory() as folder:
-            running = [Processes(engine, world_size, Path(folder)) for engine in engines]
-            for model in options.model:
-                for slots in options.slots:
-                    setting = Setting(
-                        model, slots, world_size, options.data, options.log_every, options.kernel == "fused"
-                    )
-                    for engine, values in measure(setting, running, options.rounds).items():
-                        print(line(setting, engine, values), flush=True)
-                        rows.append({**asdict(setting), "engine": engine, **values})
-            for one in running:
-                one.close()
+        settings = [
+            Setting(model, slots, world_size, options.data, options.log_every, options.kernel == "fused")
+            for model in options.model
+            for slots in options.slots
+        ]
+        timed: dict[Setting, Rounds] = {setting: {engine: [] for engine in engines} for setting in settings}
+        counted: dict[Setting, dict[str, dict[str, float]]] = {}
+        for start in range(options.starts):
+            with tempfile.TemporaryDirectory() as folder:
+                running = [Processes(engine, world_size, Path(folder)) for engine in engines]
+                for setting in settings:
+                    for engine, rounds in time_rounds(setting, running, options.rounds).items():
+                        timed[setting][engine] += rounds
+                    if start == 0:
+                        counted[setting] = count_all(setting, running)
+                for one in running:
+                    one.close()
+        for setting in settings:
+            for engine, values in compare(setting, timed[setting], counted[setting]).items():
+                print(line(setting, engine, values), flush=True)
+                rows.append({**asdict(setting), "engine": engine, **values})
     if options.json is not None:
         import torch
 
         about = {"torch": str(torch.__version__), "python": platform.python_version(), "machine": platform.machine(),
-                 "cores": os.cpu_count(), "rounds": options.rounds, "micro_size": MICRO_SIZE}  # fmt: skip
+                 "cores": os.cpu_count(), "rounds": options.rounds, "starts": options.starts, "micro_size": MICRO_SIZE}  # fmt: skip
         options.json.write_text(json.dumps({"about": about, "rows": rows}, indent=2) + "\n")
 
 

@@ -22,6 +22,14 @@ from torch import Tensor
 
 from engine.ranks import Ranks
 
+Sums = tuple[float, ...] | Tensor
+"""Each loss term's sum: numbers on the host; on a device a float64 tensor of shape (terms,), so that nobody waits for it."""
+
+
+def numbers_of(sums: Sums) -> tuple[float, ...]:
+    """Sums as numbers; on a device this waits for them."""
+    return tuple(sums.tolist()) if isinstance(sums, Tensor) else sums
+
 
 class Flags(NamedTuple):
     """What one rank wants all to know; in a verdict, whether any rank said so."""
@@ -40,8 +48,8 @@ class Statement(NamedTuple):
     """What one rank says in a control operation."""
 
     flags: Flags
-    sums: Tensor
-    """Shape (terms,): each loss term's sum over this rank's slots, float64, on the device."""
+    sums: Sums
+    """Each loss term's sum over this rank's slots."""
     next_weights: tuple[float, ...]
     """Units of each loss term in this rank's share of the next batch."""
     peak_bytes: float
@@ -49,7 +57,7 @@ class Statement(NamedTuple):
 
     def numbers(self) -> tuple[float, ...]:
         """All of it, to travel with the gradient."""
-        return (*map(float, self.flags), self.peak_bytes, *self.next_weights, *self.sums.tolist())
+        return (*map(float, self.flags), self.peak_bytes, *self.next_weights, *numbers_of(self.sums))
 
 
 @dataclass(frozen=True)
@@ -57,8 +65,8 @@ class Verdict:
     """What all ranks agree on. Equal on every rank."""
 
     flags: Flags
-    sums: Tensor
-    """Shape (terms,), float64, on the device: each loss term's sum over the whole batch."""
+    sums: Sums
+    """Each loss term's sum over the whole batch."""
     next_divisors: tuple[float, ...]
     """Units of each loss term in the whole next batch; zeros after the last."""
     peak_bytes: tuple[float, ...]
@@ -84,20 +92,20 @@ class Control:
         ranks, terms = self._ranks, self._terms
         if ranks.world_size == 1:
             return Verdict(flags, sums, next_weights, (peak_bytes,))
-        on_host = sums.device.type == "cpu"
         peaks = [0.0] * ranks.world_size
         peaks[ranks.rank] = peak_bytes  # A sum of vectors that each have one entry is a gather.
-        vector = torch.tensor([*map(float, flags), *next_weights, *peaks], dtype=torch.float64)
-        if on_host:
-            vector = torch.cat([vector, sums])
-        else:
+        numbers = [*map(float, flags), *next_weights, *peaks]
+        if isinstance(sums, Tensor):
             ranks.sum_on_device(sums)
+        else:
+            numbers += sums
+        vector = torch.tensor(numbers, dtype=torch.float64)
         ranks.sum_on_host(vector)
         values: list[float] = vector.tolist()
         flagged, rest = values[: len(flags)], values[len(flags) :]
         return Verdict(
             flags=Flags(*(value > 0 for value in flagged)),
-            sums=vector[-terms:] if on_host else sums,
+            sums=sums if isinstance(sums, Tensor) else tuple(values[-terms:]),
             next_divisors=tuple(rest[:terms]),
             peak_bytes=tuple(rest[terms : terms + ranks.world_size]),
         )
@@ -121,7 +129,7 @@ class Control:
         totals = [sum(column) for column in rest]
         return Verdict(
             flags=Flags(*(any(column) for column in flagged)),
-            sums=torch.tensor(totals[terms:], dtype=torch.float64),
+            sums=tuple(totals[terms:]),
             next_divisors=tuple(totals[:terms]),
             peak_bytes=peaks,
         )

@@ -1,10 +1,10 @@
-"""From positions to micro-batches: this rank's slots of each batch, fetched one batch ahead.
+"""From positions to micro-batches: this rank's slots of each batch, fetched before it is needed.
 
 What batch t holds is decided by ``engine.order`` and ``domain.plan``; a rank computes its own slots, so ranks share no
 sampler state and a run that starts at step 10,000 starts at once. Samples are fetched
 
 * in line, as long as that takes no time worth mentioning, and where the model draws from the generators that the
-  samples are made with (``engine.randomness``);
+  samples are made with (``engine.randomness``): when the batch is needed, or sooner, while the rank waits for others;
 * otherwise by a thread of the rank, while the step before computes. A thread costs a hand-over, and competes for the
   interpreter's lock, so tiny samples are slower with one than without;
 * or by ``loader.workers`` processes. They die with their rank, however it dies.
@@ -122,6 +122,7 @@ class _Planned:
     def __init__(self, plan: BatchPlan, length: Length, *, rank: int, dataset_size: int, seed: int, first_step: int):
         self._plan, self._length, self._rank = plan, length, rank
         self._size, self._seed, self._first_step = dataset_size, seed, first_step
+        self._bounds: dict[int, list[tuple[int, int]]] = {}
 
     def __iter__(self) -> Iterator[list[Item]]:
         for step in range(self._first_step, self._length.steps):
@@ -137,7 +138,11 @@ class _Planned:
         ]
 
     def bounds(self, step: int) -> list[tuple[int, int]]:
-        return self._plan.slots(self._rank, self._length.batch_size(self._plan, step))
+        """Where each slot of one step begins and ends in its batch; an empty one ends where it begins."""
+        size = self._length.batch_size(self._plan, step)
+        if size not in self._bounds:  # All batches have one size, but for the last.
+            self._bounds[size] = self._plan.slots(self._rank, size)
+        return self._bounds[size]
 
 
 class Batches:
@@ -169,6 +174,7 @@ class Batches:
         self._workers, self._in_line, self._pin = workers, in_line, pin
         self._empty: Made = (masked, 0, (0.0,) * len(terms))
         self._slow = 0
+        self._ahead: RankBatch | BaseException | None = None
         self._thread: _Ahead | None = None
         self._from_workers: Iterator[Made] | None = None
         self.replan(plan, first_step)
@@ -188,29 +194,45 @@ class Batches:
 
     def request(self) -> None:
         """Begin to fetch the next batch, if there is one."""
-        if self._thread is not None and self._next_step < self._length.steps:
+        if self._thread is not None and self._ahead is None and self._next_step < self._length.steps:
             self._thread.request()
+
+    def fetch_ahead(self) -> None:
+        """Fetch the next batch, unless a thread does: for a moment at which this rank would only wait for others.
+
+        What it raises comes with the next ``take``.
+        """
+        if self._thread is None and self._ahead is None and self._next_step < self._length.steps:
+            try:
+                self._ahead = self._fetch_in_line()
+            except BaseException as error:  # noqa: BLE001 - raised again by take()
+                self._ahead = error
 
     def take(self) -> RankBatch | None:
         """The next batch, waiting for it; None after the last."""
         if self._next_step >= self._length.steps:
             return None
-        if self._thread is not None:
-            batch = self._thread.take()
-        else:
-            began = time.perf_counter()
-            batch = self._fetch()
-            self._slow = self._slow + 1 if time.perf_counter() - began > _IN_LINE_SECONDS else 0
-            if self._slow >= _IN_LINE_TRIES and not self._in_line and not self._workers:
-                self._thread = _Ahead(self._fetch)
+        ahead, self._ahead = self._ahead, None
+        if isinstance(ahead, BaseException):
+            raise ahead
+        if ahead is None:
+            ahead = self._thread.take() if self._thread is not None else self._fetch_in_line()
         self._next_step += 1
-        return batch
+        return ahead
 
     def close(self) -> None:
         """End the thread or the worker processes."""
         if self._thread is not None:
             self._thread.close()
-        self._thread = self._from_workers = None
+        self._thread = self._from_workers = self._ahead = None
+
+    def _fetch_in_line(self) -> RankBatch:
+        began = time.perf_counter()
+        batch = self._fetch()
+        self._slow = self._slow + 1 if time.perf_counter() - began > _IN_LINE_SECONDS else 0
+        if self._slow >= _IN_LINE_TRIES and not self._in_line and not self._workers:
+            self._thread = _Ahead(self._fetch)
+        return batch
 
     def _fetch(self) -> RankBatch:
         step = self._next_step

@@ -150,7 +150,7 @@ class Trainer:
         self._pulse.mark("data")
         batch = parts.batches.take()
         self._following = (batch,)
-        verdict = self._agree(Accumulated(parts.gradient.nothing()))
+        verdict = self._agree(Accumulated(parts.gradient.nothing))
         while batch is not None and not verdict.flags.stop:
             batch, verdict = self._step(batch, verdict.next_divisors)
         stopped = verdict.flags.stop and self.steps_done < parts.length.steps
@@ -171,7 +171,7 @@ class Trainer:
         # An overflow is found in the reduced gradient, by each rank for itself: too late to travel with it.
         travels = parts.control.numbers <= parts.strategy.carries and parts.precision.loss_scale is None
         statement = self._numbers if travels else None
-        accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement)
+        accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement, parts.batches.fetch_ahead)
         verdict = self._agree(accumulated)
         while verdict.flags.out_of_memory or parts.precision.repeats(verdict):
             if verdict.flags.out_of_memory:
@@ -180,7 +180,7 @@ class Trainer:
                 timeline.mark("other")
             else:
                 parts.gradient.discard()
-            accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement)
+            accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement, parts.batches.fetch_ahead)
             verdict = self._agree(accumulated)
         following = self._next()
         if verdict.flags.unreduced:
@@ -237,7 +237,7 @@ class Trainer:
 
     def _statement(self, accumulated: Accumulated) -> Statement:
         """What the others must know of this rank's slots, and of its part of the next batch."""
-        failed = accumulated.out_of_memory or not accumulated.reduced
+        failed, sums = accumulated.out_of_memory or not accumulated.reduced, accumulated.sums
         following = None if failed else self._next()
         return Statement(
             Flags(
@@ -247,8 +247,8 @@ class Trainer:
                 unreduced=not accumulated.reduced,
                 overflow=accumulated.overflow,
             ),
-            sums=accumulated.sums,
-            next_weights=following.weights() if following is not None else (0.0,) * len(accumulated.sums),
+            sums=sums,
+            next_weights=following.weights() if following is not None else (0.0,) * len(sums),
             peak_bytes=self._account.peak_bytes(),
         )
 

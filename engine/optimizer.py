@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from domain.outcomes import Reason
 from domain.spec import AdamW, Train
+from engine.control import Sums, numbers_of
 from engine.errors import EngineError, reason_of
 from engine.schedule import learning_rate
 from engine.strategies.base import Strategy
@@ -59,25 +60,25 @@ class Optimizer:
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         return self._strategy.norm(gradients, share)
 
-    def update(self, step: int, sums: Tensor, norm: Tensor) -> None:
+    def update(self, step: int, sums: Sums, norm: Tensor) -> None:
         """Clip if the spec asks for it, and move the parameters by the rate of ``step``, if all is finite.
 
         Parameters
         ----------
         step : int
             Counted from 0.
-        sums : Tensor of shape (terms,)
-            The whole batch's loss, on the device.
+        sums : Sums
+            The whole batch's loss.
         norm : Tensor
             What :meth:`norm` gave.
         """
-        if self._masks:
+        if self._masks and isinstance(sums, Tensor):
             # A number minus itself is 0, unless it is infinite or NaN: four small kernels, and nothing is read.
             total = sums.sum() + norm
             found = (total - total).ne(0).to(torch.float32)
             for kernel in self._kernels:
                 kernel.found_inf = found  # type: ignore[attr-defined] # torch.amp.GradScaler sets it the same way
-        elif not (math.isfinite(norm) and all(map(math.isfinite, sums.tolist()))):
+        elif not (math.isfinite(norm) and all(map(math.isfinite, numbers_of(sums)))):
             return
         if self._train.clip_grad_norm is not None:
             self._strategy.clip(self._parameters, self._train.clip_grad_norm, norm)

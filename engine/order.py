@@ -27,12 +27,19 @@ _BLOCK: Final = 1024
 """Positions worked out together."""
 
 
+_ADDED, _FIRST_FACTOR, _SECOND_FACTOR = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_FIRST_SHIFT, _SECOND_SHIFT, _LAST_SHIFT = map(np.uint64, (30, 27, 31))
+
+
 def _mix(values: Words) -> Words:
     """SplitMix64's finalizer (Steele, Lea & Flood 2014): a 64-bit bijection in which every input bit moves every output bit."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    mixed = values + _ADDED
+    mixed ^= mixed >> _FIRST_SHIFT
+    mixed *= _FIRST_FACTOR
+    mixed ^= mixed >> _SECOND_SHIFT
+    mixed *= _SECOND_FACTOR
+    mixed ^= mixed >> _LAST_SHIFT
+    return mixed
 
 
 class EpochOrder:

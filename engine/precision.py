@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from domain.outcomes import Reason
-from engine.control import Verdict
+from engine.control import Verdict, numbers_of
 from engine.errors import EngineError
 
 Name = Literal["fp32", "bf16", "fp16"]
@@ -135,7 +135,7 @@ class Scaler:
         if self._repeats == 0:
             self._before = self.scale
         # A loss that is itself not finite is so at any scale. Rarely asked, so reading it from the device costs little.
-        if self._repeats == self.REPEATS_MAX or not math.isfinite(float(verdict.sums.sum())):
+        if self._repeats == self.REPEATS_MAX or not all(map(math.isfinite, numbers_of(verdict.sums))):
             self.scale, self._repeats = self._before, 0
             return False
         self.scale /= 2

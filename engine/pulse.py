@@ -90,8 +90,8 @@ class Pulse:
         self.train_from(0)
         self.mark("setup")
 
-    def mark(self, phase: str) -> None:
-        """From here on the rank does ``phase``, one of ``PHASES``."""
+    def mark(self, phase: str) -> float:
+        """From here on the rank does ``phase``, one of ``PHASES``. Returns the time, in seconds of ``time.monotonic()``."""
         now = monotonic()
         if self._phase == _WAITING:
             self._waited_seconds += now - self._since
@@ -99,6 +99,7 @@ class Pulse:
         self._phase = number = _NUMBERS[phase]
         self._beats = beats = self._beats + 1
         _MARK.pack_into(self._memory, 0, now, self._waited_seconds, number, beats)
+        return now
 
     def train_from(self, step: int, steps: int = 0) -> None:
         """Training begins, or goes on, after ``step``, and is over after ``steps``."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from engine.control import Sums, numbers_of
 from engine.flops import Arithmetic
 from engine.objective import WHOLE
 from engine.timeline import Line
@@ -31,8 +32,8 @@ class StepReport:
     """Counted from 1."""
     samples: int
     terms: tuple[str, ...]
-    sums: Tensor
-    """Shape (terms,): each term's sum over the whole batch."""
+    sums: Sums
+    """Each term's sum over the whole batch."""
     divisors: tuple[float, ...]
     lr: float
     peak_bytes: float
@@ -49,7 +50,7 @@ class StepReport:
 
     def leave_device(self) -> None:
         """Queue the copy of the values to the host. Once per step, when the norm is there too."""
-        if not self.sums.is_cuda:
+        if not isinstance(self.sums, Tensor):
             return
         self.sums = _copy(self.sums)
         self.norm = _copy(self.norm) if self.norm is not None else None
@@ -65,10 +66,9 @@ class StepReport:
         """Weighted mean of each term over the whole batch; terms without weight are left out."""
         if self._losses is None:
             self._wait()
-            sums: list[float] = self.sums.tolist()
             self._losses = {
                 term: total / divisor
-                for term, total, divisor in zip(self.terms, sums, self.divisors, strict=True)
+                for term, total, divisor in zip(self.terms, numbers_of(self.sums), self.divisors, strict=True)
                 if divisor > 0
             }
         return self._losses

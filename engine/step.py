@@ -27,6 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from domain.outcomes import Reason
 from engine import randomness
+from engine.control import Sums
 from engine.dropout import Masks
 from engine.errors import EngineError, reason_of
 from engine.loader import RankBatch, Slot, weights_of
@@ -43,8 +44,8 @@ from engine.window import Window
 class Accumulated:
     """What one rank's slots came to."""
 
-    sums: Tensor
-    """Shape (terms,): sum of each loss term over this rank's slots, float64, on the device."""
+    sum_up: Callable[[], Sums]
+    """What gives ``sums``, until the next slots are run: a forecast's tensors have no values, and nobody asks for them."""
     out_of_memory: bool = False
     """Some slot did not fit: there is no gradient, on any rank."""
     reduced: bool = True
@@ -53,6 +54,11 @@ class Accumulated:
     """Whether this rank's gradient is not finite, under a precision that scales it."""
     told: list[list[float]] | None = None
     """What every rank said of its slots, where that travelled with the gradient."""
+
+    @property
+    def sums(self) -> Sums:
+        """Sum of each loss term over this rank's slots."""
+        return self.sum_up()
 
 
 Statement = Callable[[Accumulated], Sequence[float]]
@@ -81,7 +87,7 @@ class GradientStep:
         self._hook: RemovableHandle | None = None
         self._counted: list[Tensor] = []
         """Terms of this step's slots so far, those of empty slots left out."""
-        self._sums: Tensor | None = None
+        self._sums: Sums | None = None
         self._unsaid: Exception | None = None
         """What kept this rank from saying anything."""
         self.terms: tuple[str, ...] = ()
@@ -128,7 +134,12 @@ class GradientStep:
             self._hook = arrived[-1].register_post_accumulate_grad_hook(self._last_gradient)  # type: ignore[no-untyped-call]
 
     def accumulate(
-        self, batch: RankBatch, divisors: tuple[float, ...], timeline: Timeline, statement: Statement | None = None
+        self,
+        batch: RankBatch,
+        divisors: tuple[float, ...],
+        timeline: Timeline,
+        statement: Statement | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> Accumulated:
         """Run every slot; the gradient is reduced in the last one. All ranks must call this.
 
@@ -143,6 +154,8 @@ class GradientStep:
         timeline : Timeline
         statement : callable, optional
             Whose numbers travel with the gradient, if the strategy carries any: at most as many.
+        meanwhile : callable, optional
+            What can be done while they travel, where the strategy lets it: it counts as time for data.
         """
         strategy = self._strategy
         scales = {
@@ -151,7 +164,7 @@ class GradientStep:
         }
         self._counted, self._sums = [], None
         if strategy.carries:
-            strategy.tell(self._said(statement, timeline))
+            strategy.tell(self._said(statement, timeline), self._between(meanwhile, timeline))
         # From here on, whatever is not sent is this step's: so a rank that fails in its first slot drains all of it.
         strategy.begin_reduction()
         self._window.open()
@@ -159,14 +172,14 @@ class GradientStep:
             self._run_slots(batch, scales, timeline)
             reduced = strategy.finish_reduction()
             if not reduced:
-                self._drain(Accumulated(self.nothing(), reduced=False), statement)
+                self._drain(Accumulated(self.nothing, reduced=False), statement)
         except Exception as error:
             if not strategy.repeats or reason_of(error) is not Reason.OUT_OF_MEMORY:
                 raise
             if strategy.sent or error is self._unsaid:
                 raise  # The others have gone on, or it is no micro-batch that did not fit.
             release(error)
-            short = Accumulated(self.nothing(), out_of_memory=True)
+            short = Accumulated(self.nothing, out_of_memory=True)
             self._drain(short, statement)
             return replace(short, told=strategy.told if statement is not None else None)
         finally:
@@ -177,7 +190,7 @@ class GradientStep:
                 strategy.tell(None)
         overflow = self._precision.unscale(self._model.parameters())
         told = strategy.told if statement is not None else None
-        return Accumulated(self._total(), reduced=reduced, overflow=overflow, told=told)
+        return Accumulated(self._total, reduced=reduced, overflow=overflow, told=told)
 
     def rehearse(self, batch: Batch, samples: int) -> None:
         """Forward and backward of a micro-batch that counts for nothing, on this rank alone: no other takes part.
@@ -218,8 +231,10 @@ class GradientStep:
         """The gradient that ``accumulate`` left must still be there when it is used."""
         self._window.require_kept()
 
-    def nothing(self) -> Tensor:
+    def nothing(self) -> Sums:
         """The sums of a rank that ran no slot."""
+        if self._ranks.device.type == "cpu":
+            return (0.0,) * len(self.terms)
         return torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
 
     def _said(self, statement: Statement | None, timeline: Timeline) -> Callable[[], Sequence[float]]:
@@ -231,7 +246,7 @@ class GradientStep:
                 return ()
             timeline.mark("backward", then="data")
             try:
-                numbers = statement(Accumulated(self._total()))
+                numbers = statement(Accumulated(self._total))
             except Exception as error:
                 self._unsaid = error
                 raise
@@ -239,6 +254,19 @@ class GradientStep:
             return numbers
 
         return said
+
+    def _between(self, meanwhile: Callable[[], None] | None, timeline: Timeline) -> Callable[[], None] | None:
+        """``meanwhile`` with its marks, for the middle of a backward."""
+        if meanwhile is None:
+            return None
+
+        def between() -> None:
+            timeline.mark("communication", then="data")
+            with torch.enable_grad():
+                meanwhile()
+            timeline.mark("data", then="communication")
+
+        return between
 
     def _drain(self, failed: Accumulated, statement: Statement | None) -> None:
         if statement is not None and self._strategy.carries:
@@ -256,13 +284,19 @@ class GradientStep:
         self._run_slot(batch.step, len(batch.slots) - 1, slot, scales, timeline, last=True)
         timeline.mark("communication" if self._ranks.world_size > 1 else "backward", then="data")
 
-    def _total(self) -> Tensor:
+    def _total(self) -> Sums:
         """Each term's sum over this step's slots, once all of them are counted."""
         if self._sums is None:
-            # All at once: a rank has up to hundreds of slots, and each small operation costs as much as a large one.
-            counted = torch.stack(self._counted).to(torch.float64) if self._counted else self.nothing()
-            self._sums = counted.view(-1, len(self.terms)).sum(0)
+            self._sums = self._added_up() if self._counted else self.nothing()
         return self._sums
+
+    def _added_up(self) -> Sums:
+        on_host = self._ranks.device.type == "cpu"
+        if on_host and len(self._counted) == len(self.terms):
+            return tuple(map(float, self._counted))
+        # All at once: a rank has up to hundreds of slots, and each small operation costs as much as a large one.
+        sums = torch.stack(self._counted).to(torch.float64).view(-1, len(self.terms)).sum(0)
+        return tuple(sums.tolist()) if on_host else sums
 
     def _run_slot(
         self, step: int, index: int, slot: Slot, scales: Mapping[str, float], timeline: Timeline, *, last: bool

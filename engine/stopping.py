@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ from domain import attempt
 from domain.attempt import StopFile
 
 _LOOK_SECONDS: Final = 0.2
+_LOOKS_APART_SECONDS: Final = 0.01
+"""From one look of the loop to the next: a call to the kernel in each of a thousand steps a second would cost a hundredth."""
 _ABANDON_AFTER: Final = 0.5
 """Part of the grace. The rest is for the checkpoint and for the ranks that are left."""
 
@@ -49,6 +52,7 @@ class Stopping:
 
     def __init__(self, folder: Path, *, looks: bool, device: torch.device):
         self._file, self._looks = folder / attempt.STOP, looks
+        self._asked, self._look_again_at = False, 0.0
         self._save: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._whole = True
@@ -58,8 +62,11 @@ class Stopping:
 
     def asked(self) -> bool:
         """Whether this rank knows that the run is to stop. Only rank 0 ever does; the others hear of it from there."""
-        # Not Path.exists(), which takes ten times as long in every step.
-        return self._looks and os.access(self._file, os.F_OK)
+        now = time.monotonic()
+        if self._looks and not self._asked and now >= self._look_again_at:
+            self._asked = self._is_there()
+            self._look_again_at = now + _LOOKS_APART_SECONDS
+        return self._asked
 
     def watch(self) -> None:
         """From here on, what outlives half the grace is abandoned."""
@@ -93,14 +100,14 @@ class Stopping:
 
     def rescue(self) -> None:
         """This rank fails. If the run was to stop anyway, the last completed step is saved first."""
-        if self.asked():
+        if self._looks and self._is_there():
             with self._lock:
                 if not self._over.is_set():
                     self._over.set()
                     self._save_alone()
 
     def _watch(self) -> None:
-        while not self._file.exists():
+        while not self._is_there():
             if self._over.wait(_LOOK_SECONDS):
                 return
         grace_seconds = self._grace_seconds()
@@ -114,6 +121,9 @@ class Stopping:
             sys.stderr.flush()
             # The main thread is stuck, and with it everything that ends a process in order.
             os._exit(code)
+
+    def _is_there(self) -> bool:
+        return os.access(self._file, os.F_OK)  # Path.exists() takes ten times as long.
 
     def _save_alone(self) -> int:
         """Save what is complete; returns an exit code."""

@@ -58,7 +58,7 @@ class HostTimeline:
 
     def __init__(self, pulse: Pulse) -> None:
         self._pulse = pulse
-        self._last = time.perf_counter()
+        self._last = time.monotonic()
         self._start = self._last
         self._marks: list[tuple[str, float]] = []
 
@@ -66,8 +66,7 @@ class HostTimeline:
         self._start, self._marks = self._last, []
 
     def mark(self, part: str, then: str = "other") -> None:
-        self._pulse.mark(then)
-        self._last = time.perf_counter()
+        self._last = self._pulse.mark(then)
         self._marks.append((part, self._last))
 
     def end(self) -> Line:

@@ -29,7 +29,7 @@ from engine.memory.aside import Aside
 from engine.ranks import Ranks
 from engine.telemetry import Telemetry
 
-_LOOKS_APART: Final = 100
+_LOOKS_APART: Final = 1000
 """From one look at the memory to the next, as a multiple of what the look took."""
 
 
@@ -73,7 +73,7 @@ class Account:
         """Most memory that this rank has used, as of a moment ago.
 
         Asking takes the kernel up to half a millisecond for a process of many threads, and torch a tenth of it for a
-        device: so it is asked only as often as takes a hundredth of the time.
+        device: so it is asked only as often as takes a thousandth of the time.
         """
         began = time.monotonic()
         if began >= self._look_again_at:

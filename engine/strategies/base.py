@@ -113,10 +113,11 @@ class Strategy:
         """How many numbers of each rank can travel with a step's gradient. Equal on all ranks."""
         return 0
 
-    def tell(self, say: Callable[[], Sequence[float]] | None) -> None:
+    def tell(self, say: Callable[[], Sequence[float]] | None, meanwhile: Callable[[], None] | None = None) -> None:
         """Send what ``say`` returns along with the gradient, from now on. Only where ``carries``.
 
         It is asked in the backward that synchronises, when all of this rank's gradients are there, and by ``drain``.
+        ``meanwhile`` is called in that backward, between sending and waiting for what the others send.
         """
         raise NotImplementedError(f"{type(self).__name__} sends gradients alone")
 
@@ -175,11 +176,15 @@ class Strategy:
     def clip(self, parameters: list[nn.Parameter], limit: float, norm: Tensor) -> None:
         """Scale the gradient down to a 2-norm of ``limit``; ``norm`` is what :meth:`norm` gave, and finite."""
         # The 1e-6 is that of torch.nn.utils.clip_grads_with_norm_.
-        if norm.device.type == "cpu" and float(norm) + 1e-6 <= limit:
-            return  # On the CPU it is known that there is nothing to do; a device would have to be asked.
-        factor = limit / (norm + 1e-6)
+        factor: Tensor | float
+        if norm.device.type == "cpu":
+            factor = limit / (float(norm) + 1e-6)
+            if factor >= 1.0:
+                return  # It is known that there is nothing to do; a device would have to be asked.
+        else:
+            factor = (limit / (norm + 1e-6)).clamp(max=1.0)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        torch._foreach_mul_(gradients, factor.clamp(max=1.0))
+        torch._foreach_mul_(gradients, factor)
 
     def moves(self, share: float) -> bool:  # noqa: ARG002 - for strategies with local steps
         """Whether this rank's optimizer makes a step for its ``share`` of a batch that has weight."""

@@ -111,9 +111,9 @@ class DDP(Strategy):
     def carries(self) -> int:
         return NUMBERS_MAX if self._carries else 0
 
-    def tell(self, say: Callable[[], Sequence[float]] | None) -> None:
+    def tell(self, say: Callable[[], Sequence[float]] | None, meanwhile: Callable[[], None] | None = None) -> None:
         assert self._rider is not None, "only where the strategy carries"
-        self._rider.say = say
+        self._rider.say, self._rider.meanwhile = say, meanwhile
 
     @property
     def sent(self) -> bool:

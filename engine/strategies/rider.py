@@ -7,15 +7,19 @@ The rider enters the graph before the model does and leaves it on a root of its 
 first last, so the rider's gradient comes when all others are there: what a rank says of a step is then known, and DDP
 puts the rider into the last bucket, which a rank that fails before it has not sent.
 
-A number is sent as the four 16-bit parts of its float64, each exact in float32, also after DDP has divided it by the
-ranks and the sum has been multiplied by them again: parts are whole numbers below 65536, so that what division leaves is
-far below the half that rounding takes away. Only one rank's place is not zero, so nothing is added up.
+A number is sent as the four 16-bit parts of its float64, whole numbers below 65536. In each place one rank writes a part, the
+rank after it a half, once and for all, and the others nothing. So cutting off the fraction finds the part again, also after
+DDP has divided it by the ranks and the sum has been multiplied by them: what that leaves is far below the half.
+
+All of this is done once per step, when the caches are full of other things: an operation then takes ten times as long as
+in a loop of its own. So there are as few of them as can be.
 
 Not here: what is said (``engine.control``), who sends it for a rank that fails (``engine.strategies.ddp``).
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -23,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
+from torch.autograd import Variable
 
 NUMBERS_MAX: Final = 13
 """Numbers of one rank: enough for a loss of four terms. There are as many places, used or not."""
@@ -46,12 +51,22 @@ class Rider:
     """
 
     def __init__(self, rank: int, world_size: int, dtype: torch.dtype):
-        self._rank, self._world_size, self._format = rank, world_size, _FORMATS[dtype]
+        self._world_size = world_size
+        places = np.zeros((world_size, _PLACES), _FORMATS[dtype])
+        places[rank - 1] = 0.5
+        self._gradient = torch.from_numpy(places).view(-1)
+        """What this rank sends. Autograd copies it, because it is held here too."""
+        self._said_bytes = bytearray(_PLACES * 2)
+        self._own, self._parts = places[rank], np.frombuffer(self._said_bytes, np.uint16)
+        self._heard = np.zeros(world_size * _PLACES, np.uint16)
+        self._rows = self._heard.view(np.float64).reshape(world_size, NUMBERS_MAX)
         self.parameter = nn.Parameter(torch.zeros(world_size * _PLACES, dtype=dtype))
         self.parameter.register_hook(self._written)  # type: ignore[no-untyped-call]
         self._said = 0
         self.say: Say | None = None
         """What is asked for this rank's numbers; None sends none."""
+        self.meanwhile: Callable[[], None] | None = None
+        """What is done once they are on their way, before backward waits for everybody's."""
 
     @staticmethod
     def fits(model: nn.Module, world_size: int) -> bool:
@@ -77,22 +92,27 @@ class Rider:
             for gradient, parameter in zip(bucket.gradients(), bucket.parameters(), strict=True)
             if parameter is self.parameter
         )
-        place.copy_(self._written(place) / self._world_size)
+        place.copy_(self._said_now() / self._world_size)
         return place
 
     def numbers(self, received: Tensor) -> list[list[float]]:
         """What each rank said, in rank order."""
-        parts = np.rint(received.numpy() * self._world_size).astype(np.uint16)
-        rows: list[list[float]] = parts.reshape(self._world_size, _PLACES)[:, : self._said].view(np.float64).tolist()
-        return rows
+        self._heard[:] = received.numpy() * self._world_size
+        return [row[: self._said] for row in self._rows.tolist()]
 
     def _written(self, _: Tensor) -> Tensor:
-        places = np.zeros(self._world_size * _PLACES, self._format)
+        if self.meanwhile is not None:
+            # Callbacks run at the end of a backward in the order of their queueing. DDP queues the one that waits when it
+            # has sent its last bucket, which has the rider in it.
+            Variable._execution_engine.queue_callback(self.meanwhile)
+        return self._said_now()
+
+    def _said_now(self) -> Tensor:
         if self.say is not None:
             # Autograd calls this without gradients, which whatever is asked may need for itself.
             with torch.enable_grad():
-                parts = np.array(self.say(), np.float64).view(np.uint16)
-            self._said = len(parts)
-            first = self._rank * _PLACES
-            places[first : first + len(parts)] = parts
-        return torch.from_numpy(places)
+                numbers = self.say()
+            self._said = len(numbers)
+            struct.pack_into(f"{self._said}d", self._said_bytes, 0, *numbers)
+            self._own[:] = self._parts
+        return self._gradient

@@ -8,6 +8,7 @@ from unittest import mock
 
 import torch
 
+from engine.loader import Batches, RankBatch
 from engine.loop import Trainer
 from engine.ranks import Ranks
 from engine.strategies.ddp import DDP
@@ -30,6 +31,23 @@ def trained(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> t
     moved = {id(parameter) for group in parts.optimizer.inner.param_groups for parameter in group["params"]}
     assert moved == {id(parameter) for parameter in task.built.parameters()}
     return tuple(parts.strategy.model_state())
+
+
+def fetches_ahead(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> list[tuple[bool, bool]]:
+    """At the fetch of each batch: whether this rank's gradient has left it, and whether the others' was heard."""
+    plan, spec = planned(settings, ranks.world_size)
+    folder.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(spec, plan, toy_task(toy, folder), ranks, folder)
+    fetch, seen = Batches._fetch, []
+
+    def watched(batches: Batches) -> RankBatch:
+        strategy = trainer._parts.strategy
+        seen.append((strategy.sent, strategy.told is not None))
+        return fetch(batches)
+
+    with mock.patch.object(Batches, "_fetch", watched):
+        trainer.run()
+    return seen
 
 
 def fails_to_fetch(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> None:

@@ -84,6 +84,54 @@ def test_c07_threads_and_worker_processes_bring_the_same_items_in_the_same_order
     assert items(batches(Numbers(23), 7, 2, 2, 1, epochs=3, workers=workers, in_line=False)) == expected
 
 
+@pytest.mark.parametrize("in_line", [True, False], ids=["in line", "by a thread"])
+def test_c07_what_is_fetched_ahead_comes_next_and_is_fetched_once(
+    in_line: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.loader._IN_LINE_SECONDS", 0.0)
+    monkeypatch.setattr("engine.loader._IN_LINE_TRIES", 3)  # The thread begins in the middle.
+    expected = items(batches(Numbers(23), 7, 2, 2, 1, epochs=3))
+    for ahead in (range(20), range(0, 20, 2), range(2, 20), (2,), (1, 4)):  # The thread begins within one, or between.
+        dataset = Numbers(23)
+        loader = batches(dataset, 7, 2, 2, 1, epochs=3, in_line=in_line)
+        found = []
+        for step in range(len(expected)):
+            loader.request()
+            batch = loader.take()
+            assert batch is not None
+            assert batch.step == step
+            found.append([item for slot in batch.slots if slot.samples for item in slot.batch])
+            if step in ahead:
+                loader.fetch_ahead()
+                loader.fetch_ahead()
+        assert found == expected
+        assert loader.take() is None
+        assert dataset.fetched == sum(map(len, expected))
+        loader.close()
+
+
+def test_c07_a_new_plan_forgets_what_was_fetched_ahead() -> None:
+    loader = batches(Numbers(24), 8, 4, 1, 0, epochs=1)
+    whole = items(batches(Numbers(24), 8, 4, 1, 0, epochs=1))
+    loader.take()
+    loader.fetch_ahead()
+    halved = loader._plan.halved()
+    assert halved is not None
+    loader.replan(halved, 0)
+    assert items(loader) == whole
+
+
+def test_c07_what_goes_wrong_ahead_is_raised_when_the_batch_is_wanted() -> None:
+    class Broken(Numbers):
+        def __getitem__(self, item: int) -> int:
+            raise KeyError("no such file")
+
+    loader = batches(Broken(8), 4, 4, 1, 0, epochs=1)
+    loader.fetch_ahead()
+    with pytest.raises(KeyError, match="no such file"):
+        loader.take()
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_c07_every_item_is_fetched_and_trained_on_once(pool: Pool, tmp_path: Path, workers: int) -> None:
     log = tmp_path / "fetched"

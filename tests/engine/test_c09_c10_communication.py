@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.errors import EngineError
 from tests.engine import cases, mutants
 from tests.engine.pool import Pool
 from tests.engine.spool import records
@@ -88,5 +89,6 @@ def test_c10_several_forwards_and_methods_of_the_model_are_still_one_reduction(p
 
 
 def test_c10_a_forward_outside_no_sync_fails_this_check(pool: Pool, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError):
+    # Too many, or what ranks say is added up to something that they do not say.
+    with pytest.raises((AssertionError, EngineError)):
         check_one_per_step(per_step(pool, tmp_path, 2, mutate=mutants.forward_outside_no_sync))

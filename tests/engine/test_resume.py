@@ -115,7 +115,8 @@ def test_c26_a_stop_saves_what_a_run_that_goes_on_saves_at_that_step(pool: Pool,
     for fetched in (20, 35, 60):  # Items of rank 0, the fingerprint's included.
         folder = tmp_path / f"stop{fetched}"
         asking = dataclasses.replace(toy, stop_after=fetched)
-        (seen, _) = pool.run(cases.train, asking, options | {"checkpoint": {"every_steps": None}}, folder, world_size=2)
+        settings = options | {"checkpoint": {"every_steps": None}}
+        (seen, _) = pool.run(cases.train, asking, settings, folder, cases.looks_in_every_step, world_size=2)
         name = f"checkpoints/step-{seen.steps_done:08d}"
         assert same(checkpoint.load(folder / name), checkpoint.load(tmp_path / "whole" / name))
         stopped_after.add(seen.steps_done)

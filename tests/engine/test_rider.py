@@ -34,14 +34,23 @@ def bits(numbers: list[float]) -> list[bytes]:
 def test_every_rank_hears_every_number_bit_by_bit(world_size: int, dtype: torch.dtype) -> None:
     riders = [Rider(rank, world_size, dtype) for rank in range(world_size)]
     said = [[*HARD, float(rank), rank / 7][-NUMBERS_MAX:] for rank in range(world_size)]
-    received = torch.zeros_like(riders[0].parameter)
-    for rider, numbers in zip(riders, said, strict=True):
-        rider.say = partial(list, numbers)
-        rider.root().backward()  # type: ignore[no-untyped-call]
-        assert rider.parameter.grad is not None
-        received += rider.parameter.grad * torch.tensor(1.0 / world_size, dtype=dtype)  # As DDP divides.
-    for heard, numbers in zip(riders[0].numbers(received.detach()), said, strict=True):
-        assert bits(heard) == bits(numbers)
+    for told in (said, [numbers[::-1] for numbers in said], [numbers[:3] for numbers in said]):
+        received = torch.zeros_like(riders[0].parameter)
+        for rider, numbers in zip(riders, told, strict=True):
+            rider.say = partial(list, numbers)
+            rider.root().backward()  # type: ignore[no-untyped-call]
+            assert rider.parameter.grad is not None
+            received += rider.parameter.grad * torch.tensor(1.0 / world_size, dtype=dtype)  # As DDP divides.
+            rider.parameter.grad.fill_(9.0)  # As DDP writes what it received.
+            rider.parameter.grad = None
+        for heard, numbers in zip(riders[0].numbers(received.detach()), told, strict=True):
+            assert bits(heard) == bits(numbers)
+
+
+def test_the_next_batch_is_fetched_while_the_gradient_travels(pool: Pool, tmp_path: Path) -> None:
+    for seen in pool.run(rider_cases.fetches_ahead, Toy(), OPTIONS, tmp_path, world_size=2):
+        # The first two before anything travels, and then each one when all has been sent and nothing heard.
+        assert seen == [(False, False), (False, False), (True, False), (True, False)]
 
 
 def test_it_is_no_parameter_of_the_model(pool: Pool, tmp_path: Path) -> None:
