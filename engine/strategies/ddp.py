@@ -70,7 +70,7 @@ class DDP(Strategy):
             alone: Forward = self.objective(batch, scales, penalize=penalize)
             return alone
         if self._rider is not None and ddp.require_backward_grad_sync:
-            self._root = self._rider.root()
+            self._root = self._rider.root
         result: Forward = ddp(batch, scales, penalize=penalize)
         return result
 

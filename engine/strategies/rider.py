@@ -3,9 +3,9 @@
 DDP reduces whatever is a parameter of what it wraps. So it is given one more, the *rider*, whose gradient this rank writes
 itself: its numbers in its own place, zeros in the others'. The sum over the ranks is then everybody's numbers.
 
-The rider enters the graph before the model does and leaves it on a root of its own. Autograd takes what was recorded
-first last, so the rider's gradient comes when all others are there: what a rank says of a step is then known, and DDP
-puts the rider into the last bucket, which a rank that fails before it has not sent.
+The rider has a root of its own, recorded before any model's forward. Autograd takes what was recorded first last, so the
+rider's gradient comes when all others are there: what a rank says of a step is then known, and DDP puts the rider into
+the last bucket, which a rank that fails before it has not sent.
 
 A number is sent as the four 16-bit parts of its float64, whole numbers below 65536. In each place one rank writes a part, the
 rank after it a half, once and for all, and the others nothing. So cutting off the fraction finds the part again, also after
@@ -62,6 +62,8 @@ class Rider:
         self._rows = self._heard.view(np.float64).reshape(world_size, NUMBERS_MAX)
         self.parameter = nn.Parameter(torch.zeros(world_size * _PLACES, dtype=dtype))
         self.parameter.register_hook(self._written)  # type: ignore[no-untyped-call]
+        self.root: Tensor = self.parameter.sum()
+        """What backward is to begin at, besides the objective: again and again, because a sum keeps nothing for backward."""
         self._said = 0
         self.say: Say | None = None
         """What is asked for this rank's numbers; None sends none."""
@@ -75,11 +77,6 @@ class Rider:
         return 1 < world_size <= RANKS_MAX and all(
             parameter.device.type == "cpu" and parameter.dtype in _FORMATS for parameter in trained
         )
-
-    def root(self) -> Tensor:
-        """What backward is to begin at, besides the objective. Call it before the model's forward."""
-        root: Tensor = self.parameter.sum()
-        return root
 
     def rides_last(self, buckets: list[GradBucket]) -> bool:
         """Whether the last of DDP's buckets has the rider in it."""

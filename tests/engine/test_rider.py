@@ -38,7 +38,7 @@ def test_every_rank_hears_every_number_bit_by_bit(world_size: int, dtype: torch.
         received = torch.zeros_like(riders[0].parameter)
         for rider, numbers in zip(riders, told, strict=True):
             rider.say = partial(list, numbers)
-            rider.root().backward()  # type: ignore[no-untyped-call]
+            rider.root.backward()  # type: ignore[no-untyped-call]
             assert rider.parameter.grad is not None
             received += rider.parameter.grad * torch.tensor(1.0 / world_size, dtype=dtype)  # As DDP divides.
             rider.parameter.grad.fill_(9.0)  # As DDP writes what it received.
