@@ -54,6 +54,9 @@ class DDP(Strategy):
         super().__init__(objective, ranks, options)
         self._rider: Rider | None = None
         self._root: Tensor | None = None
+        """The rider's."""
+        self._roots: list[Tensor] = []
+        """Where the next backward begins, besides the objective: at the rider's, behind a forward that synchronises."""
         self._carries, self._buckets = False, 0
         self._told: list[list[float]] | None = None
         self._launched_before = 0
@@ -69,17 +72,14 @@ class DDP(Strategy):
         if ddp is None:
             alone: Forward = self.objective(batch, scales, penalize=penalize)
             return alone
-        if self._rider is not None and ddp.require_backward_grad_sync:
-            self._root = self._rider.root
+        if self._root is not None and ddp.require_backward_grad_sync:
+            self._roots = [self._root]
         result: Forward = ddp(batch, scales, penalize=penalize)
         return result
 
     def backward(self, objective: Tensor) -> None:
-        root, self._root = self._root, None
-        if root is None:
-            objective.backward()  # type: ignore[no-untyped-call]
-        else:
-            torch.autograd.backward((objective, root))
+        roots, self._roots = self._roots, []
+        torch.autograd.backward([objective, *roots])
 
     def local(self) -> AbstractContextManager[None]:
         return nullcontext() if self._ddp is None else self._ddp.no_sync()
@@ -132,7 +132,7 @@ class DDP(Strategy):
                 parameter.grad.zero_()
 
     def drain(self) -> None:
-        self._root = None
+        self._roots = []
         if self._ddp is None:
             return
         reducer = self._ddp.reducer
@@ -182,6 +182,7 @@ class DDP(Strategy):
         if self.sends_exactly and Rider.fits(self.model, self.ranks.world_size):
             dtype = next(parameter.dtype for parameter in self.model.parameters() if parameter.requires_grad)
             self._rider = Rider(self.ranks.rank, self.ranks.world_size, dtype)
+            self._root = self._rider.root()
             # DDP reduces what is a parameter of what it wraps. It is none of the model's, which alone is trained and saved.
             self.objective.register_parameter("rider", self._rider.parameter)
         ddp = DistributedDataParallel(

@@ -62,8 +62,6 @@ class Rider:
         self._rows = self._heard.view(np.float64).reshape(world_size, NUMBERS_MAX)
         self.parameter = nn.Parameter(torch.zeros(world_size * _PLACES, dtype=dtype))
         self.parameter.register_hook(self._written)  # type: ignore[no-untyped-call]
-        self.root: Tensor = self.parameter.sum()
-        """What backward is to begin at, besides the objective: again and again, because a sum keeps nothing for backward."""
         self._said = 0
         self.say: Say | None = None
         """What is asked for this rank's numbers; None sends none."""
@@ -77,6 +75,14 @@ class Rider:
         return 1 < world_size <= RANKS_MAX and all(
             parameter.device.type == "cpu" and parameter.dtype in _FORMATS for parameter in trained
         )
+
+    def root(self) -> Tensor:
+        """What each backward is to begin at, besides the objective: again and again, because a sum keeps nothing for it.
+
+        Record it before the first forward. It is not kept here, where it would hold this rider, and be held by it, for ever.
+        """
+        root: Tensor = self.parameter.sum()
+        return root
 
     def rides_last(self, buckets: list[GradBucket]) -> bool:
         """Whether the last of DDP's buckets has the rider in it."""

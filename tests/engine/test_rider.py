@@ -6,8 +6,10 @@ Not here: how many operations a step has (``test_c09_c10_communication``), ranks
 
 from __future__ import annotations
 
+import gc
 import math
 import struct
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ def test_every_rank_hears_every_number_bit_by_bit(world_size: int, dtype: torch.
         received = torch.zeros_like(riders[0].parameter)
         for rider, numbers in zip(riders, told, strict=True):
             rider.say = partial(list, numbers)
-            rider.root.backward()  # type: ignore[no-untyped-call]
+            rider.root().backward()  # type: ignore[no-untyped-call]
             assert rider.parameter.grad is not None
             received += rider.parameter.grad * torch.tensor(1.0 / world_size, dtype=dtype)  # As DDP divides.
             rider.parameter.grad.fill_(9.0)  # As DDP writes what it received.
@@ -51,6 +53,18 @@ def test_the_next_batch_is_fetched_while_the_gradient_travels(pool: Pool, tmp_pa
     for seen in pool.run(rider_cases.fetches_ahead, Toy(), OPTIONS, tmp_path, world_size=2):
         # The first two before anything travels, and then each one when all has been sent and nothing heard.
         assert seen == [(False, False), (False, False), (True, False), (True, False)]
+
+
+def test_a_rider_is_gone_when_its_strategy_is() -> None:
+    rider = Rider(0, 2, torch.float32)
+    rider.say = lambda: [1.0]
+    root = rider.root()
+    for _ in range(2):
+        root.backward()  # type: ignore[no-untyped-call]
+    gone = weakref.ref(rider)
+    del rider, root
+    gc.collect()
+    assert gone() is None
 
 
 def test_it_is_no_parameter_of_the_model(pool: Pool, tmp_path: Path) -> None:
