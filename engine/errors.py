@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import json
 import os
 import re
@@ -72,6 +73,19 @@ def reason_of(error: BaseException) -> Reason:
 def describe(error: BaseException) -> str:
     """Type and message of an exception, as its last traceback line has them."""
     return "".join(traceback.format_exception_only(error)).strip()
+
+
+def release(error: BaseException) -> None:
+    """Let go of the tensors that a failed pass left in the frames of its traceback."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error.__traceback__ = None
+        cause = error.__cause__ or error.__context__
+        error.__cause__ = error.__context__ = None
+        if cause is None:
+            break
+        error = cause
+    gc.collect()
 
 
 def write_error(folder: Path, rank: int, error: BaseException, *, step: int) -> None:

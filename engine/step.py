@@ -14,8 +14,6 @@ Not here: N, which arrives with the control operation of the step before (``engi
 
 from __future__ import annotations
 
-import gc
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,7 +27,7 @@ from domain.outcomes import Reason
 from engine import randomness
 from engine.control import Sums
 from engine.dropout import Masks
-from engine.errors import EngineError, reason_of
+from engine.errors import EngineError, reason_of, release
 from engine.loader import RankBatch, Slot, weights_of
 from engine.missing import arrivals, names_of_missing, require_none_missing
 from engine.precision import Precision
@@ -363,19 +361,6 @@ class GradientStep:
         """The last gradient of a backward is there: from here on, the rank only waits for the others."""
         if self._on_last_gradient is not None:
             self._on_last_gradient()
-
-
-def release(error: BaseException) -> None:
-    """Let go of the tensors that a failed pass left in the frames of its traceback."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error.__traceback__ = None
-        cause = error.__cause__ or error.__context__
-        error.__cause__ = error.__context__ = None
-        if cause is None:
-            break
-        error = cause
-    gc.collect()
 
 
 @contextmanager
