@@ -32,7 +32,8 @@ from engine.timeline import timeline_for
 _EVENT = "[memory]"
 _STEPS = 2
 _SLOTS_MAX = 3
-_TRIES = 5
+_TRIES = 30
+"""A count of one rank in four misses a release, of two ranks beside each other on busy cores."""
 _LEFT_MAX = 0.01
 """Share of the peak that may be left at the end; a count with more missed a release."""
 
@@ -77,11 +78,13 @@ def measured_steps(task: Task, train: Train, ranks: Ranks, *, micro_batch_size: 
         run()
         gc.collect()  # A model under DDP is held by cycles.
 
+    best = count_of(run_and_forget, ranks.device)
     for _ in range(_TRIES):
-        counted = count_of(run_and_forget, ranks.device)
-        if all(ranks.gather(abs(counted.left) <= _LEFT_MAX * counted.peak)):
-            return counted.peak
-    raise RuntimeError(f"of {counted.peak} bytes {counted.left} seem to be held for ever: the peak cannot be told")
+        shares = ranks.gather(abs(best.left) / best.peak)
+        if max(shares) <= _LEFT_MAX:
+            return best.peak
+        best = min(best, count_of(run_and_forget, ranks.device), key=lambda counted: abs(counted.left))
+    raise RuntimeError(f"shares of the peak that seem to be held for ever, by rank: {shares}. The peak cannot be told.")
 
 
 class Counted(NamedTuple):
