@@ -52,7 +52,7 @@ ROWS: Final[dict[str, dict[str, Any]]] = {
     "data_parallel": {"name": "data_parallel"},
     "manual": {"name": "manual"},
     "ddp": {"name": "ddp"},
-    "ddp, views": {"name": "ddp", "gradient_as_bucket_view": True},
+    "ddp, copies": {"name": "ddp", "gradient_as_bucket_view": False},
     "ddp, static graph": {"name": "ddp", "static_graph": True},
     "ddp, fp16": {"name": "ddp", "compression": "fp16"},
     "ddp, bf16": {"name": "ddp", "compression": "bf16"},

@@ -40,8 +40,9 @@ class Strategy(Section):
     bring the ranks together only now and then: the promise about the batch does not hold under them."""
     bucket_cap_mb: Annotated[float, Field(gt=0, le=4_096), NO_BOOL] | None = None
     """``ddp`` and ``zero1``: MiB per gradient bucket; null keeps torch's own sizes (a small first bucket, then 25)."""
-    gradient_as_bucket_view: bool = False
-    """``ddp`` and ``zero1``: keep gradients in the buckets that are sent, which saves a copy the size of the gradient."""
+    gradient_as_bucket_view: bool | None = None
+    """``ddp`` and ``zero1``: keep gradients in the buckets that are sent, which saves a copy the size of the gradient;
+    null does."""
     static_graph: bool = False
     """``ddp`` and ``zero1``: promise that every micro-batch uses the same parameters in the same way. DDP then also takes
     models that its usual mode refuses, such as those with reentrant activation checkpointing."""
@@ -65,7 +66,8 @@ class Strategy(Section):
     @model_validator(mode="after")
     def _fields_fit_the_name(self) -> Self:
         for field, names in _FOR.items():
-            if getattr(self, field) != type(self).model_fields[field].default and self.name not in names:
+            asked = getattr(self, field) not in (type(self).model_fields[field].default, False)
+            if asked and self.name not in names:
                 raise at_field(
                     (field,),
                     f"is a setting of {' and '.join(names)}, and name is {self.name}",
@@ -126,6 +128,11 @@ class Strategy(Section):
     def one_process(self) -> bool:
         """Whether one process drives all devices of its node; otherwise there is one rank per device."""
         return self.name == "data_parallel"
+
+    @property
+    def buckets_hold_gradients(self) -> bool:
+        """Whether gradients are views of the buckets that are sent, where there are buckets and more than one rank."""
+        return self.name in _DDP and self.gradient_as_bucket_view is not False
 
     @property
     def powersgd_starts(self) -> int:

@@ -125,8 +125,8 @@ class GradientStep:
         self._masks.end()
         self.draws_on_host = randomness.host_state() != before
         require_none_missing(self._model)
-        self.discard()
         self._strategy.warmed_up()
+        self.discard()
         # Where the strategy carries what ranks say, it asks for it at that moment.
         if self._ranks.world_size > 1 and self._hook is None and not self._strategy.carries:
             self._hook = arrived[-1].register_post_accumulate_grad_hook(self._last_gradient)  # type: ignore[no-untyped-call]

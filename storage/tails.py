@@ -23,7 +23,9 @@ from domain.errors import ErrorCode, LockstepError
 from storage import curves
 from storage.series_tables import SeriesLatestRow
 
-CURSOR: Final = r"^[A-Za-z0-9_-]+$"
+_LETTER: Final = "[A-Za-z0-9_-]"
+CURSOR: Final = f"^({_LETTER}{{56}})*{_LETTER}{{11}}({_LETTER}{{19}}({_LETTER}{{18}})?)?$"
+"""What eight bytes and any number of entries of fourteen are in base64: three entries are 56 letters."""
 CURSOR_LENGTH_MAX: Final = 32_000
 """Enough for as many series as one job may have."""
 _HIDDEN_BYTES: Final = 8
@@ -104,7 +106,8 @@ def _encode(hidden: bytes, counts: Mapping[str, int]) -> str:
 def _decode(cursor: str) -> tuple[bytes, dict[bytes, int]]:
     try:
         data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        return data[:_HIDDEN_BYTES], dict(_ENTRY.iter_unpack(data[_HIDDEN_BYTES:]))
+        (hidden,) = struct.unpack_from(f"{_HIDDEN_BYTES}s", data)
+        return hidden, dict(_ENTRY.iter_unpack(data[_HIDDEN_BYTES:]))
     except (ValueError, struct.error):
         raise LockstepError(
             ErrorCode.INVALID,

@@ -241,8 +241,14 @@ class _Attempt:
 
 
 def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:
-    """The last completed step: as the ranks showed it, or as it is in the spool, which may not have every step."""
-    beats = [beat for beat in (pulse.read(folder, rank) for rank in ranks) if beat is not None]
+    """The last completed step: as the ranks showed it, or as it is in the spool, which may not have every step.
+
+    Where rank 0 is here it is the one that counts, because it reports and saves: another may have the gradient of a step
+    that rank 0 never came to the end of.
+    """
+    beats = [
+        beat for beat in (pulse.read(folder, rank) for rank in ranks[: 1 if 0 in ranks else None]) if beat is not None
+    ]
     return max([*(beat.step for beat in beats), last_step(folder / attempt.METRICS) or 0]) or None
 
 

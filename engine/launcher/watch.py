@@ -87,7 +87,7 @@ class Facts:
     grace_over: bool = False
     """Whether ranks had to be killed after the grace of the stop."""
     left_behind: bool = False
-    """Whether rank 0 saved and left for the stop while others hung."""
+    """Whether rank 0 saved and left for the stop in the middle of a step."""
     stalled: Stalled | None = None
 
     def running(self) -> list[int]:
@@ -193,6 +193,9 @@ class Watch(threading.Thread):
             torn_down = self.facts.cause is not None
             exit_ = Exit(rank, code, time.time(), torn_down, early=code == 0 and self._is_needed(rank))
             self.facts.exits.append(exit_)
+            if rank == 0 and exit_.failed and self.facts.cause == "stop" and self._killed_at is None:
+                # Whether the others still run or not: they may die of it before anybody looks.
+                self.facts.left_behind = self._assignment.spec.kind == "train"
             if exit_.failed and not torn_down:
                 self._end_by("failure", time.monotonic() + self._bounds.failure_grace_seconds)
                 if len(self.facts.ranks) > 1:
@@ -243,10 +246,8 @@ class Watch(threading.Thread):
     def _look_at_leavers(self, now: float) -> None:
         if not self.facts.exits or not self.facts.running():
             return
-        if self.facts.cause == "stop" and self._assignment.spec.kind == "train" and not self.facts.left_behind:
-            if any(exit_.rank == 0 and exit_.failed for exit_ in self.facts.exits):
-                self.facts.left_behind = True
-                self._kill_at = min(self._kill_at, now + self._bounds.left_behind_seconds)
+        if self.facts.left_behind:
+            self._kill_at = min(self._kill_at, now + self._bounds.left_behind_seconds)
         elif self.facts.cause is None:
             self._first_left_at = min(self._first_left_at, now)
             if now - self._first_left_at >= self._assignment.exit_stall_seconds:

@@ -148,7 +148,7 @@ class _Sharing(NamedTuple):
             raise NoForecastError(f"compression {options.compression} keeps copies of its own")
         if world_size == 1:
             return cls(copies=0, in_place=False, owners=1)
-        in_place = options.gradient_as_bucket_view
+        in_place = options.buckets_hold_gradients
         return cls(
             copies=_COPIES[options.name] - in_place,
             in_place=in_place,

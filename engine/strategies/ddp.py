@@ -9,9 +9,10 @@ it launched is the difference of the group's sequence numbers: DDP launches them
 nothing else uses the group in a backward. The reducer that was left in the middle is not mended but replaced, on all
 ranks.
 
-Gradients as views of the buckets are zeroed and not dropped: the next micro-batches then add to the buckets in place.
-Dropped ones would be allocated anew in every step and copied into the buckets by its last backward, and the copy that
-views are to save would be there again.
+Gradients are views of the buckets. Where a step adds up several micro-batches they are zeroed and not dropped, so that
+the next ones add to the buckets in place: dropped ones would be allocated anew, and the second gradient that views are to
+save would be there again. Where a step is one micro-batch, they are dropped: each parameter's gradient then goes into its
+bucket as soon as it is there, and nothing is written twice.
 
 Not here: compression of what is sent (``engine.strategies.compression``, ``engine.strategies.powersgd``).
 """
@@ -58,6 +59,8 @@ class DDP(Strategy):
         self._roots: list[Tensor] = []
         """Where the next backward begins, besides the objective: at the rider's, behind a forward that synchronises."""
         self._carries, self._buckets = False, 0
+        self._adds_up = True
+        """Whether a step is taken to have several micro-batches: known of the last one, and until then supposed."""
         self._told: list[list[float]] | None = None
         self._launched_before = 0
         self._ddp = self._wrap()
@@ -82,10 +85,11 @@ class DDP(Strategy):
         torch.autograd.backward([objective, *roots])
 
     def local(self) -> AbstractContextManager[None]:
+        self._adds_up = True
         return nullcontext() if self._ddp is None else self._ddp.no_sync()
 
     def begin_reduction(self) -> None:
-        self._told = None
+        self._told, self._adds_up = None, False
         if self._ddp is not None:
             self._launched_before = self._launched()
 
@@ -102,6 +106,7 @@ class DDP(Strategy):
         return True
 
     def warmed_up(self) -> None:
+        self._adds_up = True
         if self._rider is not None and self._ddp is not None:
             # Not so where gradients are of two formats, and the other's buckets come later.
             buckets = self._ddp.reducer._get_zeros_like_grad_buckets()
@@ -124,12 +129,12 @@ class DDP(Strategy):
         return self._told
 
     def discard(self) -> None:
-        if self._ddp is None or not self.options.gradient_as_bucket_view:
+        if self._ddp is None or not self._adds_up or not self.options.buckets_hold_gradients:
             super().discard()
             return
-        for parameter in self._parameters:
-            if parameter.grad is not None:
-                parameter.grad.zero_()
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        if gradients:
+            torch._foreach_zero_(gradients)
 
     def drain(self) -> None:
         self._roots = []
@@ -189,7 +194,7 @@ class DDP(Strategy):
             self.objective,
             process_group=self.ranks.device_group,
             bucket_cap_mb=self.options.bucket_cap_mb,
-            gradient_as_bucket_view=self.options.gradient_as_bucket_view,
+            gradient_as_bucket_view=self.options.buckets_hold_gradients,
             static_graph=self.options.static_graph,
             **options,
         )

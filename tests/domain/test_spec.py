@@ -40,7 +40,7 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     ("/train/precision", ["fp32", "bf16", "fp16"], ["float32", "fp64", None]),
     ("/train/strategy/name", ["ddp", "manual", "data_parallel", "zero1", "fsdp"], ["DDP", None, "local_sgd", "diloco"]),
     ("/train/strategy/bucket_cap_mb", [None, 0.5, 4096], [0, 4097, True]),
-    ("/train/strategy/gradient_as_bucket_view", [True, False], [None, 2]),
+    ("/train/strategy/gradient_as_bucket_view", [True, False, None], [2]),
     ("/train/strategy/static_graph", [True, False], [None, 2]),
     ("/train/strategy/compression", ["none", "fp16", "bf16"], [None, "gzip", "powersgd"]),
     (

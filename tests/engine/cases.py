@@ -101,8 +101,8 @@ def train(
     seen.left_over = [
         name
         for name, parameter in task.built.named_parameters()
-        # Views of buckets are zeroed, not dropped.
-        if parameter.grad is not None and (not spec.strategy.gradient_as_bucket_view or parameter.grad.any())
+        # Views of buckets are zeroed, not dropped, where micro-batches are added up.
+        if parameter.grad is not None and (not spec.strategy.buckets_hold_gradients or parameter.grad.any())
     ]
     return seen
 

@@ -44,12 +44,16 @@ def test_the_forecast_is_within_5_percent_of_the_measured_peak(name: str, optimi
     assert abs(foretold(task, train, 32).peak - measured) <= TOLERANCE * measured
 
 
+@pytest.mark.parametrize(("views", "buckets"), [(None, 0), (False, 1)], ids=["views", "copies"])
+@pytest.mark.parametrize("size", [64, 128], ids=["one slot", "two slots"])
 @pytest.mark.parametrize("name", TASKS)
-def test_the_forecast_knows_the_buckets_of_ddp(pool: Pool, name: str) -> None:
-    task, train = TASKS[name](), train_of(128)
+def test_the_forecast_knows_the_buckets_of_ddp(
+    pool: Pool, name: str, size: int, views: bool | None, buckets: int
+) -> None:
+    task, train = TASKS[name](), train_of(size, strategy={"gradient_as_bucket_view": views})
     measured = max(pool.run(measured_on_rank, name, train, 32, world_size=2))
     found = foretold(task, train, 32, world_size=2)
-    assert found.buckets == found.weights
+    assert found.buckets == found.weights * buckets
     assert abs(found.peak - measured) <= TOLERANCE * measured
 
 

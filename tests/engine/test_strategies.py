@@ -42,9 +42,9 @@ class Kept:
 
 STRATEGIES = {
     "ddp": Kept({"name": "ddp"}, together),
-    "ddp-views": Kept({"name": "ddp", "gradient_as_bucket_view": True}, together),
+    "ddp-copies": Kept({"name": "ddp", "gradient_as_bucket_view": False}, together),
     "ddp-static": Kept({"name": "ddp", "static_graph": True}, together),
-    "ddp-static-views": Kept({"name": "ddp", "static_graph": True, "gradient_as_bucket_view": True}, together),
+    "ddp-static-copies": Kept({"name": "ddp", "static_graph": True, "gradient_as_bucket_view": False}, together),
     "manual": Kept({"name": "manual"}),
     "zero1": Kept({"name": "zero1"}, lambda world_size: {"gloo:all_reduce": 1, "gloo:broadcast": world_size}),
     # Gloo scatters what it has reduced as a whole. The third is the norm, of which each rank has a part.

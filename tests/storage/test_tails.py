@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import uuid
 from dataclasses import dataclass, field
 
@@ -201,7 +202,18 @@ def test_following_opens_no_chunk_that_was_read(job: Writing, monkeypatch: pytes
     assert sum(headers) <= 2, "the work is that of the new points, not of the series"
 
 
-@pytest.mark.parametrize("cursor", ["a", "!", "é", "A" * 13, "AAAA=AAA"])
+def test_a_cursor_is_as_it_is_described_however_many_series_there_are(job: Writing) -> None:
+    job.begin()
+    for count in range(8):
+        with job.database.read_series() as session:
+            cursor = tails.read(session, job.job_id).cursor
+            assert re.match(tails.CURSOR, cursor)
+            assert not re.match(tails.CURSOR, cursor + "A")
+            assert not tails.read(session, job.job_id, since=cursor).complete
+        job.write(*_losses(1, 1, f"loss/{count}"))
+
+
+@pytest.mark.parametrize("cursor", ["", "a", "!", "é", "A" * 10, "A" * 13, "AAAA=AAA"])
 def test_what_is_no_cursor_is_refused(job: Writing, cursor: str) -> None:
     with job.database.read_series() as session, pytest.raises(LockstepError, match="is no cursor of a job's series"):
         tails.read(session, job.job_id, since=cursor)

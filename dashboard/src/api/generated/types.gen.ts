@@ -1350,9 +1350,10 @@ export type Strategy = {
     /**
      * Gradient As Bucket View
      *
-     * ``ddp`` and ``zero1``: keep gradients in the buckets that are sent, which saves a copy the size of the gradient.
+     * ``ddp`` and ``zero1``: keep gradients in the buckets that are sent, which saves a copy the size of the gradient;
+     * null does.
      */
-    gradient_as_bucket_view?: boolean;
+    gradient_as_bucket_view?: boolean | null;
     /**
      * Static Graph
      *
