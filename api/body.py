@@ -24,7 +24,7 @@ from domain.reading import invalid
 
 NESTING_MAX: Final = 64
 """Objects and lists inside each other. A spec needs six."""
-_JSON_NEXT: Final = (
+_A_SPEC: Final = (
     'send the spec as JSON, such as {"name": "first", "kind": "script", "script": {"command": ["train.py"]}}'
 )
 
@@ -87,14 +87,28 @@ async def read_json(request: Request) -> JsonBody:
 Document = Annotated[JsonBody, Depends(read_json)]
 
 
-def decode(body: bytes) -> Any:
+def decode(body: bytes, *, next_step: str = _A_SPEC) -> Any:
     """Read JSON strictly.
+
+    Parameters
+    ----------
+    body : bytes
+    next_step : str
+        What is said to whoever sent something else.
 
     Raises
     ------
     LockstepError
         ``malformed`` with the place of the first error; ``invalid`` for a value that JSON has but Lockstep cannot keep.
     """
+    try:
+        return _decoded(body)
+    except LockstepError as error:
+        error.next_step = error.next_step or next_step
+        raise
+
+
+def _decoded(body: bytes) -> Any:
     if not body.strip():
         raise _malformed("the body is empty; expected one JSON object")
     try:
@@ -176,7 +190,7 @@ def _check_text(text: str, location: tuple[str | int, ...]) -> None:
 
 
 def _malformed(message: str) -> LockstepError:
-    return LockstepError(ErrorCode.MALFORMED, f"{message}; nothing was written", next_step=_JSON_NEXT)
+    return LockstepError(ErrorCode.MALFORMED, f"{message}; nothing was written")
 
 
 def _too_deep() -> LockstepError:

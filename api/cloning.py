@@ -19,6 +19,7 @@ from domain.errors import FieldError
 from domain.reading import invalid
 from storage.tables import JobRow
 
+EXAMPLE: Final = 'send {"set": {"/train/steps": 100}}, or {} for the same job again'
 _SETTLED: Final = (("train", "init_from"), ("code", "ref"))
 
 
@@ -30,15 +31,14 @@ def changes_of(document: object) -> dict[str, Any]:
     LockstepError
         If the document says anything else.
     """
-    example = 'send {"set": {"/train/steps": 100}}, or {} for the same job again'
     if not isinstance(document, dict):
-        raise invalid((FieldError("", "expected an object", document, example),))
+        raise invalid((FieldError("", "expected an object", document, EXAMPLE),))
     for name in document:
         if name != "set":
-            raise invalid((FieldError(f"/{_escaped(name)}", "there is no such field here; known: set", None, example),))
+            raise invalid((FieldError(f"/{_escaped(name)}", "there is no such field here; known: set", None, EXAMPLE),))
     changes = document.get("set", {})
     if not isinstance(changes, dict):
-        raise invalid((FieldError("/set", "expected an object of values by JSON pointer", changes, example),))
+        raise invalid((FieldError("/set", "expected an object of values by JSON pointer", changes, EXAMPLE),))
     return changes
 
 

@@ -55,7 +55,7 @@ async def read_changes(request: Request) -> dict[str, Any]:
     """The values that change (a dependency)."""
     check_media_type(request, frozenset({"application/json"}))
     raw = b"".join([chunk async for chunk in read_bounded(request, limits.SPEC_BYTES_MAX, "a job spec")])
-    return cloning.changes_of(decode(raw) if raw.strip() else {})
+    return cloning.changes_of(decode(raw, next_step=cloning.EXAMPLE) if raw.strip() else {})
 
 
 @router.post(

@@ -102,6 +102,17 @@ def test_a_wrong_change_is_named_and_nothing_is_written(api: Api, body: object, 
     assert api.rows() == before
 
 
+@pytest.mark.parametrize(
+    ("body", "what"), [(b'{"set": ', "not JSON"), (b'{"set": {"/priority": ' + b"1" * 31 + b"}}", "has 31 digits")]
+)
+def test_what_is_no_json_is_told_what_a_clone_takes(api: Api, body: bytes, what: str) -> None:
+    job = api.job_id()
+    refused = api.http.post(f"/v1/jobs/{job}/clone", content=body, headers={"Content-Type": "application/json"})
+    found = problem(refused, 400, "malformed")
+    assert what in found["detail"]
+    assert "or {} for the same job again" in found["next_step"]
+
+
 def test_a_clone_of_nothing_is_not_found(api: Api) -> None:
     problem(_clone(api, "gone"), 404, "not_found")
 
