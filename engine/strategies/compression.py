@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.nn.parallel import DistributedDataParallel
 
 from engine.strategies.ddp import DDP
+from engine.strategies.reducer import Reducer
 
 _HOOKS: Final = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 
@@ -29,7 +29,7 @@ class RoundedDDP(DDP):
 
     sends_exactly: ClassVar[bool] = False
 
-    def add_hook(self, ddp: DistributedDataParallel) -> None:
+    def add_hook(self, reducer: Reducer) -> None:
         round_to = _HOOKS[self.options.compression]
         # Not the hook itself: by its name DDP refuses bf16 on all but NCCL, though Gloo can sum it.
-        ddp.register_comm_hook(self._group, lambda group, bucket: round_to(group, bucket))  # noqa: PLW0108 - as said above
+        reducer.ddp.register_comm_hook(reducer.group, lambda group, bucket: round_to(group, bucket))  # noqa: PLW0108 - as said above

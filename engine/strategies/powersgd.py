@@ -24,11 +24,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-from torch.nn.parallel import DistributedDataParallel
 
 from domain import spec
 from engine.strategies.base import State
 from engine.strategies.ddp import DDP
+from engine.strategies.reducer import Reducer
 
 _EPSILON: Final = 1e-8
 """Added to the norms that PowerSGD divides by, so that a gradient of zeros gives zeros and not NaN."""
@@ -51,20 +51,20 @@ class PowerSGD(DDP):
 
     _memory: _Memory | None = None
 
-    def add_hook(self, ddp: DistributedDataParallel) -> None:
+    def add_hook(self, reducer: Reducer) -> None:
         if self._memory is None:
-            self._memory = _Memory(self._group, self.options, self.ranks.device, warm_up_passes=self.warm_up_passes)
+            self._memory = _Memory(reducer.group, self.options, self.ranks.device, warm_up_passes=self.warm_up_passes)
         self._memory.begin_warm_up()
         # DDP looks at a hook's annotations and takes no strings for types; this has none.
-        ddp.register_comm_hook(self._memory, lambda memory, bucket: memory.reduce(bucket))
+        reducer.ddp.register_comm_hook(self._memory, lambda memory, bucket: memory.reduce(bucket))
 
     def extra_state(self) -> State:
         return {} if self._memory is None else self._memory.state()
 
     def load_extra(self, state: State) -> None:
-        if self._memory is None or self._ddp is None:
+        if self._memory is None or self._reducer is None:
             return
-        sizes = [bucket.buffer().numel() for bucket in self._ddp.reducer._get_zeros_like_grad_buckets()]
+        sizes = [bucket.buffer().numel() for bucket in self._reducer.buckets()]
         if state["error"] and sizes != [state["error"][index].numel() for index in sorted(state["error"])]:
             raise ValueError("its gradients are in other buckets")
         self._memory.load(state)

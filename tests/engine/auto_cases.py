@@ -203,10 +203,10 @@ def _state(engine: Engine) -> dict[str, Any]:
         state[name] = value.detach().numpy().tobytes()
     for index, values in enumerate(engine.optimizer.inner.state.values()):
         state |= {f"optimizer {index} {name}": value.numpy().tobytes() for name, value in values.items()}
-    ddp = engine.strategy._ddp
-    if ddp is not None:
-        state["buckets"] = [bucket.buffer().numpy().tobytes() for bucket in ddp.reducer._get_zeros_like_grad_buckets()]
-        state["bucket sizes"] = str(ddp._get_ddp_logging_data().get("rebuilt_bucket_sizes"))
+    reducer = engine.strategy._reducer
+    if reducer is not None:
+        state["buckets"] = [bucket.buffer().numpy().tobytes() for bucket in reducer.buckets()]
+        state["bucket sizes"] = str(reducer.ddp._get_ddp_logging_data().get("rebuilt_bucket_sizes"))
     return state
 
 

@@ -122,9 +122,11 @@ def _launched_early(ranks: Ranks, *, compiles: bool, checkpointed: bool) -> tupl
     for parameter in model.parameters():
         parameter.grad = None
     launched: list[int] = []
+    reducer = strategy._reducer
+    assert reducer is not None
     first = next(model.parameters())
     hook = first.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-        lambda _: launched.append(strategy._launched() - strategy._launched_before)
+        lambda _: launched.append(reducer.launched)
     )
     for _ in range(2):
         strategy.begin_reduction()

@@ -15,10 +15,10 @@ from engine.loader import _Planned
 from engine.objective import Objective, as_terms
 from engine.optimizer import Optimizer
 from engine.step import GradientStep
-from engine.strategies.ddp import DDP
 from engine.strategies.diloco import DiLoCo
 from engine.strategies.fsdp import FSDP
 from engine.strategies.local_sgd import LocalSGD
+from engine.strategies.reducer import Reducer
 from engine.task import Task
 from tests.engine.toy import Items
 
@@ -84,19 +84,17 @@ def schedule_counts_every_rank() -> Iterator[None]:
 @contextlib.contextmanager
 def forward_outside_no_sync() -> Iterator[None]:
     """Run forward in sync mode and only backward inside no_sync: DDP reads the flag in forward."""
-    call = DDP.forward
+    call = Reducer.forward
 
-    def forward(self: DDP, *arguments: Any, **options: Any) -> Any:
-        ddp = self._ddp
-        if ddp is None:
-            return call(self, *arguments, **options)
+    def forward(self: Reducer, *arguments: Any, **options: Any) -> Any:
+        ddp = self.ddp
         before, ddp.require_backward_grad_sync = ddp.require_backward_grad_sync, True
         try:
             return call(self, *arguments, **options)
         finally:
             ddp.require_backward_grad_sync = before
 
-    with mock.patch.object(DDP, "forward", forward):
+    with mock.patch.object(Reducer, "forward", forward):
         yield
 
 

@@ -12,6 +12,7 @@ from engine.loader import Batches, RankBatch
 from engine.loop import Trainer
 from engine.ranks import Ranks
 from engine.strategies.ddp import DDP
+from engine.strategies.reducer import Reducer
 from engine.strategies.rider import NUMBERS_MAX
 from tests.engine import cases
 from tests.engine.cases import Seen, planned
@@ -25,9 +26,16 @@ def trained(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> t
     folder.mkdir(parents=True, exist_ok=True)
     task = toy_task(toy, folder)
     trainer = Trainer(spec, plan, task, ranks, folder)
-    trainer.run()
+    carried, close = [], DDP.close
+
+    def closed(strategy: DDP) -> None:
+        carried.append(strategy.carries)
+        close(strategy)
+
+    with mock.patch.object(DDP, "close", closed):
+        trainer.run()
+    assert carried == [NUMBERS_MAX]
     parts = trainer._parts
-    assert parts.strategy.carries == NUMBERS_MAX
     moved = {id(parameter) for group in parts.optimizer.inner.param_groups for parameter in group["params"]}
     assert moved == {id(parameter) for parameter in task.built.parameters()}
     return tuple(parts.strategy.model_state())
@@ -67,7 +75,7 @@ def fails_to_fetch(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Pat
 
 def fails_when_all_is_sent(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> None:
     """Every rank's memory ends when its gradient has left it."""
-    with mock.patch.object(DDP, "_hear", side_effect=[None, None, torch.OutOfMemoryError("too late")]):
+    with mock.patch.object(Reducer, "_hear", side_effect=[None, None, torch.OutOfMemoryError("too late")]):
         cases.train(ranks, toy, settings, folder)
 
 

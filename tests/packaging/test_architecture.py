@@ -15,6 +15,7 @@ PACKAGES = ("domain", "storage", "broker", "api", "scheduler", "worker", "engine
 BESIDE = ("docs", "docker", "benchmarks", "examples", "dashboard")
 LINES_MAX = 400
 TEST_LINES_MAX = 500
+STRATEGY_LINES_MAX = 150
 PAGE_LINES_MAX = 250
 
 LONGER: dict[str, str] = {}
@@ -60,6 +61,13 @@ def test_a_package_has_a_docstring_of_its_own(package: str) -> None:
 def test_no_module_is_longer_than_one_sitting(folders: tuple[str, ...], lines_max: int) -> None:
     lengths = {_name(path): len(path.read_text().splitlines()) for path in _modules(*folders)}
     assert {name: count for name, count in lengths.items() if count > lines_max and name not in LONGER} == {}
+
+
+def test_a_strategy_is_read_in_a_few_minutes() -> None:
+    lengths = {path.name: len(path.read_text().splitlines()) for path in (ROOT / "engine/strategies").glob("*.py")}
+    assert "ddp.py" in lengths
+    del lengths["base.py"]  # What all of them have to say, most of it in docstrings.
+    assert {name: count for name, count in lengths.items() if count > STRATEGY_LINES_MAX} == {}
 
 
 def test_an_exception_from_the_length_is_still_needed() -> None:
