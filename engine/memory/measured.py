@@ -33,7 +33,7 @@ _EVENT = "[memory]"
 _STEPS = 2
 _SLOTS_MAX = 3
 _TRIES = 30
-"""A count of one rank in four misses a release, of two ranks beside each other on busy cores."""
+"""With two ranks beside each other on two cores, one count in five or six misses a release."""
 _LEFT_MAX = 0.01
 """Share of the peak that may be left at the end; a count with more missed a release."""
 
