@@ -66,7 +66,8 @@ class Strategy(Section):
     @model_validator(mode="after")
     def _fields_fit_the_name(self) -> Self:
         for field, names in _FOR.items():
-            asked = getattr(self, field) not in (type(self).model_fields[field].default, False)
+            value = getattr(self, field)
+            asked = value is not False and value != type(self).model_fields[field].default
             if asked and self.name not in names:
                 raise at_field(
                     (field,),

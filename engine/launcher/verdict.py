@@ -118,7 +118,9 @@ def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome
         return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
     how = "the ranks were killed after the grace" if facts.grace_over else "the ranks ended in time"
     if facts.left_behind and not ended_well:
-        how = "rank 0 saved the last completed step and left, and the ranks that were still in the next one were ended"
+        how = "rank 0 saved the last completed step and left"
+        if len(facts.ranks) > 1:
+            how += ", and the ranks that were still in the next one were ended"
     if not facts.ranks:
         how = "the ranks had not been started"
     return Outcome.of(Reason(facts.stop.reason), f"stopped on request ({facts.stop.reason}); {how}", **common)

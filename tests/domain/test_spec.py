@@ -67,6 +67,7 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
             {"name": "diloco", "outer_lr": 0.7},
             {"name": "diloco", "sync_every_steps": 4, "outer_momentum": 1},
             {"name": "fsdp", "outer_momentum": 0.9},
+            {"name": "fsdp", "outer_momentum": 0},
         ],
     ),
     ("/train/checkpoint/every_steps", [None, 1, 10**9], [0, 10**9 + 1]),

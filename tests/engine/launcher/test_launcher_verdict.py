@@ -146,7 +146,15 @@ def test_a_stop_says_that_ranks_were_left_behind() -> None:
     facts.stop = StopFile(reason="preempted", grace_seconds=5.0)
     outcome = decide(facts, {}, assignment_of(ranks_here=2, world_size=2, devices=[0, 1]), last_step=7, steps=9)
     assert outcome.reason is Reason.PREEMPTED
-    assert "rank 0 saved the last completed step and left" in outcome.message
+    assert "rank 0 saved the last completed step and left, and the ranks that were still" in outcome.message
+
+
+def test_a_stop_of_a_single_rank_speaks_of_no_others() -> None:
+    abandoned = Exit(0, 0, 10.0, torn_down=True, early=True)
+    facts = Facts(ranks=(0,), exits=[abandoned], cause="stop", left_behind=True)
+    facts.stop = StopFile(reason="preempted", grace_seconds=5.0)
+    outcome = decide(facts, {}, assignment_of(ranks_here=1, world_size=1, devices=[0]), last_step=7, steps=9)
+    assert outcome.message.endswith("rank 0 saved the last completed step and left")
 
 
 def test_a_rank_that_left_with_code_0_is_not_blamed_for_a_peers_own_error() -> None:
