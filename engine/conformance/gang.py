@@ -148,12 +148,14 @@ def _rank(end: Connection, work: Work, place: Place, store: str, seconds: float)
     torch.set_num_threads(1)
     if place.world_size > 1:
         os.environ.update(_environment(place))
+        # Nobody begins before all are connected: one that leaves at once would break the start of one that is still connecting.
+        os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
         dist.init_process_group(
             "gloo",
             store=dist.FileStore(store, place.world_size),  # type: ignore[attr-defined] # missing in torch's stub
             rank=place.rank,
             world_size=place.world_size,
-            timeout=timedelta(seconds=seconds),
+            timeout=timedelta(seconds=2 * seconds),  # The parent's deadline is the first, and it knows who hangs.
         )
     code = 0
     try:
