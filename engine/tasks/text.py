@@ -2,13 +2,14 @@
 
 Bytes are their own tokens: one file is mapped as it lies, and the files of a folder are read one after the other. With
 a tokenizer the text is encoded once per node, into a file of numbers that every rank maps, so that no rank holds a text
-larger than memory. The file's name is a digest of what it was made from, so a changed text or tokenizer is encoded anew.
+larger than memory. The file's name is a digest of text and tokenizer, so what has changed is encoded anew.
 
 Not here: the tasks that train on windows (``engine.tasks.causal_lm``, ``engine.tasks.hf_causal_lm``).
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import math
 import os
@@ -95,21 +96,26 @@ def encoded_tokens(
     identity : bytes
         Of the tokenizer; another one gives another file.
     cache : Path
-        Folder of such files.
+        Folder of such files. A text is known by its bytes: unpacked code has files of one age and often of one size.
     """
     dtype = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.int32)
-    digest = hashlib.sha256(f"{pattern} {max_bytes} {dtype} ".encode() + identity)
-    for file in _existing(path, pattern):
-        state = file.stat()
-        digest.update(f"{file} {state.st_size} {state.st_mtime_ns}\n".encode())
+    digest = hashlib.sha256(f"{dtype} {len(identity)} ".encode() + identity)
+    for block in _blocks(path, pattern, max_bytes):
+        digest.update(b"%d " % len(block) + block)
     target = cache / f"{digest.hexdigest()[:32]}.tokens"
     if not target.is_file():
         cache.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_suffix(f".{os.getpid()}.tmp")
-        with temporary.open("wb") as out:
-            for block in _blocks(path, pattern, max_bytes):
-                out.write(np.array(encode(block.decode("utf-8", "replace")), dtype).tobytes())
-        temporary.replace(target)
+        unfinished = target.with_suffix(".part")
+        with unfinished.open("ab") as out:
+            fcntl.flock(out, fcntl.LOCK_EX)  # Another job of the node may be at the same text: its tokens will do.
+            if not target.is_file():
+                out.truncate(0)  # One that was killed may have begun.
+                for block in _blocks(path, pattern, max_bytes):
+                    out.write(np.array(encode(block.decode("utf-8", "replace")), dtype).tobytes())
+                out.flush()
+                os.fsync(out.fileno())
+                unfinished.replace(target)
+            unfinished.unlink(missing_ok=True)
     if target.stat().st_size < 2 * dtype.itemsize:
         raise EngineError(Reason.BAD_SPEC, f"task_args.path: the text under {path} has fewer than 2 tokens")
     return torch.from_numpy(np.memmap(target, dtype=dtype, mode="c"))
@@ -134,7 +140,12 @@ def load_tokenizer(file: Path) -> Any:
 
 
 def encoder(tokenizer: Any) -> Encode:
-    """How a tokenizer of the ``tokenizers`` library encodes running text: without marks at the ends of blocks."""
+    """How a tokenizer of the ``tokenizers`` library encodes running text: all of it, without marks at the ends of blocks.
+
+    A tokenizer that once cut or padded its texts was saved to go on doing so.
+    """
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
 
     def encode(text: str) -> list[int]:
         ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids

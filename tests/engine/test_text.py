@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,54 @@ def test_a_tokenizer_encodes_the_whole_text_once(story: Path, tokenizer: Path, c
     (story / "2.txt").write_text("the bear\n")
     CausalLM(path=str(story), glob="*.txt", tokenizer=str(tokenizer), context=8).prepare()
     assert len(list(cache.iterdir())) == 2, "a changed text must be encoded anew"
+
+
+def test_a_text_is_known_by_its_bytes_not_by_name_size_and_age(tokenizer: Path, tmp_path: Path) -> None:
+    """As uploaded code is unpacked: two jobs' texts have one relative name, one size and one time."""
+    read = []
+    for word in ("quick", "brown"):
+        (tmp_path / "t.txt").write_text(f"{word}\n" * 100)
+        os.utime(tmp_path / "t.txt", (0, 0))
+        task = CausalLM(path=str(tmp_path / "t.txt"), tokenizer=str(tokenizer), context=8)
+        task.prepare()
+        read.append(task.dataset("train")[0][0].unique().tolist())
+    assert len(read[0]) == len(read[1]) == 1
+    assert read[0] != read[1]
+
+
+def test_a_killed_encoding_is_begun_anew_and_leaves_nothing(story: Path, tokenizer: Path, cache: Path) -> None:
+    def task() -> CausalLM:
+        return CausalLM(path=str(story), glob="*.txt", tokenizer=str(tokenizer), context=8)
+
+    task().prepare()
+    (whole,) = cache.iterdir()
+    expected = whole.read_bytes()
+    whole.unlink()
+    held = whole.with_suffix(".part")
+    held.write_bytes(b"half of it")
+    with held.open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        waiting = threading.Thread(target=task().prepare)
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive(), "one that another job is encoding is waited for"
+    waiting.join(60)
+    assert [file.name for file in cache.iterdir()] == [whole.name]
+    assert whole.read_bytes() == expected
+
+
+def test_a_tokenizer_saved_to_cut_and_pad_encodes_the_whole_text(story: Path, tokenizer: Path, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    cutting = Tokenizer.from_file(str(tokenizer))
+    cutting.enable_truncation(512)
+    cutting.enable_padding(length=1024)
+    cutting.save(str(tmp_path / "cutting.json"))
+    sizes = []
+    for name in ("tokenizer.json", "cutting.json"):
+        task = CausalLM(path=str(story), glob="*.txt", tokenizer=str(tmp_path / name), context=8)
+        sizes.append(len(task.dataset("train")))
+    assert sizes[0] == sizes[1]
 
 
 def test_blocks_end_with_lines_and_lose_nothing(story: Path, monkeypatch: pytest.MonkeyPatch) -> None:
