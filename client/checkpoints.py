@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MODEL_FILES: Final = ("model.safetensors", "spec.json")
 """What another program needs of a checkpoint."""
+TAKE_ANOTHER: Final = "take another checkpoint: lockstep ckpt ls shows them"
 _BLOCK_BYTES: Final = 1 << 20
 
 
@@ -102,7 +103,7 @@ def check_file(
     if digest.hexdigest() != file.sha256:
         raise DamagedError(
             f"{file.name} of step {checkpoint.step} is damaged: its SHA-256 is not the one in the manifest",
-            next_step="take another checkpoint: lockstep ckpt ls shows them",
+            next_step=TAKE_ANOTHER,
         )
 
 

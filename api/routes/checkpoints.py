@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
+from os import SEEK_END
 from typing import Annotated, BinaryIO, Final, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -126,12 +127,8 @@ def get_checkpoint_file(
     headers["Content-Disposition"] = f'attachment; filename="{name}"'
     if start is not None:
         headers["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
-    try:
-        opened = here.blobs.open(f"{row.location}/{name}")
-    except FileNotFoundError:
-        raise _gone(row, name) from None
     return StreamingResponse(
-        _chunks(opened, start or 0, size),
+        _chunks(*_opened(here, row, name, size), start or 0, size),
         status_code=200 if start is None else 206,
         media_type="application/octet-stream",
         headers=headers,
@@ -164,11 +161,32 @@ def _manifest(here: Parts, row: CheckpointRow) -> tuple[bytes, Manifest]:
     except FileNotFoundError:
         raise _gone(row, MANIFEST) from None
     except ManifestError as error:
-        raise LockstepError(
-            ErrorCode.NOT_FOUND,
-            f"the checkpoint of step {row.step} is damaged in the store: its {MANIFEST} {error}",
-            next_step="take another: lockstep ckpt ls shows them",
-        ) from None
+        raise _damaged(row, f"its {MANIFEST} {error}") from None
+
+
+def _opened(here: Parts, row: CheckpointRow, name: str, size: int) -> tuple[ExitStack, BinaryIO]:
+    """A file of the store, and what closes it. One of another size than was written is refused before its first byte.
+
+    Once begun, a file that is too short can only break the connection, and its caller would take that for the service's end.
+    """
+    closing = ExitStack()
+    try:
+        file = closing.enter_context(here.blobs.open(f"{row.location}/{name}"))
+    except FileNotFoundError:
+        raise _gone(row, name) from None
+    stored = file.seek(0, SEEK_END)
+    if stored != size:
+        closing.close()
+        raise _damaged(row, f"its {name} has {stored} bytes, but was written with {size}")
+    return closing, file
+
+
+def _damaged(row: CheckpointRow, why: str) -> LockstepError:
+    return LockstepError(
+        ErrorCode.NOT_FOUND,
+        f"the checkpoint of step {row.step} is damaged in the store: {why}",
+        next_step="take another: lockstep ckpt ls shows them",
+    )
 
 
 def _gone(row: CheckpointRow, name: str) -> LockstepError:
@@ -190,10 +208,10 @@ def _first_byte(request: Request, tag: str) -> int | None:
     return int(found[1])
 
 
-def _chunks(opened: AbstractContextManager[BinaryIO], start: int, size: int) -> Iterator[bytes]:
-    """A file's bytes, at most as many as were announced: a file that has grown is damaged, and its digest says so."""
+def _chunks(closing: ExitStack, file: BinaryIO, start: int, size: int) -> Iterator[bytes]:
+    """A file's bytes, at most as many as were announced: one that grows meanwhile is damaged, and its digest says so."""
     left = size - start
-    with opened as file:
+    with closing:
         file.seek(start)
         while left and (chunk := file.read(min(_CHUNK_BYTES, left))):
             left -= len(chunk)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from client.cli.common import Connection, Flag, JobName, Output, say
-from client.errors import ClientError, ExitCode, UsageError
+from client.errors import ClientError, ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from client.api import Client
-    from domain.views import CheckpointDetail, CheckpointView
+    from domain.views import CheckpointView
 
 app = App(
     name="ckpt", help="A job's checkpoints: list, fetch and check them.", help_epilogue="", help_format="plaintext"
@@ -96,6 +96,8 @@ def verify(
 ) -> ExitCode:
     """Check a checkpoint's files against the digests in its manifest; exit code 1 names the first that differs.
 
+    A job's checkpoints are each looked at, whatever is wrong with another.
+
     Parameters
     ----------
     what
@@ -114,11 +116,10 @@ def verify(
         _report(checked, files, size)
         return ExitCode.OK
     with (connection or Connection()).client() as client:
-        one = step is not None or best or last
-        if one:
-            found = [client.checkpoint(what, _which(step, best=best, last=last))]
+        if step is not None or best or last:
+            found = [_listed(client, what, _which(step, best=best, last=last))]
         else:
-            found = [client.checkpoint(what, each.step, attempt=each.attempt) for each in client.checkpoints(what)]
+            found = client.checkpoints(what)
         if not found:
             say(f"no checkpoint of {what} to check")
         failures = [failure for each in found if (failure := _check(client, what, each)) is not None]
@@ -127,18 +128,37 @@ def verify(
     return ExitCode.OK
 
 
-def _check(client: Client, job: str, checkpoint: CheckpointDetail) -> ClientError | None:
+def _listed(client: Client, job: str, which: Which) -> CheckpointView:
+    """A checkpoint as the list has it, which needs no manifest: that one may be what is damaged."""
+    for each in client.checkpoints(job):
+        if which == "last" or (each.best if which == "best" else each.step == which):
+            return each
+    return client.checkpoint(job, which)  # Refused, in the server's words.
+
+
+def _check(client: Client, job: str, listed: CheckpointView) -> ClientError | None:
     """Read one checkpoint's files; what is wrong is said at once, so that the others are looked at too."""
     from client import checkpoints
 
+    step, attempt = listed.step, listed.attempt
+    failure: ClientError
     try:
+        checkpoint = client.checkpoint(job, step, attempt=attempt)
         for file in checkpoint.files:
             checkpoints.check_file(client, job, checkpoint, file)
     except checkpoints.DamagedError as error:
-        print(f"step {checkpoint.step}: {error.message}")
-        return error
-    _report(checkpoint.step, len(checkpoint.files) - 1, checkpoint.bytes)
-    return None
+        failure = error
+    except NotFoundError as error:
+        # Damaged in the store, or gone from it; a job that runs deletes its older ones, and forgets them first.
+        if (step, attempt) not in {(each.step, each.attempt) for each in client.checkpoints(job)}:
+            print(f"step {step}: pruned meanwhile, and not checked")
+            return None
+        failure = checkpoints.DamagedError(error.message, next_step=checkpoints.TAKE_ANOTHER)
+    else:
+        _report(step, len(checkpoint.files) - 1, checkpoint.bytes)
+        return None
+    print(f"step {step}: {failure.message}")
+    return failure
 
 
 def _report(step: int, files: int, size: int) -> None:

@@ -12,6 +12,8 @@ from domain.manifest import Manifest, ManifestFile
 from domain.outcomes import Reason
 from storage import checkpoints
 from storage.attempts import Claim
+from storage.blobs import BlobStore
+from storage.database import Database
 from tests.api.conftest import TRAIN, Api, problem
 from tests.storage import scenes
 
@@ -23,7 +25,9 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def publish(api: Api, claim: Claim, folder: Path, step: int, value: float | None = None) -> None:
+def publish(
+    database: Database, blobs: BlobStore, claim: Claim, folder: Path, step: int, value: float | None = None
+) -> None:
     """A real checkpoint in the store, and its row."""
     made = folder / f"step-{step:08d}"
     made.mkdir(parents=True)
@@ -34,8 +38,8 @@ def publish(api: Api, claim: Claim, folder: Path, step: int, value: float | None
     manifest = Manifest(step=step, files=described).model_dump_json().encode()
     (made / "manifest.json").write_bytes(manifest)
     key = f"jobs/{claim.job_id}/{claim.attempt_number}/step-{step:08d}"
-    api.blobs.put_tree(made, key)
-    with api.database.jobs() as session:
+    blobs.put_tree(made, key)
+    with database.jobs() as session:
         assert checkpoints.publish(
             session,
             claim.assignment_id,
@@ -54,7 +58,7 @@ def claim(api: Api, tmp_path: Path) -> Claim:
     """A job with checkpoints of steps 10, 20 and 30, of which 20 is the best."""
     made = scenes.run(api.database, name="first")
     for step, value in ((10, 0.7), (20, 0.5), (30, 0.6)):
-        publish(api, made, tmp_path / "made", step, value)
+        publish(api.database, api.blobs, made, tmp_path / "made", step, value)
     return made
 
 
@@ -113,7 +117,7 @@ def test_two_attempts_that_saved_the_same_step_are_told_apart(api: Api, claim: C
     scenes.end(api.database, claim, Reason.KILLED)
     scenes.release(api.database, claim)
     scenes.skip_backoff(api.database, claim.job_id)
-    publish(api, scenes.start(api.database, claim.job_id), tmp_path / "again", 20, 0.9)
+    publish(api.database, api.blobs, scenes.start(api.database, claim.job_id), tmp_path / "again", 20, 0.9)
     address = f"/v1/jobs/{claim.job_id}/checkpoints/20"
     found = {attempt: api.http.get(address, params={"attempt": attempt}).json() for attempt in (1, 2)}
     assert [(found[attempt]["attempt"], found[attempt]["best"]) for attempt in (1, 2)] == [(1, True), (2, False)]
@@ -144,7 +148,7 @@ def test_a_job_without_values_has_no_best(api: Api, tmp_path: Path) -> None:
     made = scenes.run(api.database)
     found = problem(api.http.get(f"/v1/jobs/{made.job_id}/checkpoints/best"), 404, "not_found")
     assert "no best checkpoint: it has no keep_best" in found["detail"]
-    publish(api, made, tmp_path / "made", 10)
+    publish(api.database, api.blobs, made, tmp_path / "made", 10)
     assert api.http.get(f"/v1/jobs/{made.job_id}/checkpoints").json()["items"][0]["best"] is False
     problem(api.http.get(f"/v1/jobs/{made.job_id}/checkpoints/best"), 404, "not_found")
 
@@ -163,6 +167,20 @@ def test_what_is_gone_from_the_store_or_damaged_in_it_is_said(api: Api, claim: C
     (stored / "step-00000020/manifest.json").write_text("{")
     found = problem(api.http.get(f"{address}/20"), 404, "not_found")
     assert "is damaged in the store: its manifest.json cannot be read" in found["detail"]
+
+
+@pytest.mark.parametrize("stored", [CONTENT[:1_000_000], CONTENT + b"10 and more", b""])
+def test_a_file_of_another_size_than_was_written_is_damaged_and_not_begun(
+    api: Api, claim: Claim, stored: bytes
+) -> None:
+    (api.store / f"jobs/{claim.job_id}/1/step-00000010/state.pt").write_bytes(stored)
+    address = f"/v1/jobs/{claim.job_id}/checkpoints/10/files"
+    sizes = f"its state.pt has {len(stored)} bytes, but was written with {len(CONTENT) + 2}"
+    for asked in ({}, {"Range": "bytes=1000000-"}):
+        found = problem(api.http.get(f"{address}/state.pt", headers=asked), 404, "not_found")
+        assert found["detail"] == f"the checkpoint of step 10 is damaged in the store: {sizes}"
+        assert found["next_step"] == "take another: lockstep ckpt ls shows them"
+    assert api.http.get(f"{address}/spec.json").content == b"{}"
 
 
 def test_files_need_a_token(api: Api, claim: Claim) -> None:

@@ -238,3 +238,30 @@ def test_verify_of_a_job_reads_all_of_its_checkpoints_and_names_the_damaged_one(
     assert first == "step 200: 3 files, 2.2 MiB, as written"
     assert second.startswith("step 100: spec.json of step 100 is damaged")
     assert lockstep("ckpt", "verify", "tiny", "--step", "200").code == 0
+
+
+@pytest.mark.parametrize("asked", ["100", "100/files/state.pt"])
+def test_a_checkpoint_that_was_pruned_while_others_were_read_is_no_damage(
+    lockstep: CommandLine, server: ReplayServer, asked: str
+) -> None:
+    newest, older = CheckpointView(**view()), CheckpointView(**view(step=100))
+    server.on("GET", JOB, Page[CheckpointView](items=[newest, older]), Page[CheckpointView](items=[newest]))
+    everything = serve(server, which="200")
+    listed = [CheckpointFile(name=name, bytes=len(each), sha256=digest(each)) for name, each in everything.items()]
+    server.on("GET", f"{JOB}/100", CheckpointDetail(**view(step=100), files=listed))
+    server.on("GET", f"{JOB}/{asked}", problem(404, "not_found", "job x has no checkpoint of step 100"))
+    said = lockstep("ckpt", "verify", "tiny")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines() == [
+        "step 200: 3 files, 2.2 MiB, as written",
+        "step 100: pruned meanwhile, and not checked",
+    ]
+
+
+def test_a_refusal_that_says_nothing_of_the_checkpoint_is_no_damage(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
+    server.on("GET", JOB, Page[CheckpointView](items=[CheckpointView(**view())]))
+    server.on("GET", f"{JOB}/200", problem(403, "forbidden", "this token may not"))
+    said = lockstep("ckpt", "verify", "tiny")
+    assert (said.code, said.out) == (4, "")
