@@ -12,6 +12,14 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
+from pydantic import ValidationError
+
+from domain.strategy import Strategy
+
+COLLECTIVE_FORWARD: Final = frozenset({"fsdp"})
+"""Strategies under which ranks wait for each other in forward and backward: there these are not computing alone."""
+_SHARED_UPDATE: Final = ("zero1", "fsdp")
+"""Strategies under which each rank has a part of the optimizer already."""
 _BOUND: Final = 0.15
 """A part above this fraction of the step is worth a person's attention."""
 _GOOD: Final = 0.9
@@ -95,8 +103,17 @@ def compared(runs: Sequence[Measured]) -> list[Row]:
     return rows
 
 
-def advice(rows: Sequence[Row]) -> str:
-    """One sentence: what holds the run on the most ranks back, and what to change."""
+def advice(rows: Sequence[Row], strategy: Strategy, *, swept: bool = False) -> str:
+    """One sentence: what holds the run on the most ranks back, and what to change.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+    strategy : domain.strategy.Strategy
+        Of all runs. Nothing is recommended that the spec refuses for it, or that it does already.
+    swept : bool
+        Whether sizes of buckets were asked for already.
+    """
     most = max(rows, key=lambda row: row.measured.world_size)
     fewest = min(rows, key=lambda row: row.measured.world_size)
     run = most.measured
@@ -107,21 +124,20 @@ def advice(rows: Sequence[Row]) -> str:
     if waiting >= _BOUND:
         slower = _growth(run, fewest.measured)
         if slower > _SLOWER:
-            return _in_the_way(ranks, slower)
-        return (
-            f"communication-bound: on {ranks} {waiting:.0%} of the step waits for the other ranks; use fewer ranks or a "
-            "larger batch.size, try --buckets, or train.strategy.compression: bf16"
-        )
+            return _in_the_way(ranks, slower, strategy)
+        options = _to_wait_less(strategy, swept=swept)
+        return f"communication-bound: on {ranks} {waiting:.0%} of the step waits for the other ranks; {options}"
     if update >= _BOUND:
+        shares = run.world_size > 1 and strategy.name not in _SHARED_UPDATE and _takes(strategy, name="zero1")
         return (
-            f"update-bound: on {ranks} {update:.0%} of the step is the optimizer's; a larger batch.size has fewer updates, "
-            "train.strategy.name: zero1 shares them"
+            f"update-bound: on {ranks} {update:.0%} of the step is the optimizer's; a larger batch.size has fewer updates"
+            f"{', train.strategy.name: zero1 shares them' if shares else ''}"
         )
     if most is fewest or most.efficiency >= _GOOD:
         return f"compute-bound, as it should be: on {ranks} {run.compute_seconds / run.step_seconds:.0%} of the step computes"
     slower = _growth(run, fewest.measured)
     if slower > _SLOWER:
-        return _in_the_way(ranks, slower)
+        return _in_the_way(ranks, slower, strategy)
     return (
         f"on {ranks} {most.efficiency:.0%} of linear: no part of the step stands out; a larger batch.size gives each rank "
         "more to do per step"
@@ -145,7 +161,31 @@ def _growth(run: Measured, first: Measured) -> float:
     return (run.compute_seconds * run.world_size) / (first.compute_seconds * first.world_size)
 
 
-def _in_the_way(ranks: str, slower: float) -> str:
+def _to_wait_less(strategy: Strategy, *, swept: bool) -> str:
+    options = ["use fewer ranks or a larger batch.size"]
+    if not swept and _takes(strategy, bucket_cap_mb=25.0):
+        options.append("try --buckets")
+    if strategy.compression == "none" and _takes(strategy, compression="bf16"):
+        options.append("train.strategy.compression: bf16")
+    *others, last = options
+    return f"{', '.join(others)}, or {last}" if others else last
+
+
+def _takes(strategy: Strategy, **changes: object) -> bool:
+    """Whether the spec accepts this strategy with these changes."""
+    try:
+        Strategy.model_validate(strategy.model_dump() | changes)
+    except ValidationError:
+        return False
+    return True
+
+
+def _in_the_way(ranks: str, slower: float, strategy: Strategy) -> str:
+    if strategy.one_process or strategy.name in COLLECTIVE_FORWARD:
+        return (
+            f"on {ranks} forward and backward take {slower:.1f} times as long for each sample as on the fewest: under "
+            f"{strategy.name} the devices wait for each other in both; use fewer of them or a larger batch.size"
+        )
     return (
         f"on {ranks} each sample takes {slower:.1f} times as long to compute as on the fewest: the ranks share cores, "
         "memory or power; use fewer ranks on this node"

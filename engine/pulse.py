@@ -49,7 +49,7 @@ STACKS_SIGNAL: Final = signal.SIGRTMIN + 5
 """No framework that a task may use listens to this one. Without a handler it would end a process: ask ``catches``."""
 
 _NUMBERS: Final = {name: number for number, name in enumerate(PHASES)}
-_WAITING: Final = _NUMBERS["communication"]
+_NOT_COMPARED: Final = frozenset(_NUMBERS[phase] for phase in ("communication", "eval", "checkpoint"))
 _MARK: Final = Struct("@ddqq")
 _STEPS: Final = Struct("@qqqq")
 _RECORD: Final = Struct("@ddqqqqqq")
@@ -64,8 +64,9 @@ class Beat(NamedTuple):
 
     since: float
     """When it entered its phase, in seconds of ``time.monotonic()``, which all processes of a machine share."""
-    waited_seconds: float
-    """Time that it has spent in the phase ``communication`` so far."""
+    not_compared_seconds: float
+    """Time so far in phases that say nothing of a rank's speed: waiting for others, and evaluations and checkpoints, in
+    which ranks have unequal parts."""
     step: int
     """Completed optimizer steps, those before a resume included."""
     phase: str
@@ -84,7 +85,7 @@ class Pulse:
 
     def __init__(self, memory: mmap.mmap | bytearray):
         self._memory = memory
-        self._since, self._waited_seconds, self._phase = monotonic(), 0.0, _NUMBERS["setup"]
+        self._since, self._not_compared_seconds, self._phase = monotonic(), 0.0, _NUMBERS["setup"]
         self._first_step = self._steps = self._beats = 0
         self._thread = threading.main_thread().ident or 0
         self.train_from(0)
@@ -93,12 +94,12 @@ class Pulse:
     def mark(self, phase: str) -> float:
         """From here on the rank does ``phase``, one of ``PHASES``. Returns the time, in seconds of ``time.monotonic()``."""
         now = monotonic()
-        if self._phase == _WAITING:
-            self._waited_seconds += now - self._since
+        if self._phase in _NOT_COMPARED:
+            self._not_compared_seconds += now - self._since
         self._since = now
         self._phase = number = _NUMBERS[phase]
         self._beats = beats = self._beats + 1
-        _MARK.pack_into(self._memory, 0, now, self._waited_seconds, number, beats)
+        _MARK.pack_into(self._memory, 0, now, self._not_compared_seconds, number, beats)
         return now
 
     def train_from(self, step: int, steps: int = 0) -> None:
@@ -180,8 +181,8 @@ def read(folder: Path, rank: int) -> Beat | None:
         return None
     if len(record) < _RECORD.size:
         return None
-    since, waited_seconds, phase, beats, step, thread, first_step, steps = _RECORD.unpack(record)
-    return Beat(since, waited_seconds, step, PHASES[phase], beats, thread, first_step, steps) if beats else None
+    since, not_compared_seconds, phase, beats, step, thread, first_step, steps = _RECORD.unpack(record)
+    return Beat(since, not_compared_seconds, step, PHASES[phase], beats, thread, first_step, steps) if beats else None
 
 
 def catches(pid: int, number: int = STACKS_SIGNAL) -> bool:

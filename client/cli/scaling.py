@@ -8,6 +8,7 @@ Not here: what efficiency and the advice rest on (``domain.scaling``).
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -18,7 +19,9 @@ from client.errors import ClientError, ExitCode, TimedOutError, UsageError
 
 if TYPE_CHECKING:
     from client.api import Client
+    from client.specfile import SpecFile
     from domain.scaling import Measured, Row
+    from domain.strategy import Strategy
     from domain.views import JobView, MetricsView
 
 WARM_UP_STEPS: Final = 5
@@ -42,7 +45,8 @@ def scaling(
 ) -> ExitCode:
     """Run a job's batch on several numbers of devices, and say how well it scales and why.
 
-    Each run is a short job of its own, one after the other; the batch is the same in all of them.
+    Each run is a short job of its own, one after the other; the batch is the same in all of them. If one fails, those
+    before it are shown.
 
     Parameters
     ----------
@@ -62,32 +66,32 @@ def scaling(
         How long one run may take, its time in the queue included, before it is cancelled.
     """
     from client.cli.submit import prepared, send
-    from domain import scaling as analysis
 
     numbers = _numbers(gpus)
     form = (output or Output()).format
     with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
-        if spec.document.get("kind") != "train":
+        train = spec.check().train
+        if train is None:
             raise UsageError("scaling runs jobs of kind: train; a script's loop is its own")
+        if buckets:
+            _require_buckets(spec)
         if archive is not None:
             send(client, archive, say)
-        runs = [_run(client, spec.document, number, None, steps=steps, wait_seconds=wait_seconds) for number in numbers]
+        runs: list[Measured] = []
         swept: list[Measured] = []
-        if buckets:
-            most = max(numbers)
-            swept = [next(run for run in runs if run.world_size == most)]
-            for size in BUCKETS_MB:
-                swept.append(_run(client, spec.document, most, size, steps=steps, wait_seconds=wait_seconds))
-    rows = analysis.compared(runs)
-    sentence = analysis.advice(rows)
-    if form == "json":
-        _print_json(rows, swept, sentence)
-        return ExitCode.OK
-    _print_rows(rows)
-    print(sentence)
-    if swept:
-        _print_buckets(swept)
-        print(analysis.best_bucket(swept))
+        try:
+            for number in numbers:
+                run = _run(client, spec.document, number, None, steps=steps, wait_seconds=wait_seconds)
+                runs.append(run)
+            if buckets:
+                swept.append(runs[-1])
+                for size in BUCKETS_MB:
+                    run = _run(client, spec.document, numbers[-1], size, steps=steps, wait_seconds=wait_seconds)
+                    swept.append(run)
+        finally:
+            # Before the error of a run that was refused, failed or took too long: those before it took minutes.
+            if runs:
+                _print(form, runs, swept, train.strategy)
     return ExitCode.OK
 
 
@@ -101,6 +105,13 @@ def _numbers(text: str) -> list[int]:
     return sorted(numbers)
 
 
+def _require_buckets(spec: SpecFile) -> None:
+    """Refuse a sweep that the spec would refuse, before the first run."""
+    swept = copy.deepcopy(spec)
+    swept.put(["train", "strategy", "bucket_cap_mb"], BUCKETS_MB[0], "--buckets")
+    swept.check()
+
+
 def short_document(document: dict[str, Any], gpus: int, bucket_cap_mb: float | None, steps: int) -> dict[str, Any]:
     """The spec of one run: the same batch on ``gpus`` devices, for a few steps, with nothing beside the steps."""
     short = copy.deepcopy(document)
@@ -109,8 +120,11 @@ def short_document(document: dict[str, Any], gpus: int, bucket_cap_mb: float | N
     train = short["train"]
     train.pop("epochs", None)
     train |= {"steps": WARM_UP_STEPS + steps, "checkpoint": {}, "eval": {}, "log_every_steps": 1}
+    strategy = train.setdefault("strategy", {})
+    if strategy.get("compression") == "powersgd":
+        strategy["powersgd_start_step"] = 0  # Every measured step is compressed, as nearly all of a long run are.
     if bucket_cap_mb is not None:
-        train["strategy"] = {**(train.get("strategy") or {}), "bucket_cap_mb": bucket_cap_mb}
+        strategy["bucket_cap_mb"] = bucket_cap_mb
     short["labels"] = {**(short.get("labels") or {}), "scaling": str(document.get("name", ""))[:255]}
     return short
 
@@ -137,8 +151,10 @@ def _run(
 def _ended(client: Client, job: JobView, wait_seconds: float) -> JobView:
     try:
         return client.wait(job.id, wait_seconds)
-    except (TimedOutError, KeyboardInterrupt):
+    except (TimedOutError, KeyboardInterrupt) as error:
         client.cancel(job.id)  # Nobody waits for its numbers any more.
+        if isinstance(error, TimedOutError):
+            error.next_step = "it was cancelled; --wait-seconds gives each run longer"
         raise
 
 
@@ -150,6 +166,24 @@ def _steps(found: MetricsView) -> list[dict[str, float]]:
         for step, value in zip(series.step, series.value, strict=True):
             steps.setdefault(int(step), {})[part] = float(value)
     return [steps[step] for step in sorted(steps)]
+
+
+def _print(form: str, runs: list[Measured], swept: list[Measured], strategy: Strategy) -> None:
+    """All that was found; of half a sweep no best size."""
+    from domain import scaling as analysis
+
+    rows = analysis.compared(runs)
+    sentence = analysis.advice(rows, strategy, swept=bool(swept))
+    if form == "json":
+        _print_json(rows, swept, sentence)
+    else:
+        _print_rows(rows)
+        print(sentence)
+        if swept[1:]:
+            _print_buckets(swept)
+        if len(swept) > len(BUCKETS_MB):
+            print(analysis.best_bucket(swept))
+    sys.stdout.flush()
 
 
 def _print_rows(rows: list[Row]) -> None:

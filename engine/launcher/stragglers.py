@@ -2,7 +2,9 @@
 
 Ranks that share a step take equally long for it; the slow one is the one that waits least. What a rank did not spend in
 the phase ``communication`` was its own work, so that the pulses are enough, and the ranks need not tell each other.
-On CUDA the host's work is seen, data above all, and not the device's, which runs behind it.
+Evaluations and checkpoints are left out: the ranks' parts in them are unequal, above all because rank 0 writes for all.
+On CUDA the host's work is seen, data above all, and not the device's, which runs behind it. Under ``fsdp`` ranks wait for
+each other in forward and backward, which count as work: a slow one does not stand out.
 
 Not here: a rank that does not move at all (``engine.launcher.stalls``).
 """
@@ -49,8 +51,8 @@ def slowest(begin: Mapping[int, Beat | None], end: Mapping[int, Beat | None], *,
         first = begin.get(rank)
         if first is None or last is None or last.step - first.step < bounds.straggler_steps_min:
             return None
-        waited = last.waited_seconds - first.waited_seconds
-        work[rank] = (last.since - first.since - waited) / (last.step - first.step)
+        left_out = last.not_compared_seconds - first.not_compared_seconds
+        work[rank] = (last.since - first.since - left_out) / (last.step - first.step)
     rank = max(work, key=work.__getitem__)
     others = statistics.median_high(seconds for other, seconds in work.items() if other != rank)
     if work[rank] <= bounds.straggler_factor * others:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from domain.scaling import Measured, advice, best_bucket, compared, measured
+from domain.strategy import Strategy
 
 
 def run(world_size: int, step: float, bucket: float | None = None, **parts: float) -> Measured:
@@ -59,7 +60,68 @@ def test_efficiency_is_against_the_fewest_ranks() -> None:
     ],
 )
 def test_one_sentence_says_what_holds_it_back(runs: list[Measured], sentence: str) -> None:
-    assert advice(compared(runs)).startswith(sentence)
+    assert advice(compared(runs), Strategy()).startswith(sentence)
+
+
+WAITING = [run(1, 1.0), run(2, 0.7, communication=0.3)]
+UPDATING = [run(1, 1.0), run(2, 0.7, optimizer=0.4)]
+SLOWER = [run(1, 1.0), run(2, 1.2, communication=0.1)]
+LEFT = "use fewer ranks or a larger batch.size"
+BUCKETS = "try --buckets"
+SQUEEZE = "train.strategy.compression: bf16"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "swept", "options"),
+    [
+        ({}, False, f"{LEFT}, {BUCKETS}, or {SQUEEZE}"),
+        ({}, True, f"{LEFT}, or {SQUEEZE}"),
+        ({"compression": "fp16"}, False, f"{LEFT}, or {BUCKETS}"),
+        ({"compression": "powersgd"}, True, LEFT),
+        ({"name": "zero1"}, False, f"{LEFT}, or {BUCKETS}"),
+        ({"name": "zero1"}, True, LEFT),
+        ({"name": "manual"}, False, LEFT),
+        ({"name": "fsdp"}, False, LEFT),
+        ({"name": "local_sgd", "sync_every_steps": 2}, False, LEFT),
+    ],
+)
+def test_a_run_that_waits_is_told_only_what_its_strategy_can_change(
+    strategy: dict[str, object], swept: bool, options: str
+) -> None:
+    said = advice(compared(WAITING), Strategy.model_validate(strategy), swept=swept)
+    assert said == f"communication-bound: on 2 ranks 30% of the step waits for the other ranks; {options}"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "shares"),
+    [
+        ({}, True),
+        ({"name": "manual"}, True),
+        ({"bucket_cap_mb": 50.0, "static_graph": True}, True),
+        ({"compression": "bf16"}, False),
+        ({"name": "zero1"}, False),
+        ({"name": "fsdp"}, False),
+        ({"name": "diloco", "sync_every_steps": 2}, False),
+    ],
+)
+def test_zero1_is_recommended_where_it_can_be_set_and_changes_something(
+    strategy: dict[str, object], shares: bool
+) -> None:
+    said = advice(compared(UPDATING), Strategy.model_validate(strategy))
+    assert said.startswith("update-bound: on 2 ranks 40% of the step is the optimizer's; a larger batch.size has fewer")
+    assert ("train.strategy.name: zero1 shares them" in said) is shares
+
+
+def test_one_rank_has_nobody_to_share_its_updates_with() -> None:
+    assert "zero1" not in advice(compared([run(1, 1.0, optimizer=0.4)]), Strategy())
+
+
+@pytest.mark.parametrize("name", ["fsdp", "data_parallel"])
+@pytest.mark.parametrize("runs", [SLOWER, [run(1, 1.0), run(2, 1.4, communication=0.3)]])
+def test_cores_are_not_blamed_where_waiting_is_part_of_computing(name: str, runs: list[Measured]) -> None:
+    said = advice(compared(runs), Strategy.model_validate({"name": name}))
+    assert "share cores" not in said
+    assert f"under {name} the devices wait for each other in both" in said
 
 
 def test_a_bucket_size_is_recommended_only_for_a_gain() -> None:

@@ -1,0 +1,13 @@
+"""What ``domain.scaling`` says of the strategies is what their classes say.
+
+Not here: the sentences (``tests.domain.test_scaling``).
+"""
+
+from __future__ import annotations
+
+from domain.scaling import COLLECTIVE_FORWARD
+from engine.strategies import STRATEGIES
+
+
+def test_the_strategies_whose_forward_waits_are_known_to_the_advice() -> None:
+    assert {name for name, strategy in STRATEGIES.items() if strategy.collective_forward} == COLLECTIVE_FORWARD
