@@ -118,8 +118,11 @@ def look(value: Any, part: str = "") -> Look:
         return _joined((look(each, _inside(part, index)) for index, each in enumerate(value)))
     if isinstance(value, Tensor):
         return {part: _numbers(value.detach().cpu())}
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return {part: _numbers(torch.from_numpy(np.ascontiguousarray(value)))}
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        try:
+            return {part: _numbers(torch.from_numpy(np.ascontiguousarray(value)))}
+        except (TypeError, ValueError):  # Text, times, records, another byte order: torch has no such numbers.
+            return {part: [str(value.dtype), list(value.shape), _digest(repr(value.tolist()).encode())]}
     if isinstance(value, float):
         return {part: _numbers(torch.tensor(value, dtype=torch.float64))}
     if isinstance(value, str | bytes | bool | int | None):

@@ -215,7 +215,7 @@ def unreduced(runs: Runs) -> Finding:
     case = Case(2, 1, 4, items=24, sparse=True)
     if case.world_size not in runs.world_sizes:
         raise CannotAskError("needs two ranks")
-    run = runs.of(case)
+    run = runs.watched(case)
     errors = [run.gradient_error(step) for step in range(len(run.batches))]
     silent = sum(not error <= EXACT for error in errors)
     note = f"{silent} silently, then: {run.error}" if silent and run.error else run.error
@@ -244,11 +244,11 @@ def non_finite(runs: Runs) -> Finding:
     """The loss of one row is not a number. Clipping is on."""
     bad, whole, error = 0, 0, ""
     for size in runs.world_sizes:
-        run = runs.of(Case(size, 2, 2, items=16 * size, poisoned=5, clip=1.0))
+        run = runs.watched(Case(size, 2, 2, items=16 * size, poisoned=5, clip=1.0))
         bad += sum(int((~torch.isfinite(value)).sum()) for one in run.ranks for value in one.weights.values())
         whole += sum(value.numel() for one in run.ranks for value in one.weights.values())
         error = error or run.error
-    return Finding("fail" if bad else "pass", f"{bad} of {whole}", first_sentence(error), bad / whole)
+    return Finding("fail" if bad else "pass", f"{bad} of {whole}", first_sentence(error), bad / max(1, whole))
 
 
 @item("C18", "rates count updates: largest error ÷ peak")

@@ -24,7 +24,7 @@ class CannotAskError(Exception):
 
 
 class BrokenRunError(Exception):
-    """A run ended with an exception where it had no reason to."""
+    """A run ended with an exception where it had no reason to, or showed nothing to judge."""
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,35 @@ class Runs:
             self._done[case] = Run(case, ranks)
         return self._done[case]
 
-    def whole(self, case: Case) -> Run:
-        """The run of a case that must go through, with at least one update.
+    def watched(self, case: Case) -> Run:
+        """The run of a case, whether it went through or not, of an engine whose updates are seen.
+
+        A batch without weight, a loss that is no number and a gradient that was not reduced may rightly end in no
+        update. Then the same rows without that must show one: where none is ever seen, nothing was measured.
 
         Raises
         ------
         BrokenRunError
-            It ended with an exception, or its ranks made different numbers of updates.
+            No update was seen, or the run without that did not go through.
+        """
+        run = self.of(case)
+        if not run.batches:
+            masked = "none" if case.masked == "all" else case.masked
+            plain = replace(case, masked=masked, poisoned=None, sparse=False)
+            if plain == case:
+                raise BrokenRunError(
+                    "no update was seen: no torch.optim.Optimizer stepped after a backward of the observer's loss"
+                )
+            self.whole(plain)
+        return run
+
+    def whole(self, case: Case) -> Run:
+        """The run of a case that must go through, with at least one update if its rows have any weight.
+
+        Raises
+        ------
+        BrokenRunError
+            It ended with an exception, its ranks made different numbers of updates, or none was seen.
         """
         run = self.of(case)
         if run.error:
@@ -135,7 +157,7 @@ class Runs:
         counts = {len(one.updates) for one in run.ranks}
         if len(counts) > 1:
             raise BrokenRunError(f"ranks made different numbers of updates: {sorted(counts)}")
-        return run
+        return self.watched(case)
 
     def close(self) -> None:
         self._scratch.cleanup()

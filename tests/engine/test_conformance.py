@@ -15,12 +15,14 @@ import pytest
 import torch
 
 from engine.conformance.case import Case, Rows, optimizer
+from engine.conformance.checks import ITEMS
 from engine.conformance.engines import ENGINES, engine_named
 from engine.conformance.engines.base import Engine
 from engine.conformance.engines.lockstep import Lockstep
 from engine.conformance.gang import DeadRankError, Failed, Gang, HangError, Place
 from engine.conformance.observer import Observer
 from engine.conformance.runs import Runs
+from engine.conformance.table import findings
 from tests.engine import mutants
 
 HERE = "tests.engine.test_conformance"
@@ -221,6 +223,71 @@ def test_the_observer_counts_the_rows_of_real_passes_only(tmp_path: Path) -> Non
     assert run.gradient_error() <= 1e-12
     assert run.weights_error() <= 1e-12
     runs.close()
+
+
+# --- an engine that the kit cannot watch
+
+
+class Idle(Engine):
+    """Builds the model and trains nothing."""
+
+    name, page, reports_loss = "idle", "", True
+
+    def refusal(self, case: Case) -> str | None:
+        return None
+
+    def train(self, case: Case, place: Place, observer: Observer) -> None:
+        observer.model()
+
+
+class Blind(Idle):
+    """Trains by an optimizer of its own, which torch's hook does not see, on a gradient that is 17 times too large."""
+
+    def train(self, case: Case, place: Place, observer: Observer) -> None:
+        model = observer.model()
+        rows = Rows(case)
+        for number in range(len(rows)):
+            model.zero_grad()
+            torch.autograd.backward(observer.sum(model, batch(rows, [number])) * 17)
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    if parameter.grad is not None:
+                        parameter.sub_(0.1 * parameter.grad)
+
+
+class Broken(Idle):
+    """Does not even start."""
+
+    def train(self, case: Case, place: Place, observer: Observer) -> None:
+        raise ImportError("no module named fast")
+
+
+@pytest.mark.parametrize(
+    ("engine", "note"),
+    [
+        (Idle(), "no update was seen: no torch.optim.Optimizer stepped after a backward of the observer's loss"),
+        (Blind(), "no update was seen: no torch.optim.Optimizer stepped after a backward of the observer's loss"),
+        (Broken(), "ImportError: no module named fast"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_of_an_engine_in_which_no_update_was_seen_no_row_passes(engine: Engine, note: str) -> None:
+    found = findings(engine, Gang(SECONDS), (1, 2), ITEMS)
+    assert [(one.verdict, one.note) for one in found] == [("fail", note)] * len(ITEMS)
+
+
+class Careful(Once):
+    """Refuses what may be refused before the first update: a row that is no number, a part that not every row uses."""
+
+    def train(self, case: Case, place: Place, observer: Observer) -> None:
+        if case.poisoned is not None or case.sparse:
+            raise ValueError("not this one")
+        super().train(case, place, observer)
+
+
+def test_an_engine_that_refuses_before_the_first_update_is_seen_by_its_other_runs() -> None:
+    found = findings(Careful(), Gang(SECONDS), (1, 2), [item for item in ITEMS if item.number in {"C11", "C17"}])
+    assert [(one.verdict, one.note) for one in found] == [("pass", "ValueError: not this one")] * 2
 
 
 def test_an_engine_is_found_by_name_or_by_its_class_and_nothing_else() -> None:
