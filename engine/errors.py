@@ -33,6 +33,8 @@ _COLLECTIVE: Final = re.compile(
     r"Connection closed by peer|Connection reset by peer|monitoredBarrier",
 )
 _NO_HOST_MEMORY: Final = re.compile(r"DefaultCPUAllocator: (can't|not enough) allocate|not enough memory: you tried")
+_WORKER_KILLED: Final = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal")
+"""torch's handler of SIGCHLD raises it in the midst of whatever the rank does; see ``engine.fetching``."""
 _OF_THE_TASK: Final = frozenset({Reason.BAD_SPEC, Reason.NON_FINITE})
 
 
@@ -65,13 +67,19 @@ def reason_of(error: BaseException) -> Reason:
     # Gloo reports a lost peer as a bare RuntimeError whose text names its own source file.
     if type(error) is RuntimeError and _COLLECTIVE.search(str(error)):
         return Reason.NETWORK
+    if type(error) is RuntimeError and _WORKER_KILLED.match(str(error)):
+        return Reason.KILLED
     if isinstance(error, OSError) and error.errno in _STORAGE_ERRNOS:
         return Reason.STORAGE
     return Reason.USER_ERROR
 
 
 def describe(error: BaseException) -> str:
-    """Type and message of an exception, as its last traceback line has them."""
+    """Type and message of an exception; of one of the engine's own, whose type says nothing more, the message."""
+    if isinstance(error, EngineError):
+        return str(error)
+    if isinstance(error, SyntaxError):  # Python begins with the file's line, and ends with what is wrong with it.
+        return f"{type(error).__name__}: {error}"
     return "".join(traceback.format_exception_only(error)).strip()
 
 
@@ -103,7 +111,7 @@ def write_error(folder: Path, rank: int, error: BaseException, *, step: int) -> 
     text = "".join(traceback.format_exception(error))
     document = {
         "reason": reason_of(error),
-        "exception": _storable(describe(error)),
+        "exception": _storable(describe(error)[: limits.TRACEBACK_CHARS_MAX]),
         "traceback": _storable(text[-limits.TRACEBACK_CHARS_MAX :]),
         "step": step,
         "time": time.time(),

@@ -8,19 +8,28 @@ Not here: which items a micro-batch holds (``engine.loader``, ``engine.evaluatio
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
+import traceback
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any, Final, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from domain import limits
+from domain.outcomes import Reason
 from domain.plan import ceil_div
 from engine import randomness
+from engine.errors import EngineError, describe, reason_of
 
+_WORKER_END_SECONDS: Final = 2.0
+"""How long a worker may take to be gone after what it had begun to send could not be read."""
 _PR_SET_PDEATHSIG: Final = 1
 
 Item = tuple[int, int]
@@ -80,7 +89,7 @@ def seeded_sample(dataset: Dataset[Any], index: int, *, seed: int) -> Any:
 def micro_batches(
     fetcher: Fetcher[M], slots: Iterable[list[Item]], *, workers: int, ahead: int, pin: bool
 ) -> Iterator[M]:
-    """One micro-batch after the other.
+    """One micro-batch after the other. What goes wrong in a worker is raised here, with its own reason and words.
 
     Parameters
     ----------
@@ -96,8 +105,8 @@ def micro_batches(
     """
     if not workers:
         return (pinned(fetcher[items]) if pin else fetcher[items] for items in slots)
-    loader: DataLoader[M] = DataLoader(
-        fetcher,
+    loader: DataLoader[Any] = DataLoader(
+        _InWorker(fetcher),
         batch_size=None,
         collate_fn=_as_it_is,
         sampler=slots,
@@ -108,7 +117,72 @@ def micro_batches(
         prefetch_factor=max(2, ceil_div(ahead, workers)),
         multiprocessing_context="fork",
     )
-    return iter(loader)
+    return _received(iter(loader))  # Not inside: the workers are to begin now.
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """What went wrong in a worker, in place of a micro-batch.
+
+    Words and no exception: one that pickle writes is not always one that it can read. torch's own way is to call the
+    exception's type with the whole traceback, which loses the reason, and the message among the lines.
+    """
+
+    reason: Reason
+    message: str
+    traceback: str
+
+    def error(self) -> EngineError:
+        """What the rank raises: the worker's traceback comes after its own, so that the last lines are the person's."""
+        error = EngineError(self.reason, self.message)
+        error.add_note(self.traceback)
+        return error
+
+
+class _InWorker(Dataset[Any]):
+    """A fetcher in a worker process."""
+
+    def __init__(self, fetcher: Fetcher[Any]):
+        self._fetcher = fetcher
+
+    def __getitem__(self, items: list[Item]) -> Any:
+        try:
+            return self._fetcher[items]
+        except Exception as error:  # noqa: BLE001 - raised again in the rank
+            text = "".join(traceback.format_exception(error))
+            return _Failed(reason_of(error), describe(error), text[-limits.TRACEBACK_CHARS_MAX :].rstrip())
+
+
+def _received(batches: Any) -> Iterator[Any]:
+    """What the workers send, from torch's iterator."""
+    while True:
+        try:
+            made = next(batches)
+        except StopIteration:
+            return
+        except Exception:
+            # Of a worker that is gone torch knows little, or cannot read what it had begun to send.
+            _require_alive(batches._workers)
+            raise
+        if isinstance(made, _Failed):
+            raise made.error()
+        yield made
+
+
+def _require_alive(workers: list[Any]) -> None:
+    """Raise how a worker process ended, if one did."""
+    with contextlib.suppress(RuntimeError):  # torch's handler of SIGCHLD may find it out in the meantime.
+        gone = wait([worker.sentinel for worker in workers], _WORKER_END_SECONDS)
+        for worker in workers:
+            if worker.sentinel in gone:
+                worker.join()
+    for worker in workers:
+        code = worker.exitcode
+        if code is not None and code < 0:
+            what = f"a loader worker was ended by signal {-code} ({signal.strsignal(-code)})"
+            raise EngineError(Reason.KILLED, what)
+        if code is not None:
+            raise EngineError(Reason.USER_ERROR, f"a loader worker exited with code {code}")
 
 
 def _as_it_is(batch: M) -> M:

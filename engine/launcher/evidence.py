@@ -128,7 +128,7 @@ def _own(path: Path) -> Evidence | None:
     file = read_model(path, RankErrorFile)
     if file is None:
         return None
-    return Evidence(file.reason, _text(file.exception), _text(file.traceback), file.step, file.time)
+    return Evidence(file.reason, _head(file.exception), _tail(file.traceback), file.step, file.time)
 
 
 def _recorded(path: Path) -> Evidence | None:
@@ -138,8 +138,8 @@ def _recorded(path: Path) -> Evidence | None:
         return None
     extra = message.get("extraInfo")
     stack = extra.get("py_callstack") if isinstance(extra, dict) else None
-    exception = _text(message.get("message"))
-    return Evidence(_reason_in(exception), exception=exception, traceback=_text(stack))
+    exception = _head(message.get("message"))
+    return Evidence(_reason_in(exception), exception=exception, traceback=_tail(stack))
 
 
 def _reason_in(exception: str | None) -> Reason | None:
@@ -147,9 +147,16 @@ def _reason_in(exception: str | None) -> Reason | None:
     return Reason.STORAGE if exception is not None and _NO_SPACE.search(exception) else None
 
 
-def _text(value: Any) -> str | None:
-    if not isinstance(value, str) or not value.strip():
-        return None
+def _head(exception: Any) -> str | None:
+    """An exception says first what it is."""
+    return _storable(exception)[: limits.TRACEBACK_CHARS_MAX] or None
+
+
+def _tail(stack: Any) -> str | None:
+    """A traceback says last where it happened."""
+    return _storable(stack)[-limits.TRACEBACK_CHARS_MAX :] or None
+
+
+def _storable(value: Any) -> str:
     # Half a surrogate pair, from a file name that is not UTF-8, fits into no outcome.
-    text = value.strip()[-limits.TRACEBACK_CHARS_MAX :]
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return value.strip().encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else ""

@@ -191,6 +191,11 @@ def _failed(first: _Failure, assignment: AssignmentFile, memory_kills: int, comm
     if disagreed is not None:
         advice = "Let every rank enter the same collectives in the same order; a task leaves them to the engine."
         return Outcome.of(Reason.USER_ERROR, disagreed, advice=advice, **details)
+    if found.reason is Reason.KILLED and memory_kills > 0:
+        message = f"a loader worker of rank {rank} was killed because the node's memory ran out"
+        return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
+    if found.reason is Reason.NON_FINITE and (details["last_step"] or 0) <= 1:
+        details["advice"] = ""  # Nothing was learned yet, at whatever rate; the message says where to look.
     if found.reason is not None:
         return Outcome.of(found.reason, f"rank {rank} failed: {_brief(found)}", **details)
     if first.lost_peer:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from domain import limits
 from domain.attempt import StopFile
 from domain.outcomes import Outcome, Reason
 from domain.reading import read_spec
-from engine.errors import write_error
+from engine.errors import EngineError, write_error
 from engine.launcher.evidence import Evidence, elastic_error_file, error_file, exception_in, gather
 from engine.launcher.files import last_step
 from engine.launcher.stacks import Answer
@@ -168,6 +169,23 @@ def test_a_kill_while_the_node_ran_out_of_memory_says_so() -> None:
     assert _decide(_exit(0, -signal.SIGSEGV), memory_kills=1).reason is Reason.KILLED
 
 
+def test_a_loader_worker_that_was_killed_is_a_kill_or_the_nodes_memory() -> None:
+    evidence = {0: Evidence(Reason.KILLED, "a loader worker was ended by signal 9 (Killed)", "tb", 3, 1.0)}
+    assert _decide(_exit(0, 1), evidence=evidence).reason is Reason.KILLED
+    starved = _decide(_exit(0, 1), evidence=evidence, memory_kills=1)
+    assert starved.reason is Reason.HOST_OUT_OF_MEMORY
+    assert starved.message == "a loader worker of rank 0 was killed because the node's memory ran out"
+
+
+@pytest.mark.parametrize(("last", "advised"), [(None, False), (1, False), (2, True)])
+def test_a_number_that_is_not_finite_before_any_update_is_not_put_down_to_the_learning_rate(
+    last: int | None, advised: bool
+) -> None:
+    evidence = {0: Evidence(Reason.NON_FINITE, "the loss is nan", "tb", None, 1.0)}
+    outcome = _decide(_exit(0, 1), evidence=evidence, last_step=last)
+    assert ("learning rate" in outcome.advice) is advised
+
+
 def test_a_signal_without_a_name_is_given_by_number() -> None:
     assert _decide(_exit(0, -40)).signal == "SIG40"
 
@@ -249,6 +267,39 @@ def test_half_a_surrogate_pair_in_an_exception_does_not_hide_it(tmp_path: Path) 
     found = gather(tmp_path, 0, "")
     assert (found.reason, found.step) == (Reason.USER_ERROR, 3)
     assert found.exception == "ValueError: no such image: caf\\udce9.png"
+
+
+def test_an_exception_is_told_by_its_first_words_and_a_traceback_by_its_last(tmp_path: Path) -> None:
+    long = "cannot run\n" + "x" * 20_000
+    write_error(tmp_path, 0, NotImplementedError(long), step=0)
+    found = gather(tmp_path, 0, "")
+    assert found.exception is not None
+    assert found.traceback is not None
+    assert found.exception.startswith("NotImplementedError: cannot run\n")
+    assert max(len(found.exception), len(found.traceback)) == limits.TRACEBACK_CHARS_MAX
+    assert found.traceback.endswith("x")
+    assert _decide(_exit(0, 1), evidence={0: found}).message == "rank 0 failed: NotImplementedError: cannot run"
+    message = {"message": long, "extraInfo": {"py_callstack": long}}
+    error_file(tmp_path, 0).unlink()
+    elastic_error_file(tmp_path, 0).write_text(json.dumps({"message": message}))
+    recorded = gather(tmp_path, 0, "")
+    assert (recorded.exception or "").startswith("cannot run")
+    assert (recorded.traceback or "").startswith("xxx")
+
+
+def test_a_syntax_error_is_told_by_what_it_is_and_where(tmp_path: Path) -> None:
+    with pytest.raises(SyntaxError) as caught:
+        compile("class T(T:\n  pass\n", "/code/my_task.py", "exec")
+    write_error(tmp_path, 0, caught.value, step=0)
+    outcome = _decide(_exit(0, 1), evidence={0: gather(tmp_path, 0, "")})
+    assert outcome.message == "rank 0 failed: SyntaxError: invalid syntax (my_task.py, line 1)"
+    assert "class T(T:" in (outcome.traceback or "")
+
+
+def test_a_failure_that_the_engine_knows_is_told_without_the_name_of_its_class(tmp_path: Path) -> None:
+    write_error(tmp_path, 0, EngineError(Reason.BAD_SPEC, "toy: weight() returned nan"), step=0)
+    outcome = _decide(_exit(0, 1), evidence={0: gather(tmp_path, 0, "")})
+    assert (outcome.reason, outcome.message) == (Reason.BAD_SPEC, "rank 0 failed: toy: weight() returned nan")
 
 
 def test_the_outcome_carries_the_last_lines_of_the_rank_that_it_names() -> None:

@@ -1,0 +1,130 @@
+"""What goes wrong in a process of ``loader.workers`` is told as if it had gone wrong in the rank.
+
+Not here: what an outcome makes of it (``tests/engine/launcher/test_launcher_verdict.py``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+
+import pytest
+from torch.utils.data import Dataset
+
+from domain.outcomes import Reason
+from engine.errors import EngineError, describe, reason_of
+from engine.fetching import Fetcher, micro_batches, pinned
+
+BAD = 5
+
+
+class TwoArgumentsError(Exception):
+    """One that pickle can write, and cannot read."""
+
+    def __init__(self, item: int, what: str):
+        super().__init__(f"item {item} is {what}")
+
+
+class Failing(Dataset[int]):
+    """One item does what it should not."""
+
+    def __init__(self, act: Callable[[], object]):
+        self.act = act
+
+    def __getitem__(self, index: int) -> int:
+        if index == BAD:
+            self.act()
+        return index
+
+
+def raising(error: Exception) -> Callable[[], object]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+def failure(act: Callable[[], object], *, workers: int = 1) -> Exception:
+    """What a rank gets to see."""
+    fetcher: Fetcher[list[int]] = Fetcher(Failing(act), list, seed=3)
+    made = micro_batches(fetcher, [[(0, index)] for index in range(9)], workers=workers, ahead=2, pin=False)
+    try:
+        for index, batch in enumerate(made):  # A worker that dies takes some that it has made already with it.
+            assert batch == [index] != [BAD]
+    except Exception as error:  # noqa: BLE001 - which one it is, is for the tests
+        return error  # Kept by no frame of its own traceback, or the workers would live until some later collection.
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "told"),
+    [
+        (ValueError("item 138 is corrupt"), Reason.USER_ERROR, "ValueError: item 138 is corrupt"),
+        (KeyError(7), Reason.USER_ERROR, "KeyError: 7"),
+        (EngineError(Reason.BAD_SPEC, "weight() returned nan"), Reason.BAD_SPEC, "weight() returned nan"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            Reason.STORAGE,
+            "OSError: [Errno 28] No space left on device",
+        ),
+        (MemoryError("so much"), Reason.OUT_OF_MEMORY, "MemoryError: so much"),
+        (TwoArgumentsError(5, "bad"), Reason.USER_ERROR, f"{__name__}.TwoArgumentsError: item 5 is bad"),
+        (StopIteration(), Reason.USER_ERROR, "StopIteration"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_an_error_in_a_worker_keeps_its_reason_and_its_words(error: Exception, reason: Reason, told: str) -> None:
+    for workers in (1, 2):
+        found = failure(raising(error), workers=workers)
+        assert (reason_of(found), describe(found)) == (reason, told)
+
+
+def test_the_traceback_of_a_worker_is_in_that_of_the_rank() -> None:
+    told = "".join(traceback.format_exception(failure(raising(ValueError("item 138 is corrupt")))))
+    assert "in _received" in told
+    assert f'File "{__file__}", line' in told.rpartition("Traceback (most recent call last)")[2]
+    assert told.endswith("ValueError: item 138 is corrupt\n")
+
+
+@pytest.mark.parametrize("code", [3, 0])
+def test_a_worker_that_exits_is_told_by_its_code(code: int) -> None:
+    found = failure(lambda: os._exit(code))
+    assert (reason_of(found), describe(found)) == (Reason.USER_ERROR, f"a loader worker exited with code {code}")
+
+
+def test_a_worker_in_which_something_calls_exit_is_told_by_its_code() -> None:
+    assert describe(failure(lambda: sys.exit(3))) == "a loader worker exited with code 3"
+
+
+def test_a_worker_that_is_killed_is_a_kill() -> None:
+    found = failure(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    assert (reason_of(found), describe(found)) == (Reason.KILLED, "a loader worker was ended by signal 9 (Killed)")
+
+
+def test_torchs_own_word_of_a_killed_worker_is_a_kill_wherever_the_rank_was() -> None:
+    """Its handler of SIGCHLD raises in the midst of whatever the rank does."""
+    killed = RuntimeError("DataLoader worker (pid 1908) is killed by signal: Killed. ")
+    exited = RuntimeError("DataLoader worker (pid 1908) exited unexpectedly with exit code 3.")
+    assert (reason_of(killed), reason_of(exited)) == (Reason.KILLED, Reason.USER_ERROR)
+
+
+def test_an_error_of_the_rank_itself_while_it_waits_for_a_worker_is_left_as_it_is() -> None:
+    class Unreadable:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return int, ("no number",)
+
+    fetcher: Fetcher[list[Unreadable]] = Fetcher(Failing(int), lambda _: [Unreadable()], seed=3)
+    with pytest.raises(ValueError, match="no number"):
+        next(micro_batches(fetcher, [[(0, 0)]], workers=1, ahead=2, pin=False))
+
+
+def test_an_error_passes_unharmed_where_batches_are_pinned() -> None:
+    """torch's thread pins whatever a worker sent."""
+    from engine.fetching import _Failed
+
+    failed = _Failed(Reason.STORAGE, "no space", "traceback")
+    assert pinned(failed) is failed
