@@ -18,8 +18,9 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 from ruamel.yaml import YAML
@@ -41,12 +42,18 @@ from engine.pulse import Pulse
 from engine.ranks import (
     RankEnvironment,
     Ranks,
+    allow_files,
     compare_collectives,
     compares_collectives,
     connect,
     disconnect,
     use_threads,
 )
+
+_WATCHED: Final = timedelta(days=14)
+"""Longer than any limit of ``train.stall``: the launcher ends ranks that hang, and knows which one the others wait for."""
+_UNWATCHED: Final = timedelta(minutes=30)
+"""torch's own, for Gloo: without the service nobody else ends them."""
 
 
 @dataclass
@@ -62,6 +69,8 @@ class Run:
     """The attempt's folder. Alone and without ``--out``, rank 0 names a new one."""
     devices: list[int] | None = None
     goes_on: bool = False
+    patience: timedelta = _WATCHED
+    """How long a rank waits for the others before it fails by itself."""
     trainer: Trainer | None = None
     pulse: Pulse = field(default_factory=Pulse.unseen)
 
@@ -102,7 +111,8 @@ def _rank(run: Run, environment: RankEnvironment) -> None:
             _be_deterministic(cuda=run.cuda)
         if run.train.debug or compares_collectives():
             compare_collectives()
-        ranks = connect(environment, cuda=run.cuda, devices=run.devices)
+        allow_files()
+        ranks = connect(environment, cuda=run.cuda, patience=run.patience, devices=run.devices)
         if run.folder is None:
             run.folder = ranks.from_first(Path("runs") / f"{run.spec.name}-{time.strftime('%Y%m%d-%H%M%S')}")
         ending = _train(run, ranks, run.folder)
@@ -192,6 +202,7 @@ def _alone(options: argparse.Namespace, environment: RankEnvironment) -> Run:
         cuda=torch.cuda.is_available(),
         folder=options.out,
         goes_on=True,
+        patience=max(_UNWATCHED, timedelta(seconds=spec.train.stall.first_step_seconds)),
     )
 
 

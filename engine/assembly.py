@@ -19,16 +19,15 @@ from typing import Any
 from torch import nn
 from torch.utils.data import Dataset
 
-from domain.outcomes import Reason
 from domain.plan import BatchPlan
 from domain.spec import JobSpec, Train
 from engine import compiling, randomness
 from engine.activation_checkpointing import checkpoint_blocks
 from engine.control import Control
 from engine.dropout import name_layers
-from engine.errors import EngineError
 from engine.fetching import seeded_sample
 from engine.fingerprint import samples_of
+from engine.given import dataset_of, model_of, require_same_data
 from engine.initial import load_initial
 from engine.loader import Batches, Length
 from engine.memory import auto
@@ -101,20 +100,15 @@ def assemble(
     if ranks.local_rank == 0:
         task.prepare()
     ranks.meet()
-    randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
-    model = task.model().to(ranks.device)
-    require_trainable(model)
-    name_layers(model)
-    model.train()
-    if train.activation_checkpointing:
-        checkpoint_blocks(model)
-    dataset = task.dataset("train")
-    samples = _length(dataset, "train")
-    eval_dataset = task.dataset("eval") if train.eval.every_steps else None
+    model = _model(train, task, ranks)
+    dataset, samples = dataset_of(task, "train")
+    eval_dataset, eval_samples = dataset_of(task, "eval") if train.eval.every_steps else (None, 0)
     length = Length.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
     sample = seeded_sample(dataset, 0, seed=train.seed)
     masked = task.collate([sample])
     look = partial(samples_of, dataset, samples, task.collate, seed=train.seed)
+    looks = look(known={0: masked})
+    require_same_data(ranks, {"train": samples, "eval": eval_samples}, looks, look)
     precision = Precision(train.precision, ranks.device)
     saved = TrainingState(
         folder,
@@ -123,7 +117,7 @@ def assemble(
         ranks,
         telemetry,
         size=samples,
-        samples=look(known={0: masked}) if ranks.first else {},
+        samples=looks,
         look_again=look,
         precision=precision,
         spec=spec,
@@ -231,14 +225,13 @@ def report_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> No
     telemetry.event("plan", **settled.model_dump(), parameters=assembly.parameters, samples=assembly.samples)
 
 
-def _length(dataset: Dataset[Any], split: str) -> int:
-    try:
-        size = len(dataset)  # type: ignore[arg-type] # torch's type does not say that map-style datasets have a length
-    except TypeError:
-        raise EngineError(
-            Reason.BAD_SPEC,
-            f"dataset({split!r}) has no length: the engine takes map-style datasets; streams run as kind: script",
-        ) from None
-    if size < 1:
-        raise EngineError(Reason.BAD_SPEC, f"dataset({split!r}) is empty")
-    return size
+def _model(train: Train, task: Task, ranks: Ranks) -> nn.Module:
+    """The task's model on its device, with the weights of the seed."""
+    randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
+    model = model_of(task).to(ranks.device)
+    require_trainable(model)
+    name_layers(model)
+    model.train()
+    if train.activation_checkpointing:
+        checkpoint_blocks(model)
+    return model

@@ -58,7 +58,7 @@ def evaluate(
     workers: int,
     pulse: Pulse,
 ) -> dict[str, float]:
-    """The task's eval metrics. All ranks must call this.
+    """The task's eval metrics; none, where nothing in the split has any weight. All ranks must call this.
 
     The host's generators are used, so the loader's thread must be idle.
     """
@@ -91,7 +91,7 @@ def evaluate(
     finally:
         model.train(was_training)
     means = _means(ranks.gather({name: (float(sums[name]), weights[name]) for name in sums}))
-    return {checked_name(name): float(value) for name, value in task.finalize(means).items()}
+    return {checked_name(name): float(value) for name, value in task.finalize(means).items()} if means else {}
 
 
 def checked_name(name: str) -> str:

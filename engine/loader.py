@@ -99,7 +99,11 @@ def weights_of(weight: float | Mapping[str, float], terms: tuple[str, ...]) -> t
             )
         weights = tuple(float(weight[term]) for term in terms)
     else:
-        weights = (float(weight),) * len(terms)
+        try:
+            weights = (float(weight),) * len(terms)
+        except (TypeError, ValueError, RuntimeError):  # A tensor of several numbers is a ValueError or a RuntimeError.
+            what = "None: is there a return missing?" if weight is None else repr(weight)
+            raise EngineError(Reason.BAD_SPEC, f"weight() must return a number, it returned {what}") from None
     if not all(math.isfinite(value) and value >= 0 for value in weights):
         raise EngineError(Reason.BAD_SPEC, f"weight() must count units, 0 or more, but it returned {weight!r}")
     return weights
@@ -181,7 +185,7 @@ class Batches:
 
     def replan(self, plan: BatchPlan, step: int) -> None:
         """Go on at ``step`` with another split of the same batches. What was fetched ahead is discarded."""
-        self.close()
+        self.close(seconds=None)  # What is being fetched draws from the generators that the next fetch seeds.
         self._plan, self._next_step = plan, step
         self._planned = _Planned(
             plan, self._length, rank=self._rank, dataset_size=self._dataset_size, seed=self._seed, first_step=step
@@ -220,10 +224,10 @@ class Batches:
         self._next_step += 1
         return ahead
 
-    def close(self) -> None:
-        """End the thread or the worker processes."""
+    def close(self, seconds: float | None = _THREAD_END_SECONDS) -> None:
+        """End the thread or the worker processes; for what the thread is fetching, wait so long, or until it is there."""
         if self._thread is not None:
-            self._thread.close()
+            self._thread.close(seconds)
         self._thread = self._from_workers = self._ahead = None
 
     def _fetch_in_line(self) -> RankBatch:
@@ -275,9 +279,9 @@ class _Ahead:
             raise result
         return result
 
-    def close(self) -> None:
+    def close(self, seconds: float | None) -> None:
         self._requests.put(False)
-        self._thread.join(_THREAD_END_SECONDS)
+        self._thread.join(seconds)
 
     def _run(self) -> None:
         while self._requests.get():

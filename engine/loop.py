@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from domain.plan import BatchPlan
 from domain.spec import JobSpec, Train
 from engine.assembly import announce, assemble, report_plan
@@ -98,6 +100,8 @@ class Trainer:
         self._weighed = Weighed(train.task)
         self._saved_step = -1
         self._following: tuple[RankBatch | None] | None = None
+        self._evaluates = True
+        """Whether the last evaluation, if any, had anything to count."""
 
     def run(self) -> Ending:
         """Train from the start, or from a checkpoint, to the end. All ranks must call this."""
@@ -208,8 +212,10 @@ class Trainer:
         self._weighed.judge(counted=report.counted)
         self._reporter.before_update(report)
         with self._stopping.update():
+            refused: bool | Tensor = True
             if report.norm is not None and parts.strategy.moves(share):
-                parts.optimizer.update(batch.step, verdict.sums, report.norm)
+                refused = parts.optimizer.update(batch.step, verdict.sums, report.norm)
+            parts.gradient.restore_buffers(refused)
             parts.strategy.after_update(batch.step, share)
             report.leave_device()
             self.steps_done = report.step
@@ -292,7 +298,7 @@ class Trainer:
         assert self._parts.eval_dataset is not None
         assert self.plan.micro_batch_size is not None
         average_statistics(self._parts.strategy.model, self.ranks)
-        return evaluate(
+        found = evaluate(
             self._parts.strategy,
             self._parts.eval_dataset,
             self.ranks,
@@ -301,6 +307,12 @@ class Trainer:
             workers=self.train.loader.workers,
             pulse=self._pulse,
         )
+        if not found and self._evaluates:
+            self._telemetry.warn(
+                "nothing in dataset('eval') counts: weight() is 0 everywhere, so there is no eval/loss"
+            )
+        self._evaluates = bool(found)
+        return found
 
     def _save(self, values: dict[str, float], *, ends: bool) -> None:
         """Save on rank 0; the others go on, unless the strategy needs them. All ranks must call this."""

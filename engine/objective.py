@@ -51,7 +51,7 @@ class Objective(nn.Module):
         batch : Batch
             On the device.
         scales : mapping of str to float, or None
-            Factor of each term; None masks everything.
+            Factor of each term. Empty, it masks the terms and not the penalty: a slot without samples. None masks all.
         penalize : bool
             Whether the penalty is added here.
         """
@@ -62,7 +62,13 @@ class Objective(nn.Module):
         if penalize and self.has_penalty:
             self.before_penalty()
             penalty = self.task.penalty(self.model)
-            objective = objective + (penalty if scales else penalty * 0.0)
+            objective = objective + (penalty if scales is not None else penalty * 0.0)
+        if torch.is_grad_enabled() and not objective.requires_grad:
+            raise EngineError(
+                Reason.BAD_SPEC,
+                "loss() does not depend on the model's parameters: was it detached, turned into a number, or computed under "
+                "torch.no_grad()?",
+            )
         return objective, {name: term.detach() for name, term in sums.items()}
 
     def evaluate(self, batch: Batch) -> dict[str, tuple[Tensor, float]]:

@@ -60,8 +60,10 @@ class Optimizer:
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         return self._strategy.norm(gradients, share)
 
-    def update(self, step: int, sums: Sums, norm: Tensor) -> None:
+    def update(self, step: int, sums: Sums, norm: Tensor) -> bool | Tensor:
         """Clip if the spec asks for it, and move the parameters by the rate of ``step``, if all is finite.
+
+        Returns whether it was refused: on CUDA a number on the device, for which the host does not wait.
 
         Parameters
         ----------
@@ -72,14 +74,15 @@ class Optimizer:
         norm : Tensor
             What :meth:`norm` gave.
         """
+        refused: bool | Tensor = False
         if self._masks and isinstance(sums, Tensor):
             # A number minus itself is 0, unless it is infinite or NaN: four small kernels, and nothing is read.
             total = sums.sum() + norm
-            found = (total - total).ne(0).to(torch.float32)
+            refused = (total - total).ne(0).to(torch.float32)
             for kernel in self._kernels:
-                kernel.found_inf = found  # type: ignore[attr-defined] # torch.amp.GradScaler sets it the same way
+                kernel.found_inf = refused  # type: ignore[attr-defined] # torch.amp.GradScaler sets it the same way
         elif not (math.isfinite(norm) and all(map(math.isfinite, numbers_of(sums)))):
-            return
+            return True
         if self._train.clip_grad_norm is not None:
             self._strategy.clip(self._parameters, self._train.clip_grad_norm, norm)
         rate = self.rate(step)
@@ -96,6 +99,7 @@ class Optimizer:
                 "on from the last checkpoint, with a smaller batch.micro_size or activation_checkpointing: true, or with "
                 "strategy zero1 or fsdp, under which ranks share the optimizer's state",
             ) from error
+        return refused
 
     def _build(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """The optimizer over ``groups``, with its state."""
@@ -154,6 +158,8 @@ def _allocate(optimizer: torch.optim.Optimizer) -> None:
                     "exp_avg": _zeros_like(parameter),
                     "exp_avg_sq": _zeros_like(parameter),
                 }
+                if group["amsgrad"]:
+                    optimizer.state[parameter]["max_exp_avg_sq"] = _zeros_like(parameter)
             elif group["momentum"]:
                 optimizer.state[parameter] = {"momentum_buffer": _zeros_like(parameter)}
 
@@ -174,7 +180,11 @@ def _keep_kernel(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dic
 
 
 def _check_groups(groups: list[dict[str, Any]], model: nn.Module) -> None:
-    """Every trainable parameter in one group: one left out would silently never be trained."""
+    """Every trainable parameter in one group, and no other.
+
+    One left out would silently never be trained; one of the task's own would be trained on each rank's part of the batch,
+    and begin anew when the run goes on.
+    """
     given = {id(parameter) for group in groups for parameter in _listed(group)}
     left_out = [
         name for name, parameter in model.named_parameters() if parameter.requires_grad and id(parameter) not in given
@@ -183,6 +193,12 @@ def _check_groups(groups: list[dict[str, Any]], model: nn.Module) -> None:
         raise EngineError(
             Reason.BAD_SPEC,
             f"param_groups() leaves out {', '.join(left_out[:5])}: put each trainable parameter into a group, or freeze it with requires_grad_(False)",
+        )
+    if foreign := given - {id(parameter) for parameter in model.parameters()}:
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"param_groups() names {len(foreign)} parameter{'s' if len(foreign) > 1 else ''} that the model does not have: "
+            "make it part of what model() returns, so that ranks share its gradient and checkpoints hold its value",
         )
 
 

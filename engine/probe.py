@@ -23,7 +23,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,7 @@ from engine import order, randomness
 from engine.errors import EngineError, describe
 from engine.fetching import seeded_sample
 from engine.loader import weights_of
+from engine.objective import WHOLE
 from engine.stand_in import StandIn
 from engine.task import Batch, Task
 
@@ -114,7 +115,7 @@ def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, see
             except EngineError:
                 raise
             except Exception as error:  # noqa: BLE001 - a copy may fail where training does not; the warm-up comes next
-                failed = describe(error)
+                failed = describe(error).partition("\n")[0]
         return Probed(None, f"the loss was not probed: on a copy of the model it raised {failed}")
 
 
@@ -124,7 +125,7 @@ def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int)
     for _, index in order.samples(0, LOOKED_AT_MAX, size=size, seed=seed):
         sample = seeded_sample(dataset, index, seed=seed)
         weight = task.weight(task.collate([copy.deepcopy(sample)]))  # Some collations change what they are given.
-        if any(value > 0 for value in (weight.values() if isinstance(weight, dict) else [weight])):
+        if any(weights_of(weight, tuple(weight) if isinstance(weight, Mapping) else (WHOLE,))):
             found.append(sample)
         if len(found) == sum(PARTS):
             break

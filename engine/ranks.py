@@ -10,8 +10,11 @@ Not here: what is sent (``engine.control``, ``engine.strategies``).
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -133,7 +136,16 @@ class _SilentLogger(Logger):
         pass
 
 
-def connect(environment: RankEnvironment, *, cuda: bool, devices: list[int] | None = None) -> Ranks:
+def allow_files() -> None:
+    """Let this process open as many files as it may: each tensor that a loader worker hands over is one while it lives."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # Some kernels allow less than they say.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def connect(
+    environment: RankEnvironment, *, cuda: bool, patience: timedelta, devices: list[int] | None = None
+) -> Ranks:
     """Meet the other ranks. All ranks must call this.
 
     Parameters
@@ -141,6 +153,9 @@ def connect(environment: RankEnvironment, *, cuda: bool, devices: list[int] | No
     environment : RankEnvironment
     cuda : bool
         Whether to train on CUDA devices.
+    patience : timedelta
+        How long a rank waits for the others, here and in every operation, before it fails. Who waits cannot know what the
+        others do, so it is for somebody else to find that they hang (``engine.launcher.stalls``), and this is longer.
     devices : list of int, optional
         The node's devices that the attempt holds, in rank order; used where ``CUDA_VISIBLE_DEVICES`` is not set.
     """
@@ -150,9 +165,9 @@ def connect(environment: RankEnvironment, *, cuda: bool, devices: list[int] | No
         torch.cuda.set_device(device)
     host_group = device_group = None
     if environment.world_size > 1:
-        dist.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
+        dist.init_process_group("nccl" if cuda else "gloo", timeout=patience, device_id=device if cuda else None)
         device_group = dist.group.WORLD
-        host_group = dist.new_group(backend="gloo") if cuda else device_group
+        host_group = dist.new_group(backend="gloo", timeout=patience) if cuda else device_group
     return Ranks(
         rank=environment.rank,
         world_size=environment.world_size,

@@ -60,7 +60,7 @@ class TrainingState:
     size : int
         Of the training dataset.
     samples : mapping
-        How some of its samples look (``engine.fingerprint.samples_of``); on rank 0 alone.
+        How some of its samples look (``engine.fingerprint.samples_of``).
     look_again : callable
         Looks at the same samples once more.
     precision : Precision

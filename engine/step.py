@@ -14,8 +14,7 @@ Not here: N, which arrives with the control operation of the step before (``engi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from torch.utils.hooks import RemovableHandle
 
 from domain.outcomes import Reason
 from engine import randomness
+from engine.buffers import StepBuffers, unchanged_buffers
 from engine.control import Sums
 from engine.dropout import Masks
 from engine.errors import EngineError, reason_of, release
@@ -81,6 +81,7 @@ class GradientStep:
         self._masks = Masks(strategy.model, seed=seed, device=ranks.device)
         self._window = Window(strategy.model)
         self._window.watch_optimizers()
+        self._buffers = StepBuffers()
         self._on_last_gradient: Callable[[], None] | None = None
         self._hook: RemovableHandle | None = None
         self._counted: list[Tensor] = []
@@ -104,7 +105,7 @@ class GradientStep:
         """
         before = randomness.host_state()
         batch = to_device(masked, self._ranks.device)
-        with unchanged_buffers(self._model):
+        with unchanged_buffers(self._model) as buffers:
             for _ in range(self._strategy.warm_up_passes):
                 for parameter in self._model.parameters():
                     # A view of a bucket would be replaced by the forward that builds the buckets anew.
@@ -120,6 +121,7 @@ class GradientStep:
                     if not self._strategy.finish_reduction():
                         self._strategy.drain()
                         break  # Some parameter has no gradient: said below, by name.
+            self._buffers.watch(buffers.written())
         self.terms = tuple(sums)
         weights_of(self._task.weight(masked), self.terms)
         self._masks.end()
@@ -161,10 +163,13 @@ class GradientStep:
             for term, whole, own in zip(self.terms, divisors, batch.weights(), strict=True)
         }
         self._counted, self._sums = [], None
+        self._buffers.begin(batch.step)
         if strategy.carries:
             strategy.tell(self._said(statement, timeline), self._between(meanwhile, timeline))
         # From here on, whatever is not sent is this step's: so a rank that fails in its first slot drains all of it.
         strategy.begin_reduction()
+        if len(batch.slots) == 1:
+            self.discard()  # What was left to add to, at the start or of a longer step: the one slot's sum is rounded otherwise.
         self._window.open()
         try:
             self._run_slots(batch, scales, timeline)
@@ -307,20 +312,22 @@ class GradientStep:
             self._differentiate(batch, scales, timeline, last=last)
             return
         with unchanged_buffers(self._model):
-            self._differentiate(batch, None, timeline, last=last)
+            self._differentiate(batch, {}, timeline, last=last)
 
-    def _differentiate(
-        self, batch: Batch, scales: Mapping[str, float] | None, timeline: Timeline, *, last: bool
-    ) -> None:
+    def _differentiate(self, batch: Batch, scales: Mapping[str, float], timeline: Timeline, *, last: bool) -> None:
         seen = self._window.look()
         objective, sums = self._strategy.forward(batch, scales, penalize=last)
         self._window.require_unchanged(seen)
         terms = self._in_order(sums)
-        if scales is not None:
+        if scales:
             self._counted += terms  # Before backward: what is said of them may travel with the gradient.
         timeline.mark("forward", then="backward")
         self._masks.begin_backward()
         self._strategy.backward(self._precision.scaled(objective))
+
+    def restore_buffers(self, refused: bool | Tensor) -> None:
+        """Put the model's buffers back if the step moved nothing: see ``Optimizer.update``."""
+        self._buffers.end(refused=refused)
 
     def abandon(self, masked: Batch) -> None:
         """Forget a step that some rank could not finish. All ranks must call this."""
@@ -361,16 +368,6 @@ class GradientStep:
         """The last gradient of a backward is there: from here on, the rank only waits for the others."""
         if self._on_last_gradient is not None:
             self._on_last_gradient()
-
-
-@contextmanager
-def unchanged_buffers(model: nn.Module) -> Iterator[None]:
-    """Put the model's buffers back at the end: a masked sample must leave no trace in running statistics."""
-    kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    yield
-    with torch.no_grad():
-        for buffer, value in kept:
-            buffer.copy_(value)
 
 
 def to_device(batch: Batch, device: torch.device) -> Any:

@@ -49,7 +49,7 @@ class Task:
     def dataset(self, split: str) -> Dataset[Any]:
         """The map-style dataset of ``split``: ``"train"``, or ``"eval"`` where the spec asks for evaluation.
 
-        It has a length, and item i is a function of (i, epoch) alone. For augmentation, draw from ``random``,
+        It has a length, is whole on every rank (the engine shares it out), and item i is a function of (i, epoch) alone. For augmentation, draw from ``random``,
         ``numpy.random`` or torch's default generator: before each item the loader seeds all three from
         (seed, epoch, i), so the draws depend neither on the number of ranks nor on the worker that fetches.
         """
@@ -118,19 +118,22 @@ class Task:
         Here go perplexity, F1 and other functions of the totals. By default the means themselves, and for a loss of
         several terms their sum as ``loss``.
         """
-        return totals if "loss" in totals else {**totals, "loss": sum(totals.values())}
+        return {**totals, "loss": sum(totals.values())} if totals and "loss" not in totals else totals
 
 
 def _first_tensor(batch: Batch) -> Tensor:
-    if isinstance(batch, Tensor):
-        if batch.ndim:
-            return batch
-        raise TypeError(
-            "weight() counts samples by the first dimension, and the batch's first tensor has none: write weight"
-        )
-    inner = batch.values() if isinstance(batch, Mapping) else batch
-    for part in inner:
-        return _first_tensor(part)
+    parts = [batch]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Tensor):
+            if part.ndim:
+                return part
+            raise TypeError(
+                "weight() counts samples by the first dimension, and the batch's first tensor has none: write weight"
+            )
+        inner = list(part.values()) if isinstance(part, Mapping) else part
+        if isinstance(inner, list | tuple):
+            parts += reversed(inner)
     raise TypeError(
         "weight() counts samples by the first tensor of the batch, and there is none: write weight(self, batch)"
     )

@@ -40,11 +40,12 @@ from domain.memory import in_words
 from domain.outcomes import Reason
 from domain.plan import BatchPlan, ceil_div
 from domain.spec import Train
+from engine.buffers import unchanged_buffers
 from engine.errors import EngineError, reason_of, release
 from engine.fetching import seeded_sample
 from engine.memory.measured import kept_for_backward
 from engine.ranks import Ranks
-from engine.step import GradientStep, unchanged_buffers
+from engine.step import GradientStep
 from engine.task import Batch, Task
 
 AS_FAST: Final = 0.95

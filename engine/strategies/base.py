@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from domain import spec
+from engine.buffers import share_buffers
 from engine.objective import Objective
 from engine.ranks import Ranks
 from engine.task import Batch
@@ -55,6 +56,7 @@ class Strategy:
 
     def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
         self.objective, self.ranks, self.options = objective, ranks, options
+        share_buffers(self.model, ranks)
 
     @property
     def warm_up_passes(self) -> int:

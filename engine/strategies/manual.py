@@ -43,9 +43,6 @@ class Manual(Strategy):
         self._flats: list[_Flat] = []
         if ranks.device_group is not None:
             require_same_parameters(self.model, ranks)
-            with torch.no_grad():
-                for buffer in self.model.buffers():
-                    dist.broadcast(buffer, group=ranks.device_group, group_src=0)
             # Allocated now: a rank that runs out of memory in a step has them, and can send zeros.
             self._flats = _flats(list(self.model.parameters()))
 

@@ -61,8 +61,15 @@ class Zero1(DDP):
 
     def load_optimizer(self, optimizer: torch.optim.Optimizer, state: State) -> None:
         super().load_optimizer(optimizer, state)
-        if self.ranks.world_size > 1:
-            optimizer.state.clear()  # The rank's own part is in the optimizer inside; this is a second copy.
+        if self.ranks.world_size == 1:
+            return
+        optimizer.state.clear()  # The rank's own part is in the optimizer inside; this is a second copy.
+        inside: torch.optim.Optimizer = cast(Any, optimizer).optim
+        for group in inside.param_groups:
+            for parameter in group["params"] if group["fused"] else ():
+                # torch 2.13 puts every counter on the CPU, where the fused kernel does not read it (pytorch issue 124133).
+                if "step" in (kept := inside.state[parameter]):
+                    kept["step"] = kept["step"].to(parameter.device)
 
 
 def _require_one_format(model: nn.Module) -> None:

@@ -255,3 +255,20 @@ def test_the_own_task_example_learns(tmp_path: Path) -> None:
     done = engine(ROOT / "examples/own_task/job.yaml", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert records(tmp_path)[400]["eval/loss"] < 0.03
+
+
+def test_a_step_of_many_micro_batches_opens_more_files_than_a_shell_allows_at_first(tmp_path: Path) -> None:
+    """Each tensor of a loader worker is a file while it lives, and two batches of them are there at once."""
+    file = job(tmp_path / "job", batch={"size": 200, "micro_size": 1}, steps=2, loader={"workers": 1})
+    command = [sys.executable, "-m", "engine", str(file), "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -Sn 200; exec "$@"', "bash", *command],
+        check=False,
+        env=ENVIRONMENT,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(records(tmp_path / "out")) == [1, 2]

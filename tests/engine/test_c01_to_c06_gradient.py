@@ -202,3 +202,9 @@ def test_the_penalty_counts_once_per_step(pool: Pool, tmp_path: Path, world_size
     wrong, expected = run(pool, tmp_path / "wrong", toy, spec(9, 2, steps=3), world_size, mutants.penalty_in_every_slot)
     with pytest.raises(AssertionError):
         check_gradients(wrong, expected, 1e-5)
+
+
+def test_c06_ranks_without_a_sample_in_the_last_batch_count_the_penalty_too(pool: Pool, tmp_path: Path) -> None:
+    seen, expected = run(pool, tmp_path, Toy(penalty=0.3, items=18), spec(16, 4, epochs=1), 4)
+    check_gradients(seen, expected, 1e-12)
+    check_weights(seen, expected, 1e-12)

@@ -150,10 +150,10 @@ def test_c15_the_gradient_is_unscaled_once_per_step(pool: Pool, tmp_path: Path, 
 def test_c15_an_infinity_on_one_rank_repeats_the_same_batch_on_all_at_half_the_scale(
     pool: Pool, tmp_path: Path, world_size: int, victim: int
 ) -> None:
-    plain = pool.run(cases.train, Toy(buffer=False), spec(2, "fp32"), tmp_path / "plain", world_size=world_size)
+    plain = pool.run(cases.train, Toy(buffer=True), spec(2, "fp32"), tmp_path / "plain", world_size=world_size)
     # Counted in unscalings: step 2 overflows three times, and step 4 once.
     seen = pool.run(
-        precision_cases.train_with_infinities, Toy(), spec(2, "fp16"), tmp_path / "scaled", victim, {1: 3, 6: 1},
+        precision_cases.train_with_infinities, Toy(buffer=True), spec(2, "fp16"), tmp_path / "scaled", victim, {1: 3, 6: 1},
         world_size=world_size,
     )  # fmt: skip
     slots = len(plain[0].slots) // STEPS

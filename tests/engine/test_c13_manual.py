@@ -12,6 +12,8 @@ from torch import nn
 
 from engine.errors import EngineError
 from engine.strategies.ddp import DDP
+from engine.strategies.fsdp import FSDP
+from engine.strategies.local_sgd import LocalSGD
 from engine.strategies.manual import Manual, _flats
 from tests.engine import cases, strategy_cases
 from tests.engine.lacking import unused
@@ -86,7 +88,7 @@ def test_c22_the_wrapper_takes_models_that_are_equal(pool: Pool) -> None:
     pool.run(strategy_cases.wrapped_by_hand, "none", 0, world_size=3)
 
 
-@pytest.mark.parametrize("wrapper", [Manual, DDP])
+@pytest.mark.parametrize("wrapper", [Manual, DDP, FSDP, LocalSGD])
 def test_buffers_are_rank_0s_at_the_start(pool: Pool, wrapper: Any) -> None:
     assert pool.run(strategy_cases.buffers_of_rank_0, wrapper, world_size=3) == [[0.0, 0.0]] * 3
 

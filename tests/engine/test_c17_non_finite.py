@@ -96,6 +96,17 @@ def test_c17_no_strategy_moves_what_it_shards_by_a_nan(
         assert distance(one.weights, expected.weights) <= 1e-12
 
 
+@pytest.mark.parametrize("like", ["host", "device"])
+def test_c17_a_skipped_step_leaves_the_models_buffers_as_they_were(
+    pool: Pool, tmp_path: Path, batches: list[list[int]], like: str
+) -> None:
+    odd = Odd(nan=(once_in(batches, 2),))
+    mutate = numerics.as_on_a_device if like == "device" else None
+    told = pool.run(numerics.train, Toy(buffer=True), spec(2), tmp_path, odd, mutate, world_size=2)
+    for one in told:
+        assert float(one.weights["calls"]) == (STEPS - 1) * BATCH / 2 / 2
+
+
 def test_c17_an_update_all_the_same_fails_this_check(pool: Pool, tmp_path: Path, batches: list[list[int]]) -> None:
     odd = Odd(nan=(once_in(batches, 2),))
     told = pool.run(numerics.train, Toy(), spec(4), tmp_path, odd, numerics.update_anyway, world_size=2)

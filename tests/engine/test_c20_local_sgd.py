@@ -39,8 +39,14 @@ def local(every: int, **more: Any) -> dict[str, Any]:
 )
 @pytest.mark.parametrize(
     ("world_size", "size", "micro", "toy"),
-    [(2, 9, 2, Toy()), (3, 11, 4, Toy(penalty=0.3)), (4, 4, 1, Toy(masked="odd")), (2, 8, 4, Toy(weigh="samples"))],
-    ids=["tokens", "penalty", "weightless", "samples"],
+    [
+        (2, 9, 2, Toy()),
+        (3, 11, 4, Toy(penalty=0.3)),
+        (3, 7, 1, Toy(penalty=0.3)),
+        (4, 4, 1, Toy(masked="odd")),
+        (2, 8, 4, Toy(weigh="samples")),
+    ],
+    ids=["tokens", "penalty", "penalty-in-an-empty-slot", "weightless", "samples"],
 )
 def test_c20_meeting_after_every_step_is_ddp_for_plain_sgd(
     pool: Pool, tmp_path: Path, world_size: int, size: int, micro: int, toy: Toy, more: dict[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,10 @@ from torch.utils.data import Dataset
 
 from engine import randomness
 from engine.fetching import Fetcher, micro_batches
+from engine.loader import Batches, Length
 from engine.randomness import ItemSeeds
+from engine.task import Task
+from tests.engine.cases import planned
 
 DRAWS: dict[str, Callable[[], float]] = {
     "random": random.random,
@@ -142,6 +146,49 @@ def test_c25_an_items_own_error_comes_through() -> None:
 
     with pytest.raises(KeyError, match="no such file"):
         ItemSeeds(3).fetch(failing)
+
+
+class Slow(Augmented):
+    """From some moment on, an item takes longer than anybody waits for the end of a thread."""
+
+    seconds = 0.0
+
+    def __getitem__(self, index: int) -> float:
+        first = self.draw()
+        time.sleep(self.seconds)
+        return index + first + self.draw()
+
+
+def test_c25_a_replan_does_not_draw_beside_what_is_still_being_fetched() -> None:
+    plan, _ = planned({"batch": {"size": 8, "micro_size": 4}, "optimizer": {"name": "sgd"}, "steps": 40}, 1)
+
+    def batches(dataset: Slow) -> Batches:
+        return Batches(
+            Task(), dataset, plan, Length(40, 320), rank=0, dataset_size=24, seed=5, first_step=0, workers=0,
+            terms=("loss",), masked=torch.zeros(1), in_line=False, pin=False,
+        )  # fmt: skip
+
+    def values(loader: Batches) -> list[float]:
+        taken = loader.take()
+        assert taken is not None
+        return [float(value) for slot in taken.slots for value in slot.batch]
+
+    undisturbed = batches(Slow(random.random, set()))
+    expected = [values(undisturbed) for _ in range(14)]
+    undisturbed.close()
+    dataset = Slow(random.random, set())
+    loader = batches(dataset)
+    dataset.seconds = 0.001
+    for step in range(10):
+        loader.request()
+        assert values(loader) == expected[step]
+    assert loader._thread is not None
+    dataset.seconds = 0.2
+    loader.request()
+    time.sleep(0.1)
+    loader.replan(plan.settled(2), 9)  # The thread is in batch 10.
+    assert [values(loader) for _ in range(2)] == expected[9:11]
+    loader.close()
 
 
 def test_c25_a_generator_is_put_back_where_it_was() -> None:

@@ -301,6 +301,29 @@ def test_the_rank_that_waits_least_is_the_slow_one() -> None:
     assert slow.startswith("rank 2 is slower than the others: it works 0.9 s in each step, they 0.5 s")
 
 
+GIVES_UP = """
+def model(self, model=Drill.model):
+    for group in {dist.group.WORLD, *dist.distributed_c10d._world.pg_map}:
+        timeout = group._get_backend(torch.device("cpu")).options._timeout
+        print("a collective gives up after", timeout.total_seconds(), "s", flush=True)
+    return model(self)
+
+Drill.model = model
+"""
+
+
+def test_c33_no_collective_gives_up_before_the_longest_limit_that_a_spec_may_have(attempt: Attempt) -> None:
+    """A rank that prepares data for an hour is waited for as long as ``stall`` says, not as long as torch's default."""
+    prepare(attempt, Fault())
+    with (attempt.folder / "code/drill.py").open("a") as task:
+        task.write(GIVES_UP)
+    assert attempt.start().outcome(seconds=120).reason is Reason.SUCCEEDED, why(attempt)
+    said = [line.split() for rank in (0, 1) for line in attempt.lines(rank) if "gives up" in line]
+    (longest,) = (limit.le for limit in Stall.model_fields["first_step_seconds"].metadata if hasattr(limit, "le"))
+    assert said
+    assert all(float(line[-2]) > longest for line in said)
+
+
 @pytest.mark.parametrize("work", [(0.5, 0.5, 0.59), (0.9, 0.9, 0.5), (0.5, 0.5)])
 def test_ranks_that_work_equally_long_are_no_stragglers(work: tuple[float, ...]) -> None:
     assert slowest(*_beats(*work), bounds=Bounds()) is None
@@ -344,3 +367,20 @@ def test_the_set_up_of_a_resumed_run_is_not_taken_for_its_steps(
         now += seconds
         ranks[rank].mark("data", step=10)
     assert stragglers.look({0: 1, 1: 1}, 100.1) is None
+
+
+@pytest.mark.parametrize("phase", ["checkpoint", "eval"])
+def test_what_one_rank_does_for_all_of_them_does_not_make_it_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """Rank 0 alone writes checkpoints: that is no fault of its device, and the others wait for it at most in the next step."""
+    now = 0.0
+    monkeypatch.setattr(pulse, "monotonic", lambda: now)
+    stragglers = Stragglers(tmp_path, Bounds(straggler_steps_min=1))
+    ranks = [Rank(tmp_path, rank) for rank in (0, 1)]
+    assert stragglers.look({0: 1, 1: 1}, 100.0) is None
+    for seconds, first, second in ((1.0, phase, "communication"), (5.0, "data", "data")):
+        now += seconds
+        ranks[0].mark(first, step=1)
+        ranks[1].mark(second, step=1)
+    assert stragglers.look({0: 1, 1: 1}, 200.0) is None

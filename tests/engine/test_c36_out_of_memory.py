@@ -72,7 +72,7 @@ def test_c36_the_run_ends_as_if_nothing_had_happened(
 def test_c36_from_the_first_step_on_it_is_bitwise_a_run_that_was_started_at_that_size(
     pool: Pool, tmp_path: Path
 ) -> None:
-    toy = Toy(items=60, width=200, double=False, noise=True, dropout=0.2)
+    toy = Toy(items=60, width=200, double=False, noise=True, dropout=0.2, buffer=True)
     short = partial(shortage, "mid_backward", rank=1, samples=3)
     disturbed = pool.run(cases.train, toy, OPTIONS, tmp_path / "short", short, world_size=3)
     plain = undisturbed(pool, tmp_path / "plain", 3, 2, toy)  # Shares of 8 in slots of 4, halved.

@@ -256,6 +256,14 @@ def test_c40_what_it_cannot_tell_it_says(task: type[Task], note: str) -> None:
     assert probed(task()) == Probed(None, f"the loss was not probed: {note}")
 
 
+def test_c40_of_a_long_exception_it_says_the_first_line() -> None:
+    class Wordy(Failing):
+        def loss(self, model: nn.Module, batch: Any) -> Any:
+            raise NotImplementedError("no such kernel\n" + "CPU: registered\n" * 100)
+
+    assert probed(Wordy()).note.endswith("it raised NotImplementedError: no such kernel")
+
+
 def test_c40_a_huge_model_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "PARAMETERS_MAX", 10)
     assert probed(Mean()).note == "the loss was not probed: 51 parameters are more than 10"

@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -82,6 +83,64 @@ class NoLength(Line):
         return Stream()
 
 
+class Nothing(Line):
+    def dataset(self, split: str) -> Any:
+        return super().dataset(split) if split == "train" else None
+
+
+class EmptyEval(Line):
+    def dataset(self, split: str) -> Dataset[Any]:
+        return super().dataset(split) if split == "train" else TensorDataset(torch.zeros(0, 2), torch.zeros(0))
+
+
+class EvalStream(Line):
+    def dataset(self, split: str) -> Dataset[Any]:
+        return super().dataset(split) if split == "train" else Stream()
+
+
+class Loaded(Line):
+    def dataset(self, split: str) -> Any:
+        return torch.utils.data.DataLoader(super().dataset(split))
+
+
+class Forgetful(Line):
+    def model(self) -> Any:
+        return None
+
+
+class Wrapped(Line):
+    def model(self) -> nn.Module:
+        return nn.DataParallel(super().model())
+
+
+class NoNumber(Line):
+    def weight(self, batch: Any) -> Any:
+        return None
+
+
+class Weights(Line):
+    def weight(self, batch: Any) -> Any:
+        return torch.ones(len(batch[0]) + 1)
+
+
+class Detached(Line):
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch).detach()
+
+
+class OwnParameter(Line):
+    """A learned weight of the loss, which is kept on the task."""
+
+    def __init__(self) -> None:
+        self.sigma = nn.Parameter(torch.zeros(()))
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch) * torch.exp(-self.sigma) + self.sigma * len(batch[0])
+
+    def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        return [*super().param_groups(model), {"params": [self.sigma]}]
+
+
 class Frozen(Line):
     def model(self) -> nn.Module:
         return nn.Linear(2, 1).requires_grad_(False)
@@ -124,15 +183,99 @@ def train(task: Task, folder: Path, **more: Any) -> Trainer:
         (LeftOut, r"param_groups\(\) leaves out bias"),
         (Empty, r"dataset\('train'\) is empty"),
         (NoLength, r"dataset\('train'\) has no length"),
+        (Nothing, r"dataset\('eval'\) returned None, and eval.every_steps asks for it"),
+        (EmptyEval, r"dataset\('eval'\) is empty"),
+        (EvalStream, r"dataset\('eval'\) has no length"),
+        (Loaded, r"dataset\('train'\) returned a DataLoader: return the dataset itself"),
+        (Forgetful, r"model\(\) must return the nn.Module to train, it returned None: is there a return missing"),
+        (Wrapped, r"model\(\) returns a DataParallel: return the bare model"),
+        (NoNumber, r"weight\(\) must return a number, it returned None: is there a return missing"),
+        (Weights, r"weight\(\) must return a number, it returned tensor"),
+        (Detached, r"loss\(\) does not depend on the model's parameters: was it detached"),
+        (OwnParameter, r"param_groups\(\) names 1 parameter that the model does not have"),
         (Frozen, r"model\(\) has no parameter that requires a gradient"),
         (Ragged, r"samples cannot be stacked to a micro-batch \(stack expects.*write collate\(self, samples\)"),
     ],
 )
 def test_a_broken_contract_is_refused_before_the_first_step(tmp_path: Path, task: type[Task], message: str) -> None:
     with pytest.raises(EngineError, match=message) as caught:
-        train(task(), tmp_path)
+        train(task(), tmp_path, eval={"every_steps": 1})
     assert caught.value.reason == "bad_spec"
     assert records(tmp_path) == {}
+
+
+class UnweighedEval(Line):
+    def evaluate(self, model: nn.Module, batch: Any) -> dict[str, tuple[torch.Tensor, float]]:
+        return {"loss": (torch.zeros(()), 0.0)}
+
+
+def test_an_evaluation_in_which_nothing_counts_has_no_number_and_says_so_once(tmp_path: Path) -> None:
+    """Least of all a loss of 0, which would be the best of all checkpoints."""
+    train(UnweighedEval(), tmp_path, eval={"every_steps": 1})
+    assert not any("eval/loss" in values for values in records(tmp_path).values())
+    warnings = [each["message"] for each in events(tmp_path, "warning")]
+    assert len([message for message in warnings if "nothing in dataset('eval') counts" in message]) == 1
+
+
+class OwnSettings(Line):
+    def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        return [{"params": model.parameters(), "amsgrad": True}]
+
+
+def test_a_groups_own_settings_of_the_optimizer_hold(tmp_path: Path) -> None:
+    trainer = train(OwnSettings(), tmp_path, optimizer={"name": "adamw", "lr": 0.1})
+    (state, *_) = trainer._parts.optimizer.inner.state.values()
+    assert state["max_exp_avg_sq"].abs().max() > 0
+
+
+X = torch.ones(3, 2)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        X,
+        (X, torch.ones(5)),
+        {"file": ["a.png", "b.png", "c.png"], "x": X},
+        [["a.png", "b.png", "c.png"], X],
+        ("name", b"bytes", 7, None, object(), [], {"inner": {"deep": ("text", X)}}),
+    ],
+)
+def test_samples_are_counted_by_the_first_tensor_wherever_it_is(batch: Any) -> None:
+    assert Line().weight(batch) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ("text", "the first tensor of the batch, and there is none"),
+        (["a", {"b": b"c"}, []], "the first tensor of the batch, and there is none"),
+        (["a", torch.tensor(1.0), X], "the batch's first tensor has none: write weight"),
+    ],
+)
+def test_samples_that_cannot_be_counted_are_told(batch: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Line().weight(batch)
+
+
+class Named(Line):
+    def dataset(self, split: str) -> Dataset[Any]:
+        return [(f"{index}.png", *sample) for index, sample in enumerate(super().dataset(split))]  # type: ignore[arg-type, return-value] # as people do
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        return super().loss(model, batch[1:])
+
+
+class NumpyNames(Named):
+    def collate(self, samples: list[Any]) -> Any:
+        names, x, y = super().collate(samples)
+        return np.array(names), x, y
+
+
+@pytest.mark.parametrize("task", [Named, NumpyNames])
+def test_a_sample_may_begin_with_its_name(tmp_path: Path, task: type[Task]) -> None:
+    train(task(), tmp_path)
+    assert max(records(tmp_path)) == 3
 
 
 class OddMetric(Line):

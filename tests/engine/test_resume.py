@@ -80,6 +80,16 @@ def test_c26_stopped_after_any_step_a_run_ends_bitwise_equal_in_the_same_layout(
         check_bitwise(whole, again, tmp_path / "whole", folder, step)
 
 
+@pytest.mark.parametrize("name", ["ddp", "zero1"])
+def test_c26_a_run_whose_steps_are_one_micro_batch_ends_bitwise_equal_too(
+    pool: Pool, tmp_path: Path, name: str
+) -> None:
+    """On three ranks, where a sum that is divided and a part that is multiplied by a third are rounded differently."""
+    options = OPTIONS | {"batch": {"size": 14, "micro_size": 5}, "strategy": {"name": name}}
+    whole, again = whole_and_resumed(pool, tmp_path, 3, options=options)
+    check_bitwise(whole, again, tmp_path / "whole", tmp_path / "again", 8)
+
+
 @pytest.mark.parametrize(
     "mutant",
     [

@@ -64,10 +64,11 @@ def section(name: str, **more: Any) -> dict[str, Any]:
         (1, 7, 3, Toy()),
         (2, 23, 3, Toy(weigh="terms")),
         (3, 10, 2, Toy(weigh="samples", penalty=0.3)),
+        (3, 7, 1, Toy(penalty=0.3)),
         (4, 4, 1, Toy(masked="odd")),
         (2, 9, 9, Toy(double=False)),
     ],
-    ids=["alone", "terms", "penalty", "weightless", "float32"],
+    ids=["alone", "terms", "penalty", "penalty-in-an-empty-slot", "weightless", "float32"],
 )
 def test_c01_the_gradient_is_the_whole_batchs(
     pool: Pool, tmp_path: Path, name: str, world_size: int, size: int, micro: int, toy: Toy
