@@ -19,7 +19,7 @@ from engine.ranks import Ranks
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """A buffer by its name: ``self.count = self.count + 1`` puts another tensor there."""
 
     module: nn.Module
@@ -30,36 +30,38 @@ class _Place:
         return buffer
 
 
+def places_of(model: nn.Module) -> list[Place]:
+    """Of all buffers of a model."""
+    return [
+        Place(module, name)
+        for module in model.modules()
+        for name, _ in module.named_buffers(recurse=False, remove_duplicate=False)
+    ]
+
+
 class Buffers:
-    """What a model's buffers hold at a moment.
+    """What some buffers hold at a moment."""
 
-    Parameters
-    ----------
-    places : list
-        Whose buffers.
-    """
-
-    def __init__(self, places: list[_Place]):
-        self._found = [(place, buffer := place.buffer(), buffer.detach().clone(), buffer._version) for place in places]
+    def __init__(self, found: list[tuple[Place, Tensor, Tensor]]):
+        self._found = found
 
     @classmethod
-    def of(cls, model: nn.Module) -> Buffers:
-        """All of them."""
-        return cls(
+    def at(cls, places: list[Place]) -> Buffers:
+        return cls([(place, buffer := place.buffer(), buffer.detach().clone()) for place in places])
+
+    @property
+    def places(self) -> list[Place]:
+        return [place for place, *_ in self._found]
+
+    def changed(self) -> Buffers:
+        """Those that hold something else by now; the host waits for the device."""
+        return Buffers(
             [
-                _Place(module, name)
-                for module in model.modules()
-                for name, _ in module.named_buffers(recurse=False, remove_duplicate=False)
+                (place, buffer, value)
+                for place, buffer, value in self._found
+                if (now := place.buffer()) is not buffer or not torch.equal(now, value)
             ]
         )
-
-    def written(self) -> list[_Place]:
-        """Where something was put since, be it the same value: a mask or a table of positions may be large, and stays."""
-        return [
-            place
-            for place, buffer, _, version in self._found
-            if place.buffer() is not buffer or buffer._version != version
-        ]
 
     @torch.no_grad()
     def put_back(self, where: Tensor | None = None) -> None:
@@ -70,45 +72,53 @@ class Buffers:
         where : Tensor, optional
             One number on the device: where it is 0, everything stays. The host does not wait for it.
         """
-        for place, buffer, value, _ in self._found:
-            now = place.buffer()
-            buffer.copy_(value if where is None else torch.where(where.bool(), value, now))
+        for place, buffer, value in self._found:
+            buffer.copy_(value if where is None else torch.where(where.bool(), value, place.buffer()))
             setattr(place.module, place.name, buffer)
 
 
 class StepBuffers:
-    """The buffers of one step, which is tried once or several times."""
+    """The buffers of one step, which is tried once or several times.
+
+    Only those that the warm-up was seen to change are kept: a mask or a table of positions may be large, and stays.
+    """
 
     def __init__(self) -> None:
-        self._places: list[_Place] = []
+        self._places: list[Place] = []
         self._step: int | None = None
-        self._before = Buffers([])
+        self._before = Buffers.at([])
 
-    def watch(self, places: list[_Place]) -> None:
-        """From here on, these are the ones that a pass writes to."""
-        self._places = places
+    @contextmanager
+    def warm_up(self, model: nn.Module) -> Iterator[None]:
+        """Put all buffers back at the end, and note which ones have changed."""
+        before = Buffers.at(places_of(model))
+        try:
+            yield
+        finally:
+            changed = before.changed()
+            changed.put_back()  # Of the others, some cannot be written to, such as those that repeat one number.
+            self._places = changed.places
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Put them back at the end."""
+        before = Buffers.at(self._places)
+        try:
+            yield
+        finally:
+            before.put_back()
 
     def begin(self, step: int) -> None:
         """A try of ``step`` begins: the first finds the buffers as they are, every other one as the first did."""
         if step == self._step:
             self._before.put_back()
         else:
-            self._step, self._before = step, Buffers(self._places)
+            self._step, self._before = step, Buffers.at(self._places)
 
     def end(self, *, refused: bool | Tensor) -> None:
         """The step is over; where it moved nothing, buffers are what they were before."""
         if refused is not False:
             self._before.put_back(where=None if refused is True else refused)
-
-
-@contextmanager
-def unchanged_buffers(model: nn.Module) -> Iterator[Buffers]:
-    """Put the model's buffers back at the end."""
-    before = Buffers.of(model)
-    try:
-        yield before
-    finally:
-        before.put_back()
 
 
 def share_buffers(model: nn.Module, ranks: Ranks) -> None:

@@ -215,7 +215,7 @@ class Trainer:
             refused: bool | Tensor = True
             if report.norm is not None and parts.strategy.moves(share):
                 refused = parts.optimizer.update(batch.step, verdict.sums, report.norm)
-            parts.gradient.restore_buffers(refused)
+            parts.gradient.buffers.end(refused=refused)
             parts.strategy.after_update(batch.step, share)
             report.leave_device()
             self.steps_done = report.step

@@ -24,7 +24,7 @@ from torch.utils.hooks import RemovableHandle
 
 from domain.outcomes import Reason
 from engine import randomness
-from engine.buffers import StepBuffers, unchanged_buffers
+from engine.buffers import StepBuffers
 from engine.control import Sums
 from engine.dropout import Masks
 from engine.errors import EngineError, reason_of, release
@@ -81,7 +81,8 @@ class GradientStep:
         self._masks = Masks(strategy.model, seed=seed, device=ranks.device)
         self._window = Window(strategy.model)
         self._window.watch_optimizers()
-        self._buffers = StepBuffers()
+        self.buffers = StepBuffers()
+        """The model's."""
         self._on_last_gradient: Callable[[], None] | None = None
         self._hook: RemovableHandle | None = None
         self._counted: list[Tensor] = []
@@ -105,7 +106,7 @@ class GradientStep:
         """
         before = randomness.host_state()
         batch = to_device(masked, self._ranks.device)
-        with unchanged_buffers(self._model) as buffers:
+        with self.buffers.warm_up(self._model):
             for _ in range(self._strategy.warm_up_passes):
                 for parameter in self._model.parameters():
                     # A view of a bucket would be replaced by the forward that builds the buckets anew.
@@ -121,7 +122,6 @@ class GradientStep:
                     if not self._strategy.finish_reduction():
                         self._strategy.drain()
                         break  # Some parameter has no gradient: said below, by name.
-            self._buffers.watch(buffers.written())
         self.terms = tuple(sums)
         weights_of(self._task.weight(masked), self.terms)
         self._masks.end()
@@ -163,7 +163,7 @@ class GradientStep:
             for term, whole, own in zip(self.terms, divisors, batch.weights(), strict=True)
         }
         self._counted, self._sums = [], None
-        self._buffers.begin(batch.step)
+        self.buffers.begin(batch.step)
         if strategy.carries:
             strategy.tell(self._said(statement, timeline), self._between(meanwhile, timeline))
         # From here on, whatever is not sent is this step's: so a rank that fails in its first slot drains all of it.
@@ -311,7 +311,7 @@ class GradientStep:
         if slot.samples:
             self._differentiate(batch, scales, timeline, last=last)
             return
-        with unchanged_buffers(self._model):
+        with self.buffers.unchanged():
             self._differentiate(batch, {}, timeline, last=last)
 
     def _differentiate(self, batch: Batch, scales: Mapping[str, float], timeline: Timeline, *, last: bool) -> None:
@@ -324,10 +324,6 @@ class GradientStep:
         timeline.mark("forward", then="backward")
         self._masks.begin_backward()
         self._strategy.backward(self._precision.scaled(objective))
-
-    def restore_buffers(self, refused: bool | Tensor) -> None:
-        """Put the model's buffers back if the step moved nothing: see ``Optimizer.update``."""
-        self._buffers.end(refused=refused)
 
     def abandon(self, masked: Batch) -> None:
         """Forget a step that some rank could not finish. All ranks must call this."""

@@ -40,7 +40,6 @@ from domain.memory import in_words
 from domain.outcomes import Reason
 from domain.plan import BatchPlan, ceil_div
 from domain.spec import Train
-from engine.buffers import unchanged_buffers
 from engine.errors import EngineError, reason_of, release
 from engine.fetching import seeded_sample
 from engine.memory.measured import kept_for_backward
@@ -332,7 +331,7 @@ def _unchanged(gradient: GradientStep, device: torch.device) -> Iterator[None]:
     """Put back what masked passes may change: buffers and random generators. Gradients are dropped by the trials."""
     host = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=True)
     on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    with unchanged_buffers(gradient.model):
+    with gradient.buffers.unchanged():
         yield
     torch.set_rng_state(host[0])
     random.setstate(host[1])

@@ -41,7 +41,17 @@ def buffers_of_rank_0(ranks: Ranks, wrapper: Callable[[Objective, Ranks, Strateg
     """A buffer that each rank starts with in its own way."""
     model = net()
     model.register_buffer("own", torch.full((2,), float(ranks.rank)))
+    odd = {
+        "count": torch.tensor(ranks.rank),
+        "mask": torch.tensor([True, False]),
+        "phase": torch.tensor([1j * ranks.rank]),
+        "turned": torch.full((3, 2), float(ranks.rank)).T,
+        "empty": torch.zeros(0),
+    }
+    for name, buffer in odd.items():
+        model.register_buffer(name, buffer)
     wrapper(Objective(toy_task(Toy()), model), ranks, Strategy())
+    assert (float(odd["count"]), complex(odd["phase"]), float(odd["turned"].sum())) == (0.0, 0j, 0.0)
     found: list[float] = model.get_buffer("own").tolist()
     return found
 

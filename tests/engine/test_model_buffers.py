@@ -1,0 +1,75 @@
+"""A model's buffers are put back whatever a pass did to them, and left alone where it did nothing."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+
+from engine.buffers import StepBuffers
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("added", torch.zeros(2))
+        self.register_buffer("replaced", torch.tensor(0))
+        self.register_buffer("repeated", torch.ones(1).expand(4))  # which cannot be written to
+        self.inner = nn.BatchNorm1d(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.added += 1
+        self.replaced = self.replaced + 1
+        normed: torch.Tensor = self.inner(x)
+        return normed
+
+
+def values(model: nn.Module) -> dict[str, list[float]]:
+    return {name: buffer.flatten().tolist() for name, buffer in model.named_buffers()}
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model()
+
+
+@pytest.fixture
+def buffers(model: Model) -> StepBuffers:
+    """Once the warm-up has been through the model."""
+    before = values(model)
+    kept = StepBuffers()
+    with kept.warm_up(model):
+        model(torch.randn(3, 2))
+        assert values(model) != before
+    assert values(model) == before
+    return kept
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_masked_pass_leaves_no_trace_whether_it_ends_or_fails(
+    model: Model, buffers: StepBuffers, fails: bool
+) -> None:
+    before = values(model)
+    with contextlib.suppress(ZeroDivisionError), buffers.unchanged():
+        model(torch.full((3, 2), torch.nan))
+        assert values(model) != before
+        if fails:
+            raise ZeroDivisionError
+    assert values(model) == before
+
+
+@pytest.mark.parametrize("refused", [False, True, torch.tensor(0.0), torch.tensor(1.0)], ids=str)
+def test_a_step_counts_once_however_often_it_is_tried_and_not_at_all_where_it_is_refused(
+    model: Model, buffers: StepBuffers, refused: bool | torch.Tensor
+) -> None:
+    for number in (1, 2):
+        for _ in range(3):
+            buffers.begin(number)
+            model(torch.randn(3, 2) if number == 1 else torch.full((3, 2), torch.nan))
+        buffers.end(refused=refused if number == 2 else False)
+    steps = 1 if refused else 2
+    assert (model.added.tolist(), int(model.replaced)) == ([steps, steps], steps)
+    assert int(model.inner.num_batches_tracked) == steps
+    assert bool(model.inner.running_mean.isfinite().all()) == bool(refused)
