@@ -24,7 +24,7 @@ from domain.spec import JobSpec, Train
 from engine import compiling, randomness
 from engine.activation_checkpointing import checkpoint_blocks
 from engine.control import Control
-from engine.dropout import name_layers
+from engine.dropout import Masks, name_layers
 from engine.fetching import seeded_sample
 from engine.fingerprint import samples_of
 from engine.given import dataset_of, model_of, require_same_data
@@ -42,8 +42,10 @@ from engine.state import TrainingState, restore_model, restore_optimizer
 from engine.step import GradientStep
 from engine.strategies import strategy_for
 from engine.strategies.base import Strategy
+from engine.strategies.block_order import Usage
 from engine.task import Batch, Task
 from engine.telemetry import Telemetry
+from engine.usage import eval_samples, observe, single_samples
 
 
 @dataclass
@@ -138,14 +140,28 @@ def assemble(
     sharing = strategy_for(train.strategy)
     require_wide_parameters(model, accumulates_in_float32=sharing.accumulates_in_float32)
     objective = Objective(task, model, precision, compiling.compiled(model) if train.compile else None)
-    strategy = sharing(objective, ranks, train.strategy)
+    usage = _usage(
+        objective,
+        dataset,
+        eval_dataset,
+        size=samples,
+        train=train,
+        known=state is not None and state.get("conditional", False),
+        resumes=state is not None,
+        by_block=sharing.gathers_blocks,
+    )
+    strategy = sharing(objective, ranks, train.strategy, usage)
     if not strategy.replicated:
         replicas.stand_down()
     gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed)
-    gradient.warm_up(masked)
+    complete = gradient.warm_up(masked)
+    if not (complete or usage.conditional or state is not None):
+        samples_to_look_at = single_samples(task, dataset, size=samples, seed=train.seed)
+        observe(objective, samples_to_look_at, masks=gradient.masks).require_all_used()
     optimizer = Optimizer(train, task, strategy, steps=length.steps)
     if state is not None:
         restore_optimizer(strategy, optimizer.inner, state, ranks, telemetry)
+        optimizer.require_layout()
         precision.load(state.get("precision", {}))
     plan = auto.settled(
         saved.plan, gradient, ranks, task=task, train=train, dataset=dataset, size=samples, say=telemetry.say
@@ -204,12 +220,24 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
         telemetry.warn(assembly.probed.note)
     elif assembly.probed.note:
         telemetry.say(assembly.probed.note)
+    if assembly.strategy.tracks_usage:
+        announce_usage(assembly, telemetry)
     if assembly.strategy.lost_promise:
         telemetry.warn(assembly.strategy.lost_promise)
     if assembly.gradient.draws_on_host:
         telemetry.warn(
             "the model draws random numbers: a run is repeatable, but depends on micro_size and on the ranks "
             "(engine.Dropout does not)"
+        )
+
+
+def announce_usage(assembly: Assembly, telemetry: Telemetry) -> None:
+    """Report that the model is conditional, and how the strategy deals with it."""
+    if assembly.plan.world_size > 1:
+        compression = assembly.strategy.options.compression
+        uncompressed = "" if compression == "none" else f", and gradients are sent without compression: {compression}"
+        telemetry.say(
+            "batches use different parts of the model: ranks exchange which parameters each batch used" + uncompressed
         )
 
 
@@ -223,6 +251,43 @@ def report_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> No
     """The plan as it is now, for the service."""
     settled = plan.model_copy(update={"steps": assembly.length.steps})
     telemetry.event("plan", **settled.model_dump(), parameters=assembly.parameters, samples=assembly.samples)
+
+
+def _usage(
+    objective: Objective,
+    dataset: Dataset[Any],
+    eval_dataset: Dataset[Any] | None,
+    *,
+    size: int,
+    train: Train,
+    known: bool,
+    resumes: bool,
+    by_block: bool,
+) -> Usage:
+    """Return the parts of the model that micro-batches use, as far as the strategy must know before it shares the model.
+
+    Parameters
+    ----------
+    known : bool
+        Whether the run was conditional before a restart.
+    resumes : bool
+        Whether the run was accepted before, so that unused parameters are not refused again.
+    by_block : bool
+        Whether ranks gather the model block by block.
+    """
+    task = objective.task
+    if task.conditional or known or not by_block:
+        return Usage(conditional=task.conditional or known)
+    found = observe(
+        objective,
+        single_samples(task, dataset, size=size, seed=train.seed),
+        masks=Masks(objective.model, seed=train.seed, device=next(objective.model.parameters()).device),
+        compare_blocks=True,
+        evaluated=() if eval_dataset is None else eval_samples(task, eval_dataset, seed=train.seed),
+    )
+    if not resumes:
+        found.require_all_used()
+    return found.usage
 
 
 def _model(train: Train, task: Task, ranks: Ranks) -> nn.Module:

@@ -39,7 +39,7 @@ class Flags(NamedTuple):
     out_of_memory: bool = False
     """The step did not fit; its gradient is void."""
     unreduced: bool = False
-    """Some parameter's gradient did not reach the other ranks."""
+    """Some rank did not use every parameter; the step is repeated with usage tracked."""
     overflow: bool = False
     """The scaled gradient is not finite; its step may be repeated at a smaller scale."""
 

@@ -80,9 +80,9 @@ class Fetcher(Dataset[M]):
         return self._dataset[index]
 
 
-def seeded_sample(dataset: Dataset[Any], index: int, *, seed: int) -> Any:
-    """The sample that training sees of ``index`` in epoch 0."""
-    randomness.seed_host(randomness.seed_of(randomness.ITEM, seed, 0, index))
+def seeded_sample(dataset: Dataset[Any], index: int, *, seed: int, purpose: int = randomness.ITEM) -> Any:
+    """Return the sample of ``index`` that training (or with another purpose, evaluation) sees in epoch 0."""
+    randomness.seed_host(randomness.seed_of(purpose, seed, 0, index))
     return dataset[index]
 
 

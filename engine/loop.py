@@ -18,12 +18,12 @@ from torch import Tensor
 
 from domain.plan import BatchPlan
 from domain.spec import JobSpec, Train
-from engine.assembly import announce, assemble, report_plan
+from engine.assembly import announce, announce_usage, assemble, report_plan
 from engine.control import Flags, Statement, Verdict
 from engine.evaluation import evaluate
 from engine.loader import RankBatch
 from engine.memory.account import Account
-from engine.missing import Weighed, fail_unreduced
+from engine.missing import Weighed
 from engine.non_finite import NonFinite
 from engine.normalization import average_statistics
 from engine.pulse import Pulse
@@ -177,19 +177,19 @@ class Trainer:
         statement = self._numbers if travels else None
         accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement, parts.batches.fetch_ahead)
         verdict = self._agree(accumulated)
-        while verdict.flags.out_of_memory or parts.precision.repeats(verdict):
+        while verdict.flags.out_of_memory or verdict.flags.unreduced or parts.precision.repeats(verdict):
             if verdict.flags.out_of_memory:
                 self.plan, batch, following = halve(parts, self.plan, batch.step, self._telemetry)
                 self._following = (following,)
                 timeline.mark("other")
+            elif verdict.flags.unreduced:
+                parts.gradient.track_usage(parts.masked)
+                announce_usage(parts, self._telemetry)
             else:
                 parts.gradient.discard()
             accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement, parts.batches.fetch_ahead)
             verdict = self._agree(accumulated)
         following = self._next()
-        if verdict.flags.unreduced:
-            missing = [] if accumulated.reduced else parts.gradient.missing_gradients(batch)
-            fail_unreduced(self.ranks, batch.step + 1, missing)
         report = StepReport(
             step=batch.step + 1,
             samples=batch.size,

@@ -1,22 +1,17 @@
-"""What a run cannot train without: parameters to move, a gradient for each of them, and samples that count.
+"""Requirements of any run: trainable parameters, and batches that have weight.
 
-A rank whose last micro-batch leaves a parameter out cannot share its gradient, so the run ends there, on all ranks and
-with the parameters' names.
-
-Not here: how a strategy notices (``engine.strategies.base.Strategy.finish_reduction``).
+Not here: parameters that no sample uses (``engine.usage``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
 from torch import nn
 
 from domain.outcomes import Reason
 from engine.errors import EngineError
-from engine.ranks import Ranks
 
 WEIGHTLESS_IN_A_ROW_MAX = 100
 NAMED_MAX = 5
@@ -40,11 +35,24 @@ def require_trainable(model: nn.Module) -> None:
 
 
 @contextmanager
-def arrivals(model: nn.Module) -> Iterator[list[nn.Parameter]]:
-    """The parameters in the order in which their gradients come."""
+def arrivals(model: nn.Module, *, drop: bool = False) -> Iterator[list[nn.Parameter]]:
+    """Collect the parameters in the order in which their gradients arrive.
+
+    Parameters
+    ----------
+    model : nn.Module
+    drop : bool
+        Whether each gradient is dropped at once, so that no second copy of the model's size is held.
+    """
     arrived: list[nn.Parameter] = []
+
+    def note(parameter: nn.Parameter) -> None:
+        arrived.append(parameter)
+        if drop:
+            parameter.grad = None
+
     hooks = [
-        parameter.register_post_accumulate_grad_hook(arrived.append)  # type: ignore[no-untyped-call]
+        parameter.register_post_accumulate_grad_hook(note)  # type: ignore[no-untyped-call]
         for parameter in model.parameters()
         if parameter.requires_grad
     ]
@@ -61,44 +69,6 @@ def names_of_missing(model: nn.Module, arrived: list[nn.Parameter]) -> list[str]
     return [
         name for name, parameter in model.named_parameters() if parameter.requires_grad and id(parameter) not in there
     ]
-
-
-def require_none_missing(model: nn.Module) -> None:
-    """Every trainable parameter must have a gradient now, after a pass through the whole loss.
-
-    Raises
-    ------
-    EngineError
-        ``bad_spec``, with the names.
-    """
-    missing = names_of_missing(model, [parameter for parameter in model.parameters() if parameter.grad is not None])
-    if missing:
-        raise EngineError(
-            Reason.BAD_SPEC,
-            f"the loss does not depend on {_listed(missing)}: use these parameters in every loss, or freeze them with "
-            "requires_grad_(False)",
-        )
-
-
-def fail_unreduced(ranks: Ranks, step: int, missing: list[str]) -> NoReturn:
-    """End the run over a step whose gradient some rank could not share. All ranks must call this.
-
-    Parameters
-    ----------
-    ranks : Ranks
-    step : int
-        Counted from 1.
-    missing : list of str
-        Names of this rank's parameters without a gradient, none if it is not its fault.
-    """
-    found = {rank: names for rank, names in enumerate(ranks.gather(missing)) if names}
-    where = "; ".join(f"rank {rank}: {_listed(names)}" for rank, names in found.items())
-    raise EngineError(
-        Reason.BAD_SPEC,
-        f"in step {step} some parameters got no gradient in the last micro-batch ({where}), so their gradients could "
-        "not be shared: use every parameter in every loss (adding 0.0 * parameter.sum() is enough), or freeze them with "
-        "requires_grad_(False)",
-    )
 
 
 class Weighed:
@@ -134,6 +104,7 @@ class Weighed:
             )
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """Return the first few names as text, and the number of the others."""
     rest = len(names) - NAMED_MAX
     return ", ".join(names[:NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")

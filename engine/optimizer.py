@@ -26,6 +26,7 @@ from domain.outcomes import Reason
 from domain.spec import AdamW, Train
 from engine.control import Sums, numbers_of
 from engine.errors import EngineError, reason_of
+from engine.layout import is_dense, require_agreement
 from engine.schedule import learning_rate
 from engine.strategies.base import Strategy
 from engine.task import Task
@@ -50,6 +51,16 @@ class Optimizer:
         on_device = any(parameter.is_cuda for parameter in self._parameters)
         self._masks = on_device and all(group["fused"] for kernel in self._kernels for group in kernel.param_groups)
         """Whether a step that is not finite is masked on the device."""
+
+    def require_layout(self) -> None:
+        """Check that gradients and moments have the memory layout of their parameters.
+
+        Raises
+        ------
+        EngineError
+            ``bad_spec``.
+        """
+        require_agreement(self._strategy.model.named_parameters(), self._kernels)
 
     def rate(self, step: int) -> float:
         """The spec's learning rate at ``step``, counted from 0."""
@@ -122,8 +133,8 @@ class Optimizer:
 
 def _build(train: Train, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     settings = train.optimizer
-    # There is no fused kernel for complex numbers. None: torch's choice.
-    fused = all(parameter.is_floating_point() for group in groups for parameter in _listed(group)) or None
+    # There is no fused kernel for complex numbers, and none that looks at gaps in memory. None: torch's choice.
+    fused = all(p.is_floating_point() and is_dense(p) for group in groups for p in _listed(group)) or None
     if isinstance(settings, AdamW):
         return torch.optim.AdamW(
             groups,

@@ -151,6 +151,7 @@ class TrainingState:
             "samples": self._samples,
             "parameters": fingerprint.parameter_order(strategy.model, optimizer),
             "layout": self._layout,
+            "conditional": strategy.tracks_usage,
             "precision": self._precision.state(),
         }
         if strategy.saves_together:

@@ -28,8 +28,9 @@ from engine.buffers import StepBuffers
 from engine.control import Sums
 from engine.dropout import Masks
 from engine.errors import EngineError, reason_of, release
+from engine.layout import require_agreement
 from engine.loader import RankBatch, Slot, weights_of
-from engine.missing import arrivals, names_of_missing, require_none_missing
+from engine.missing import arrivals
 from engine.precision import Precision
 from engine.ranks import Ranks
 from engine.strategies.base import Strategy
@@ -78,7 +79,8 @@ class GradientStep:
     def __init__(self, task: Task, strategy: Strategy, precision: Precision, ranks: Ranks, *, seed: int):
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
-        self._masks = Masks(strategy.model, seed=seed, device=ranks.device)
+        self.masks = Masks(strategy.model, seed=seed, device=ranks.device)
+        """Those of the model's ``engine.Dropout`` layers."""
         self._window = Window(strategy.model)
         self._window.watch_optimizers()
         self.buffers = StepBuffers()
@@ -96,14 +98,22 @@ class GradientStep:
         self.seeds_host = False
         """Whether the host's generators belong to the model (see ``engine.randomness``)."""
 
-    def warm_up(self, masked: Batch) -> None:
-        """A few masked passes, which fix DDP's buckets. All ranks must call this, at the start and after a reset.
+    def warm_up(self, masked: Batch) -> bool:
+        """Run a few masked passes, which fix DDP's buckets. All ranks must call this, at the start and after a reset.
+
+        Returns whether the sample used every parameter. If not, the strategy tracks usage from here on.
 
         DDP reduces its first backward in one bucket and then builds the buckets anew in the order in which gradients
         arrived. A run that resumes would add up in another order than the one it continues, and differ in the last
         bits from three ranks on; after these passes every start is alike. They also show which terms the loss has,
         which parameter gets its gradient last, and whether the model draws random numbers.
+
+        Raises
+        ------
+        EngineError
+            ``bad_spec``: a gradient has another memory layout than its parameter.
         """
+        complete = True
         before = randomness.host_state()
         batch = to_device(masked, self._ranks.device)
         with self.buffers.warm_up(self._model):
@@ -113,25 +123,31 @@ class GradientStep:
                     parameter.grad = None
                 with arrivals(self._model) as arrived:
                     self._strategy.begin_reduction()
-                    self._masks.begin_slot(0, 0, 1)
+                    self.masks.begin_slot(0, 0, 1)
                     seen = self._window.look()
                     objective, sums = self._strategy.forward(batch, None, penalize=True)
                     self._window.require_unchanged(seen)
-                    self._masks.begin_backward()
+                    self.masks.begin_backward()
                     self._strategy.backward(objective)
-                    if not self._strategy.finish_reduction():
-                        self._strategy.drain()
-                        break  # Some parameter has no gradient: said below, by name.
+                    complete = self._strategy.finish_reduction()
+                if not complete:
+                    self._strategy.drain()
+                    break
         self.terms = tuple(sums)
         weights_of(self._task.weight(masked), self.terms)
-        self._masks.end()
+        self.masks.end()
         self.draws_on_host = randomness.host_state() != before
-        require_none_missing(self._model)
+        require_agreement(self._model.named_parameters())
+        complete = complete and all(p.grad is not None for p in self._model.parameters() if p.requires_grad)
+        if not complete and not self._strategy.tracks_usage:
+            self._strategy.track_usage()
+            self._strategy.reset()
         self._strategy.warmed_up()
         self.discard()
         # Where the strategy carries what ranks say, it asks for it at that moment.
         if self._ranks.world_size > 1 and self._hook is None and not self._strategy.carries:
             self._hook = arrived[-1].register_post_accumulate_grad_hook(self._last_gradient)  # type: ignore[no-untyped-call]
+        return complete
 
     def accumulate(
         self,
@@ -187,7 +203,7 @@ class GradientStep:
             return replace(short, told=strategy.told if statement is not None else None)
         finally:
             self._on_last_gradient = None
-            self._masks.end()
+            self.masks.end()
             self._window.shut()
             if strategy.carries:
                 strategy.tell(None)
@@ -209,26 +225,17 @@ class GradientStep:
         """
         try:
             with self._strategy.local():
-                self._masks.begin_slot(0, 0, samples)
+                self.masks.begin_slot(0, 0, samples)
                 objective, _ = self._strategy.forward(to_device(batch, self._ranks.device), None, penalize=True)
-                self._masks.begin_backward()
+                self.masks.begin_backward()
                 self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
         finally:
-            self._masks.end()
+            self.masks.end()
 
     @property
     def model(self) -> nn.Module:
         """The person's model."""
         return self._model
-
-    def missing_gradients(self, batch: RankBatch) -> list[str]:
-        """Names of the parameters that get no gradient from this rank's last slot, for the error that ends the run."""
-        self._strategy.close()  # What was left in the middle would not let another pass begin.
-        last = to_device(batch.slots[-1].batch, self._ranks.device)
-        with arrivals(self._model) as arrived:
-            objective, _ = self._strategy.objective(last, None, penalize=True)
-            objective.backward()
-        return names_of_missing(self._model, arrived)
 
     def require_kept(self) -> None:
         """The gradient that ``accumulate`` left must still be there when it is used."""
@@ -306,12 +313,12 @@ class GradientStep:
     ) -> None:
         """Forward and backward of one micro-batch."""
         self._seed_slot(step, index)
-        self._masks.begin_slot(step, slot.position, slot.samples or 1)
+        self.masks.begin_slot(step, slot.position, slot.samples or 1)
         batch = to_device(slot.batch, self._ranks.device)
         if slot.samples:
             self._differentiate(batch, scales, timeline, last=last)
             return
-        with self.buffers.unchanged():
+        with self.buffers.unchanged(), self._strategy.without_samples():
             self._differentiate(batch, {}, timeline, last=last)
 
     def _differentiate(self, batch: Batch, scales: Mapping[str, float], timeline: Timeline, *, last: bool) -> None:
@@ -322,8 +329,13 @@ class GradientStep:
         if scales:
             self._counted += terms  # Before backward: what is said of them may travel with the gradient.
         timeline.mark("forward", then="backward")
-        self._masks.begin_backward()
+        self.masks.begin_backward()
         self._strategy.backward(self._precision.scaled(objective))
+
+    def track_usage(self, masked: Batch) -> None:
+        """Forget a step in which some rank did not use every parameter, and track usage. All ranks must call this."""
+        self._strategy.track_usage()
+        self.abandon(masked)
 
     def abandon(self, masked: Batch) -> None:
         """Forget a step that some rank could not finish. All ranks must call this."""

@@ -36,6 +36,11 @@ class Task:
     """True says that the loss of a sample depends on the others in its micro-batch (batch normalisation, in-batch
     negatives). Such a loss depends on how the batch is split, so the promise about the batch is given up."""
 
+    conditional: ClassVar[bool] = False
+    """Set to True if a micro-batch may use a part of the model only (experts, LayerDrop, one head per task), and the first
+    samples may not show it. A parameter that no sample of a batch uses is left alone by that step, on any number of ranks.
+    Under strategy ``fsdp`` such a model is gathered as a whole, not block by block."""
+
     unit: ClassVar[str] = "samples"
     """What ``weight`` counts. A task that says ``tokens`` gets ``throughput/tokens_per_second``."""
 

@@ -8,8 +8,8 @@ Not here: how a batch is weighted and accumulated (``engine.step``), which strat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -17,9 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from domain import spec
+from engine import layout
 from engine.buffers import share_buffers
 from engine.objective import Objective
 from engine.ranks import Ranks
+from engine.strategies.block_order import Usage
 from engine.task import Batch
 
 Groups = list[dict[str, Any]]
@@ -38,6 +40,9 @@ class Strategy:
     ranks : Ranks
     options : domain.spec.Strategy
         The spec's section.
+    usage : Usage, optional
+        Observed before. By default every micro-batch is expected to use the whole model, and the order of blocks is
+        not checked.
     """
 
     lost_promise: ClassVar[str] = ""
@@ -51,11 +56,18 @@ class Strategy:
     collective_forward: ClassVar[bool] = False
     """Whether ranks wait for each other in every forward, so that all of them must run equally many."""
 
+    gathers_blocks: ClassVar[bool] = False
+    """Whether ranks gather each block of the model together, so that all of them must call the same blocks in the same
+    order, unless the strategy is made for a conditional model."""
+
     accumulates_in_float32: ClassVar[bool] = False
     """Whether gradients of parameters in a narrower format are added up in float32."""
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
+    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy, usage: Usage | None = None):
         self.objective, self.ranks, self.options = objective, ranks, options
+        self.tracks_usage = usage is not None and usage.conditional
+        """Whether ranks exchange which parameters a batch used. See :meth:`track_usage`."""
+        self._used_so_far: list[bool] | None = None
         share_buffers(self.model, ranks)
 
     @property
@@ -95,17 +107,44 @@ class Strategy:
         return self.ranks.world_size / whole if whole > 0 else 0.0
 
     def begin_reduction(self) -> None:
-        """The next micro-batch is the last of its step: the one that synchronises."""
+        """Begin a step: what is launched from here on belongs to it."""
+        self._used_so_far = None
 
     def finish_reduction(self) -> bool:
-        """After the last backward of a step. All ranks must call this.
+        """Finish the reduction after the last backward of a step. All ranks must call this.
 
         Returns
         -------
         bool
-            Whether every gradient was reduced. If not, others may wait for this rank until it has called ``drain``.
+            False where this rank lacks a gradient that its peers expect: some parameter was not used. The peers may
+            wait until this rank has called ``drain``, and the step is void. Always true once usage is tracked.
         """
         return True
+
+    # --- parameters that a batch does not use
+
+    def track_usage(self) -> None:
+        """Exchange which parameters each batch used, from the next step on. All ranks must call this.
+
+        A parameter that no sample of a batch uses then has no gradient on any rank, and the optimizer leaves it alone,
+        as in a loop on one device. Without tracking every rank's gradient must be complete. Call ``reset`` before the
+        next step.
+        """
+        self.tracks_usage = True
+
+    @contextmanager
+    def without_samples(self) -> Iterator[None]:
+        """Enter around a micro-batch that has no samples: what it uses does not count as used."""
+        if self.tracks_usage and self._used_so_far is None:
+            self._used_so_far = self._have_gradients()
+        yield
+
+    def _used(self) -> list[bool]:
+        """Report for each trainable parameter whether a sample of this rank used it in this step."""
+        return self._have_gradients() if self._used_so_far is None else self._used_so_far
+
+    def _have_gradients(self) -> list[bool]:
+        return [parameter.grad is not None for parameter in self._trained]
 
     def warmed_up(self) -> None:
         """What is reduced together does not change any more. Called after the warm-up, on all ranks."""
@@ -137,6 +176,11 @@ class Strategy:
         """Drop the gradient, so that the next slot starts a new one."""
         for parameter in self._parameters:
             parameter.grad = None
+
+    @cached_property
+    def _trained(self) -> tuple[nn.Parameter, ...]:
+        """The model's trainable parameters, in its order."""
+        return tuple(parameter for parameter in self.model.parameters() if parameter.requires_grad)
 
     @cached_property
     def _parameters(self) -> tuple[nn.Parameter, ...]:
@@ -233,6 +277,7 @@ class Strategy:
     def load_optimizer(self, optimizer: torch.optim.Optimizer, state: State) -> None:
         """Restore what ``optimizer_state`` gave, also on another number of ranks. All ranks must call this."""
         optimizer.load_state_dict(state)
+        layout.align_state(optimizer)
 
     def extra_state(self) -> State:
         """What else of the strategy must survive a restart (error feedback, outer momentum), of this rank.

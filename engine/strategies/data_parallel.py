@@ -29,6 +29,7 @@ from engine.errors import EngineError
 from engine.objective import Objective
 from engine.ranks import Ranks
 from engine.strategies.base import Forward, Strategy
+from engine.strategies.block_order import Usage
 from engine.task import Batch
 
 
@@ -37,8 +38,8 @@ class DataParallel(Strategy):
 
     repeats: ClassVar[bool] = True
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
-        super().__init__(objective, ranks, options)
+    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy, usage: Usage | None = None):
+        super().__init__(objective, ranks, options, usage)
         _require_one_process_with_gpus(ranks)
         _require_no_sample_dropout(self.model)
         self._parallel = self.wrapped()

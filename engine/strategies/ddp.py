@@ -7,6 +7,10 @@ the next ones add to the buckets in place: dropped ones would be allocated anew,
 save would be there again. Where a step is one micro-batch, they are dropped: each parameter's gradient then goes into its
 bucket as soon as it is there, and nothing is written twice.
 
+DDP expects a gradient for every parameter in the last micro-batch of each rank. Once usage is tracked, because a model is
+conditional (experts, LayerDrop, one head per task), the wrapper is not used: gradients are added up on each rank and
+reduced after the last backward, uncompressed (``engine.strategies.flat``).
+
 Not here: DDP itself, a step that is abandoned, and what travels with the gradient (``engine.strategies.reducer``);
 compression of what is sent (``engine.strategies.compression``, ``engine.strategies.powersgd``).
 """
@@ -24,6 +28,8 @@ from domain import spec
 from engine.objective import Objective
 from engine.ranks import Ranks
 from engine.strategies.base import Forward, Strategy
+from engine.strategies.block_order import Usage
+from engine.strategies.flat import FlatReduction
 from engine.strategies.reducer import Reducer
 from engine.strategies.rider import NUMBERS_MAX
 from engine.task import Batch
@@ -36,11 +42,13 @@ class DDP(Strategy):
     sends_exactly: ClassVar[bool] = True
     """Whether what is sent arrives as it is: no hook rounds it."""
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
-        super().__init__(objective, ranks, options)
+    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy, usage: Usage | None = None):
+        super().__init__(objective, ranks, options, usage)
         self._adds_up = True
         """Whether a step is taken to have several micro-batches: known of the last one, and until then supposed."""
-        self._reducer = self._wrap()
+        self._flat: FlatReduction | None = None
+        self._reducer: Reducer | None = None
+        self._share()
 
     @property
     def warm_up_passes(self) -> int:
@@ -63,11 +71,15 @@ class DDP(Strategy):
         return nullcontext() if self._reducer is None else self._reducer.ddp.no_sync()
 
     def begin_reduction(self) -> None:
+        super().begin_reduction()
         self._adds_up = False
         if self._reducer is not None:
             self._reducer.begin()
 
     def finish_reduction(self) -> bool:
+        if self._flat is not None:
+            self._flat.reduce(self._used(), drop_unused=True)
+            return True
         return self._reducer is None or self._reducer.finish()
 
     def warmed_up(self) -> None:
@@ -100,13 +112,15 @@ class DDP(Strategy):
             torch._foreach_zero_(gradients)
 
     def drain(self) -> None:
-        if self._reducer is not None:
+        if self._flat is not None:
+            self._flat.drain()
+        elif self._reducer is not None:
             self._reducer.drain()
 
     def reset(self) -> None:
         self._reducer = None  # Its hooks must be gone before the next one sets its own.
         super().discard()  # Views would keep the old buckets.
-        self._reducer = self._wrap()
+        self._share()
 
     def close(self) -> None:
         self._reducer = None
@@ -115,9 +129,13 @@ class DDP(Strategy):
     def add_hook(self, reducer: Reducer) -> None:
         """Register what replaces the plain all-reduce of a bucket, on each new wrapper."""
 
-    def _wrap(self) -> Reducer | None:
+    def _share(self) -> None:
+        """Make what reduces the gradients; nothing on a single rank."""
         if self.ranks.world_size == 1:
-            return None
-        reducer = Reducer(self.objective, self.ranks, self.options, exact=self.sends_exactly)
-        self.add_hook(reducer)
-        return reducer
+            return
+        if self.tracks_usage:
+            self.objective.register_parameter("rider", None)
+            self._flat = FlatReduction(self._trained, self.ranks)
+        else:
+            self._reducer = Reducer(self.objective, self.ranks, self.options, exact=self.sends_exactly)
+            self.add_hook(self._reducer)

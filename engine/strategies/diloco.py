@@ -24,6 +24,7 @@ from engine.objective import Objective
 from engine.ranks import Ranks
 from engine.strategies.averaging import on_host
 from engine.strategies.base import State
+from engine.strategies.block_order import Usage
 from engine.strategies.local_sgd import LocalSGD
 
 OUTER_LR: Final = 0.7
@@ -38,8 +39,8 @@ class DiLoCo(LocalSGD):
         "common: the gradient is not the whole batch's, and the run depends on how many ranks share it"
     )
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
-        super().__init__(objective, ranks, options)
+    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy, usage: Usage | None = None):
+        super().__init__(objective, ranks, options, usage)
         self._lr = OUTER_LR if options.outer_lr is None else options.outer_lr
         self._decay = OUTER_MOMENTUM if options.outer_momentum is None else options.outer_momentum
         self._start = [parameter.detach().clone() for parameter in self._trained]

@@ -5,9 +5,14 @@ forward and again in backward; the rest of the model is gathered once per micro-
 loss may call the model any number of times, and methods of it that read those other parameters; a block's own parameters
 are whole only inside the block's forward. For a penalty everything is gathered, from there to the end of the backward.
 
+Ranks gather a block together, so all of them must call the same blocks in the same order, forward and backward. Each rank
+checks that for itself (``engine.strategies.block_order``). A conditional model (experts, LayerDrop, one head per task) is
+gathered as a whole instead, around the objective: it needs the memory of all parameters in each micro-batch.
+
 Before the last micro-batch of a step nothing is reduced: until then each rank keeps a gradient of the whole model's
-size. A parameter that got no gradient takes part with zeros. All-gathers happen in every micro-batch, so ranks run equally
-many, and a step that ran out of memory cannot be abandoned: its peers wait inside a collective that cannot be drained.
+size. A parameter that got no gradient on this rank takes part with zeros. All-gathers happen in every micro-batch, so
+ranks run equally many, and a step that ran out of memory cannot be abandoned: its peers wait inside a collective that
+cannot be drained.
 
 Checkpoints are whole and by the model's own names: any strategy on any number of ranks goes on from them. At the start
 each rank builds the whole model on its device before its shard is cut from it.
@@ -19,11 +24,12 @@ each rank equally many micro-batches (``engine.evaluation``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
@@ -34,6 +40,7 @@ from engine.objective import Objective
 from engine.ranks import Ranks
 from engine.strategies import shards
 from engine.strategies.base import Forward, Groups, State, Strategy
+from engine.strategies.block_order import OrderCheck, Usage
 from engine.task import Batch
 
 
@@ -43,23 +50,73 @@ class FSDP(Strategy):
     saves_together: ClassVar[bool] = True
     replicated: ClassVar[bool] = False
     collective_forward: ClassVar[bool] = True
+    gathers_blocks: ClassVar[bool] = True
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
-        super().__init__(objective, ranks, options)
-        self._units: list[FSDPModule] = self._shard() if ranks.world_size > 1 else []
+    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy, usage: Usage | None = None):
+        super().__init__(objective, ranks, options, usage)
+        _require_support(self.model)
+        # A model found to be conditional is gathered whole from the start; one found so later keeps its blocks.
+        blocks = {} if self.tracks_usage else shards.blocks(self.model)
+        self._units: list[FSDPModule] = self._shard(list(blocks.values())) if ranks.world_size > 1 else []
         """The blocks, and the objective as the last one. Empty on a single rank."""
+        self._order = OrderCheck(blocks, usage.train, usage.evaluation) if usage is not None and blocks else None
+        self._arrived: set[int] = set()
+        """Trainable parameters that got a gradient in this step, by index."""
+        self._has_samples, self._had_samples = True, False
+        """Whether the current micro-batch has samples, and whether one of this step had."""
+        if self._units:
+            indices = {parameter: index for index, parameter in enumerate(self._trained)}
+            for block in blocks.values():
+                self._watch_arrivals(block, indices, set())
+            inside = {module for block in blocks.values() for module in block.modules()}
+            self._watch_arrivals(self.objective, indices, inside)
 
     def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
-        with shards.explained():
+        self._had_samples |= self._has_samples
+        with shards.explained(), self._checked():
             result: Forward = self.objective(batch, scales, penalize=penalize)
             shards.require_whole(result[0])
             return result
 
+    def backward(self, objective: Tensor) -> None:
+        super().backward(objective if self._order is None else self._order.backward(objective))
+
     def evaluate(self, batch: Batch) -> dict[str, tuple[Tensor, float]]:
-        with shards.explained():
+        with shards.explained(), self._checked(evaluates=True):
             found = super().evaluate(batch)
             shards.require_whole(*(total for total, _ in found.values()))
             return found
+
+    def begin_reduction(self) -> None:
+        super().begin_reduction()
+        self._arrived.clear()
+        self._had_samples = False
+
+    @contextmanager
+    def without_samples(self) -> Iterator[None]:
+        self._has_samples = False
+        try:
+            yield
+        finally:
+            self._has_samples = True
+
+    def finish_reduction(self) -> bool:
+        if not self._units:
+            return True
+        used = [index in self._arrived for index in range(len(self._trained))]
+        if not self.tracks_usage:
+            # The gradient is reduced all the same, with zeros for what is missing. But a parameter that no rank used
+            # must have none at all, and that takes an exchange.
+            return all(used) or not self._had_samples
+        counts = torch.tensor(used, dtype=torch.float32, device=self.ranks.device)
+        self.ranks.sum_on_device(counts)
+        for parameter, ranks in zip(self._trained, counts.tolist(), strict=True):
+            if not ranks:
+                parameter.grad = None
+        return True
+
+    def drain(self) -> None:
+        """Do nothing: the reduction of this strategy is complete on every rank that reaches its end."""
 
     @contextmanager
     def local(self) -> Iterator[None]:
@@ -70,10 +127,6 @@ class FSDP(Strategy):
             self._reduces(True)
 
     def optimizer(self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups) -> torch.optim.Optimizer:
-        # Only now: in the warm-up before it, a parameter that the loss does not use must be seen to have no gradient.
-        for unit in self._units:
-            if hasattr(unit, "set_reduce_scatter_unused_params"):  # Not in every torch that is supported.
-                unit.set_reduce_scatter_unused_params(True, recurse=False)
         optimizer = super().optimizer(build, groups)
         if self._units and isinstance(optimizer, torch.optim.SGD):
             for group in optimizer.param_groups:
@@ -110,28 +163,59 @@ class FSDP(Strategy):
         }
         optimizer.load_state_dict({**state, "state": mine})
 
-    def _shard(self) -> list[FSDPModule]:
-        formats = {parameter.dtype for parameter in self.model.parameters() if parameter.requires_grad}
-        if len(formats) > 1:
-            raise EngineError(
-                Reason.BAD_SPEC,
-                f"strategy fsdp takes parameters of one type, and the model has {sorted(map(str, formats))}: "
-                "convert them in model(), or write strategy: {name: ddp}",
-            )
+    def _checked(self, *, evaluates: bool = False) -> AbstractContextManager[None]:
+        return nullcontext() if self._order is None else self._order.forward(evaluates=evaluates)
+
+    def _shard(self, blocks: list[nn.Module]) -> list[FSDPModule]:
         assert self.ranks.device_group is not None, "more than one rank has a group"
         mesh = DeviceMesh.from_group(self.ranks.device_group, self.ranks.device.type)
         units: list[FSDPModule] = []
         try:
-            for module in (*shards.blocks(self.model), self.objective):
+            for module in (*blocks, self.objective):
                 units.append(fully_shard(module, mesh=mesh))  # noqa: PERF401 - a module at a time
         except (ValueError, AssertionError, NotImplementedError) as error:
             raise EngineError(Reason.BAD_SPEC, f"strategy fsdp cannot shard this model: {error}") from error
         for unit in units:
             # Gloo knows no average: the division by W is a step of its own.
             unit.set_force_sum_reduction_for_comms(True)
+            if hasattr(unit, "set_reduce_scatter_unused_params"):  # Not in every torch that is supported.
+                unit.set_reduce_scatter_unused_params(True, recurse=False)
         register_fsdp_forward_method(self.objective, "evaluate")
         self.objective.before_penalty = self._gather
         return units
+
+    def _watch_arrivals(self, unit: nn.Module, indices: Mapping[nn.Parameter, int], inner: set[nn.Module]) -> None:
+        """Note each gradient of ``unit`` when it is accumulated.
+
+        That happens in its whole parameters, which FSDP makes in the unit's first forward and keeps. ``unit`` is sharded.
+
+        Parameters
+        ----------
+        unit : Module
+        indices : mapping of Parameter to int
+            Indices of the sharded parameters among the trainable ones.
+        inner : set of Module
+            Modules that belong to other units.
+        """
+        places = [
+            (module, name, indices[parameter])
+            for module in unit.modules()
+            if module not in inner
+            for name, parameter in module.named_parameters(recurse=False)
+            if parameter in indices
+        ]
+
+        def watch(*_: object) -> None:
+            hook.remove()
+            whole = {getattr(module, name): index for module, name, index in places}
+            for parameter, index in whole.items():
+                parameter.register_post_accumulate_grad_hook(partial(self._note_arrival, index))
+
+        hook = unit.register_forward_pre_hook(watch)  # After FSDP's own, which makes the parameters whole.
+
+    def _note_arrival(self, index: int, _parameter: Tensor) -> None:
+        if self._has_samples:
+            self._arrived.add(index)
 
     def _gather(self) -> None:
         """Make all parameters whole until the backward, which shards them again."""
@@ -141,3 +225,23 @@ class FSDP(Strategy):
     def _reduces(self, reduces: bool) -> None:
         for unit in self._units:
             unit.set_requires_gradient_sync(reduces, recurse=False)
+
+
+def _require_support(model: nn.Module) -> None:
+    """Refuse what torch cannot shard, on a single rank as well: the job may get more ranks later."""
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    formats = {parameter.dtype for parameter in trained.values()}
+    if len(formats) > 1:
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"strategy fsdp takes parameters of one type, and the model has {sorted(map(str, formats))}: "
+            "convert them in model(), or write strategy: {name: ddp}",
+        )
+    for name, parameter in model.named_parameters():
+        if not parameter.is_contiguous():
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"strategy fsdp takes contiguous parameters, and {name} of shape {tuple(parameter.shape)} has the "
+                f"strides {tuple(parameter.stride())} (channels_last or a transposed view): convert it in model(), or "
+                "write strategy: {name: ddp} or {name: zero1}",
+            )

@@ -33,6 +33,7 @@ from engine.objective import Objective
 from engine.ranks import Ranks
 from engine.strategies.averaging import average, averaged_moments, on_host
 from engine.strategies.base import Forward, Groups, State, Strategy
+from engine.strategies.block_order import Usage
 from engine.task import Batch
 
 
@@ -50,10 +51,9 @@ class LocalSGD(Strategy):
     _inner: torch.optim.Optimizer
     _own_norm: Tensor  # Of this rank's last gradient.
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
-        super().__init__(objective, ranks, options)
+    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy, usage: Usage | None = None):
+        super().__init__(objective, ranks, options, usage)
         self._every = options.sync_every_steps or 1
-        self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self._steps_apart = 0  # Since the last synchronisation; the same on all ranks.
         self._weight = 0.0  # This rank's shares of these steps, added up.
 
@@ -63,6 +63,13 @@ class LocalSGD(Strategy):
 
     def drain(self) -> None:
         """No other rank waits for anything in a backward."""
+
+    @contextmanager
+    def without_samples(self) -> Iterator[None]:
+        untouched = [] if self.objective.has_penalty else [p for p in self._trained if p.grad is None]
+        yield
+        for parameter in untouched:
+            parameter.grad = None  # Zeros, which the optimizer would decay and move by momentum.
 
     def factor(self, whole: float, own: float) -> float:  # noqa: ARG002 - as in the base class
         return 1.0 / own if own > 0 else 0.0

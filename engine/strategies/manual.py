@@ -2,15 +2,14 @@
 
 1. At the start every rank has the same model: the same parameters in the same order (compared), with the same values
    (rank 0's are broadcast, and compared with the rank's own).
-2. Each rank adds up the gradients of all its micro-batches, and tells nobody.
+2. Each rank adds up the gradients of all its micro-batches, without communication.
 3. After the last one the gradients of all ranks are summed and divided by the number of ranks. One message per number
-   format: many small ones would each wait for the network.
+   format: many small ones would each wait for the network (``engine.strategies.flat``).
 4. Every rank makes the same optimizer step with the same gradient, so all models stay the same.
 
-What DDP does better: it sends a bucket of gradients while the backward still works on earlier layers. Here nothing is
-sent before the backward is done, so all of the communication is waited for. What is simpler here: a parameter that some
-micro-batch left out is sent as zeros, so no rank ever waits for a gradient that does not come; and a step is abandoned
-by sending zeros for all of it, because nothing was sent yet.
+DDP sends a bucket of gradients while the backward still works on earlier layers. Here nothing is sent before the
+backward is done, so each step waits for all of its communication. In return, a rank without a gradient for some
+parameter sends zeros for it, and abandons a step by sending zeros for everything, because nothing was sent yet.
 
 Not here: the weighting that makes the sum the whole batch's gradient (``engine.step``).
 """
@@ -22,7 +21,7 @@ from typing import ClassVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from domain import spec
 from domain.outcomes import Reason
@@ -30,6 +29,8 @@ from engine.errors import EngineError
 from engine.objective import Objective
 from engine.ranks import Ranks
 from engine.strategies.base import Forward, Strategy
+from engine.strategies.block_order import Usage
+from engine.strategies.flat import FlatReduction
 from engine.task import Batch
 
 
@@ -38,66 +39,28 @@ class Manual(Strategy):
 
     repeats: ClassVar[bool] = True
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy):
-        super().__init__(objective, ranks, options)
-        self._flats: list[_Flat] = []
+    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy, usage: Usage | None = None):
+        super().__init__(objective, ranks, options, usage)
+        self._reduction: FlatReduction | None = None
         if ranks.device_group is not None:
             require_same_parameters(self.model, ranks)
-            # Allocated now: a rank that runs out of memory in a step has them, and can send zeros.
-            self._flats = _flats(list(self.model.parameters()))
+            self._reduction = FlatReduction(self._trained, ranks)
 
     def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
         result: Forward = self.objective(batch, scales, penalize=penalize)
         return result
 
     def finish_reduction(self) -> bool:
-        for flat in self._flats:
-            flat.gather_gradients()
-            dist.all_reduce(flat.buffer, op=dist.ReduceOp.SUM, group=self.ranks.device_group)
-            flat.buffer.div_(self.ranks.world_size)
-            flat.scatter_gradients()
+        if self._reduction is None:
+            return True
+        if not self.tracks_usage and not all(self._have_gradients()):
+            return False
+        self._reduction.reduce(self._used(), drop_unused=self.tracks_usage)
         return True
 
     def drain(self) -> None:
-        for flat in self._flats:
-            flat.buffer.zero_()
-            dist.all_reduce(flat.buffer, op=dist.ReduceOp.SUM, group=self.ranks.device_group)
-
-
-class _Flat:
-    """One message: room for the gradients of all parameters of one number format, one after the other."""
-
-    def __init__(self, parameters: list[nn.Parameter]):
-        first = parameters[0]
-        self.buffer = torch.zeros(
-            sum(parameter.numel() for parameter in parameters), dtype=first.dtype, device=first.device
-        )
-        places = torch.split(self.buffer, [parameter.numel() for parameter in parameters])
-        self._places: list[tuple[nn.Parameter, Tensor]] = [
-            (parameter, place.view(parameter.shape)) for parameter, place in zip(parameters, places, strict=True)
-        ]
-
-    def gather_gradients(self) -> None:
-        for parameter, place in self._places:
-            if parameter.grad is None:
-                place.zero_()
-            else:
-                place.copy_(parameter.grad)
-
-    def scatter_gradients(self) -> None:
-        for parameter, place in self._places:
-            if parameter.grad is None:
-                parameter.grad = place.clone()
-            else:
-                parameter.grad.copy_(place)
-
-
-def _flats(parameters: list[nn.Parameter]) -> list[_Flat]:
-    by_format: dict[torch.dtype, list[nn.Parameter]] = {}
-    for parameter in parameters:
-        if parameter.requires_grad:
-            by_format.setdefault(parameter.dtype, []).append(parameter)
-    return [_Flat(group) for group in by_format.values()]
+        if self._reduction is not None:
+            self._reduction.drain()
 
 
 def require_same_parameters(model: nn.Module, ranks: Ranks) -> None:

@@ -16,8 +16,8 @@ from domain.outcomes import Reason
 from engine.errors import EngineError
 
 
-def blocks(model: nn.Module) -> list[nn.Module]:
-    """The repeated parts of a model: what it keeps in lists of modules, the outermost ones.
+def blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the repeated parts of a model by name: the outermost elements of its lists of modules.
 
     One that shares a parameter with another part is left out: both must be gathered together.
     """
@@ -25,11 +25,12 @@ def blocks(model: nn.Module) -> list[nn.Module]:
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
             owners.setdefault(parameter, set()).add(module)
-    found = []
-    for block in dict.fromkeys(_listed(model)):
+    listed = set(_listed(model))
+    found = {}
+    for name, block in model.named_modules():
         parameters, inside = list(block.parameters()), set(block.modules())
-        if parameters and all(owners[parameter] <= inside for parameter in parameters):
-            found.append(block)
+        if block in listed and parameters and all(owners[parameter] <= inside for parameter in parameters):
+            found[name] = block
     return found
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from domain.outcomes import Reason
+from engine import layout
 from engine.errors import EngineError
 from engine.strategies.base import Groups, State
 from engine.strategies.ddp import DDP
@@ -31,9 +32,9 @@ class Zero1(DDP):
     saves_together: ClassVar[bool] = True
 
     def optimizer(self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups) -> torch.optim.Optimizer:
+        _require_one_format(self.model)
         if self.ranks.world_size == 1:
             return build(groups)
-        _require_one_format(self.model)
         with warnings.catch_warnings():
             # It compiles TorchScript versions of optimizers that are not used here: deprecated in torch 2.13, and more
             # than a second, so it is imported by the runs that need it.
@@ -44,7 +45,8 @@ class Zero1(DDP):
             optimizer_class=cast(type[torch.optim.Optimizer], build),  # It is only called.
             process_group=self.ranks.device_group,
             # One message per rank: parameters become views of one tensor per rank, instead of a broadcast for each.
-            parameters_as_bucket_view=True,
+            # Such a view is contiguous whatever the parameter was, and its gradient and moments would keep the old strides.
+            parameters_as_bucket_view=all(parameter.is_contiguous() for parameter in self._trained),
         )
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> State:
@@ -60,11 +62,13 @@ class Zero1(DDP):
         return state
 
     def load_optimizer(self, optimizer: torch.optim.Optimizer, state: State) -> None:
-        super().load_optimizer(optimizer, state)
         if self.ranks.world_size == 1:
+            super().load_optimizer(optimizer, state)
             return
+        optimizer.load_state_dict(state)
         optimizer.state.clear()  # The rank's own part is in the optimizer inside; this is a second copy.
         inside: torch.optim.Optimizer = cast(Any, optimizer).optim
+        layout.align_state(inside)
         for group in inside.param_groups:
             for parameter in group["params"] if group["fused"] else ():
                 # torch 2.13 puts every counter on the CPU, where the fused kernel does not read it (pytorch issue 124133).

@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from domain.spec import Strategy
@@ -18,6 +19,7 @@ from engine.objective import Objective
 from engine.ranks import Ranks
 from engine.strategies import data_parallel
 from engine.strategies.data_parallel import DataParallel, SummedDataParallel
+from engine.strategies.flat import FlatReduction
 from engine.strategies.manual import Manual
 from tests.engine.cases import planned
 from tests.engine.diverging import net, nudge
@@ -54,6 +56,32 @@ def buffers_of_rank_0(ranks: Ranks, wrapper: Callable[[Objective, Ranks, Strateg
     assert (float(odd["count"]), complex(odd["phase"]), float(odd["turned"].sum())) == (0.0, 0j, 0.0)
     found: list[float] = model.get_buffer("own").tolist()
     return found
+
+
+def messages_of_a_step(ranks: Ranks) -> list[str]:
+    """Reduce gradients of two number formats, one of them missing; returns the formats of what was sent."""
+    wide, narrow = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(4, dtype=torch.float64))
+    spare, idle = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(5))
+    reduction = FlatReduction([wide, narrow, spare, idle], ranks)
+    wide.grad = torch.full((2, 3), float(ranks.rank))
+    narrow.grad = torch.ones(4, dtype=torch.float64)
+    if ranks.rank == 1:
+        spare.grad = torch.full((1,), 8.0)
+    sent: list[str] = []
+    reduce = dist.all_reduce
+
+    def noted(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        sent.append(str(tensor.dtype))
+        return reduce(tensor, *arguments, **options)
+
+    with mock.patch.object(dist, "all_reduce", noted):
+        reduction.reduce([True, True, ranks.rank == 1, False], drop_unused=True)
+    assert wide.grad is not None
+    assert wide.grad.tolist() == [[0.5] * 3] * 2
+    assert spare.grad is not None
+    assert spare.grad.tolist() == [4.0]
+    assert idle.grad is None
+    return sorted(sent)
 
 
 @contextlib.contextmanager

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from engine.errors import EngineError
 from engine.strategies.ddp import DDP
 from engine.strategies.fsdp import FSDP
 from engine.strategies.local_sgd import LocalSGD
-from engine.strategies.manual import Manual, _flats
+from engine.strategies.manual import Manual
 from tests.engine import cases, strategy_cases
 from tests.engine.lacking import unused
 from tests.engine.pool import Pool
@@ -119,15 +118,6 @@ def test_c36_a_step_that_ran_out_of_memory_is_repeated(
     check_equal(disturbed, plain)
 
 
-def test_each_number_format_has_one_message_and_frozen_parameters_have_none() -> None:
-    wide, narrow = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(4, dtype=torch.float64))
-    frozen, more = nn.Parameter(torch.ones(9), requires_grad=False), nn.Parameter(torch.ones(1))
-    flats = _flats([wide, frozen, narrow, more])
-    assert [(flat.buffer.dtype, flat.buffer.numel()) for flat in flats] == [(torch.float32, 7), (torch.float64, 4)]
-    wide.grad = torch.arange(6.0).view(2, 3)
-    flats[0].buffer.fill_(9.0)
-    flats[0].gather_gradients()
-    assert flats[0].buffer.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 0.0]
-    flats[0].scatter_gradients()
-    assert more.grad is not None
-    assert more.grad.tolist() == [0.0]
+def test_each_number_format_has_one_message(pool: Pool, tmp_path: Path) -> None:
+    mixed = pool.run(strategy_cases.messages_of_a_step, world_size=2)
+    assert mixed == [["torch.float32", "torch.float64"]] * 2

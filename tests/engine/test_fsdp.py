@@ -178,9 +178,9 @@ class Tied(nn.Module):
 
 def test_blocks_are_the_outermost_elements_of_lists_that_share_no_parameter() -> None:
     tied = Tied()
-    assert blocks(tied) == [tied.body[0], tied.body[2][0]]
+    assert list(blocks(tied).values()) == [tied.body[0], tied.body[2][0]]
     net = Net(DEEP)
-    assert blocks(net) == list(net.blocks)
-    assert blocks(nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.ReLU())) != []
+    assert list(blocks(net).values()) == list(net.blocks)
+    assert blocks(nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.ReLU())) != {}
     repeated = nn.Linear(2, 2)
-    assert blocks(nn.ModuleList([repeated, repeated])) == [repeated]
+    assert list(blocks(nn.ModuleList([repeated, repeated])).values()) == [repeated]
