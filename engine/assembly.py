@@ -31,12 +31,15 @@ from engine.given import dataset_of, model_of, require_same_data
 from engine.initial import load_initial
 from engine.loader import Batches, Length
 from engine.memory import auto
+from engine.memory.advice import must_fit
 from engine.missing import require_trainable
+from engine.normalization import masked_batch, require_several_samples
 from engine.objective import Objective
 from engine.optimizer import Optimizer
 from engine.precision import Precision, require_wide_parameters, use_tf32
 from engine.probe import Probed, probe
 from engine.ranks import Ranks
+from engine.repeatable import check_loss, fetched_twice
 from engine.replicas import ReplicaCheck
 from engine.state import TrainingState, restore_model, restore_optimizer
 from engine.step import GradientStep
@@ -75,6 +78,8 @@ class Assembly:
     """Numbers in the model's parameters, over all ranks once."""
     probed: Probed
     """Whether the loss was seen to be a sum."""
+    warnings: list[str]
+    """What makes the run depend on its layout (``engine.repeatable``)."""
     replicas: ReplicaCheck
 
 
@@ -101,13 +106,14 @@ def assemble(
         task.prepare()
     ranks.meet()
     model = _model(train, task, ranks)
-    dataset, samples = dataset_of(task, "train")
-    eval_dataset, eval_samples = dataset_of(task, "eval") if train.eval.every_steps else (None, 0)
+    dataset, samples = dataset_of(task, "train", seed=train.seed)
+    eval_dataset, eval_samples = dataset_of(task, "eval", seed=train.seed) if train.eval.every_steps else (None, 0)
     length = Length.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
+    fetched, warnings = fetched_twice(dataset, samples, task.collate, seed=train.seed)
     sample = seeded_sample(dataset, 0, seed=train.seed)
-    masked = task.collate([sample])
+    masked = masked_batch(task, model, sample)
     look = partial(samples_of, dataset, samples, task.collate, seed=train.seed)
-    looks = look(known={0: masked})
+    looks = look(known=fetched)
     require_same_data(ranks, {"train": samples, "eval": eval_samples}, looks, look)
     precision = Precision(train.precision, ranks.device)
     saved = TrainingState(
@@ -130,7 +136,9 @@ def assemble(
     elif train.init_from is not None:
         load_initial(model, train.init_from, folder, ranks)
         telemetry.event("initialized", **{"from": train.init_from})
-    probed = probe(task, model, dataset, size=samples, seed=train.seed, name=train.task)
+    repeats = check_loss(task, model, sample, precision, seed=train.seed, device=ranks.device)
+    # A run that goes on was probed when it began: what has become of its model since must not end it.
+    probed = Probed(None) if steps_done else probe(task, model, dataset, size=samples, seed=train.seed, name=train.task)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     replicas = ReplicaCheck(model, ranks)
     replicas.at_start()
@@ -141,15 +149,26 @@ def assemble(
     strategy = sharing(objective, ranks, train.strategy)
     if not strategy.replicated:
         replicas.stand_down()
-    gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed)
-    gradient.warm_up(masked)
+    gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed, moved=repeats.moved)
+    with must_fit("the first sample"):
+        gradient.warm_up(masked)
     optimizer = Optimizer(train, task, strategy, steps=length.steps)
     if state is not None:
         restore_optimizer(strategy, optimizer.inner, state, ranks, telemetry)
         precision.load(state.get("precision", {}))
     plan = auto.settled(
-        saved.plan, gradient, ranks, task=task, train=train, dataset=dataset, size=samples, say=telemetry.say
+        saved.plan,
+        gradient,
+        ranks,
+        task=task,
+        train=train,
+        dataset=dataset,
+        size=samples,
+        smallest=2 if repeats.needs_several else 1,
+        say=telemetry.say,
     )
+    if repeats.needs_several:
+        require_several_samples(model, plan, last_batch=length.batch_size(plan, length.steps - 1))
     saved.replanned(plan)
     in_line = train.loader.workers == 0 and gradient.draws_on_host
     gradient.seeds_host = in_line or train.loader.workers > 0
@@ -187,6 +206,7 @@ def assemble(
         steps_done=steps_done,
         parameters=parameters,
         probed=probed,
+        warnings=warnings + repeats.warnings,
         replicas=replicas,
     )
 
@@ -204,6 +224,8 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
         telemetry.warn(assembly.probed.note)
     elif assembly.probed.note:
         telemetry.say(assembly.probed.note)
+    for warning in assembly.warnings:
+        telemetry.warn(warning)
     if assembly.strategy.lost_promise:
         telemetry.warn(assembly.strategy.lost_promise)
     if assembly.gradient.draws_on_host:

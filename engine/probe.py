@@ -39,6 +39,7 @@ from engine import order, randomness
 from engine.errors import EngineError, describe
 from engine.fetching import seeded_sample
 from engine.loader import weights_of
+from engine.normalization import refuses_one_sample
 from engine.objective import WHOLE
 from engine.stand_in import StandIn
 from engine.task import Batch, Task
@@ -193,7 +194,7 @@ class _Comparison:
             try:
                 parts, losses = self._on.gradient(batch)  # Adds to the gradients of the parts before it.
             except ValueError as error:
-                if "more than 1 value per channel" not in str(error):
+                if not refuses_one_sample(error):
                     raise
                 return math.inf  # BatchNorm without a batch: one sample has no variance.
             sizes.append(_norm(parts))
@@ -217,11 +218,22 @@ class _Comparison:
             total = math.fsum(weights[index] for weights in parts)
             if not math.isclose(total, whole[index], rel_tol=1e-6, abs_tol=1e-9):
                 of = f" of the term {term!r}" if isinstance(self._whole[1], dict) else ""
+                if type(self._on.task).weight is Task.weight:
+                    raise self._default_weight(whole[index], total)
                 raise self._refused(
                     "weight",
                     f"counts {whole[index]:g}{of} for {sum(PARTS)} samples together, but {total:g} for the same samples "
                     "in three parts: count only what the loss sums over, such as samples, or tokens without padding",
                 )
+
+    def _default_weight(self, whole: float, total: float) -> EngineError:
+        return EngineError(
+            Reason.BAD_SPEC,
+            f"{self._name}: without a weight() of the task, the first dimension of the batch's first tensor counts "
+            f"the samples, and it is {whole:g} for {sum(PARTS)} samples together but {total:g} for the same samples "
+            "in three parts: write weight(self, batch) in the task, which returns how many units loss() sums over, "
+            "or let collate() put the samples first",
+        )
 
     def _refused(self, method: str, why: str) -> EngineError:
         """The error, with the place of the method in the person's code."""

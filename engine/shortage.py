@@ -13,6 +13,7 @@ from domain.plan import BatchPlan
 from engine.assembly import Assembly, announce_plan
 from engine.errors import EngineError
 from engine.loader import RankBatch
+from engine.memory.advice import ADVICE
 from engine.telemetry import Telemetry
 
 
@@ -32,8 +33,7 @@ def halve(
     if smaller is None:
         raise EngineError(
             Reason.OUT_OF_MEMORY,
-            f"step {step + 1} does not fit into memory with one sample at a time: use a smaller model or shorter "
-            "samples, activation_checkpointing: true, precision: bf16, or devices with more memory",
+            f"step {step + 1} does not fit into memory with one sample at a time: {ADVICE}",
         )
     telemetry.warn(
         f"step {step + 1} ran out of memory: going on with micro-batches of {smaller.micro_batch_size} instead of "

@@ -24,12 +24,14 @@ from torch.utils.hooks import RemovableHandle
 
 from domain.outcomes import Reason
 from engine import randomness
-from engine.buffers import StepBuffers
+from engine.buffers import Place, StepBuffers
 from engine.control import Sums
 from engine.dropout import Masks
 from engine.errors import EngineError, reason_of, release
+from engine.given import require_dense
 from engine.loader import RankBatch, Slot, weights_of
 from engine.missing import arrivals, names_of_missing, require_none_missing
+from engine.normalization import masked_samples
 from engine.precision import Precision
 from engine.ranks import Ranks
 from engine.strategies.base import Strategy
@@ -73,18 +75,30 @@ class GradientStep:
     precision : Precision
     ranks : Ranks
     seed : int
+    moved : sequence of Place
+        Parameters that the task's loss changes by itself.
     """
 
-    def __init__(self, task: Task, strategy: Strategy, precision: Precision, ranks: Ranks, *, seed: int):
+    def __init__(
+        self,
+        task: Task,
+        strategy: Strategy,
+        precision: Precision,
+        ranks: Ranks,
+        *,
+        seed: int,
+        moved: Sequence[Place] = (),
+    ):
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
         self._masks = Masks(strategy.model, seed=seed, device=ranks.device)
         self._window = Window(strategy.model)
         self._window.watch_optimizers()
-        self.buffers = StepBuffers()
+        self.buffers = StepBuffers(moved)
         """The model's."""
         self._on_last_gradient: Callable[[], None] | None = None
         self._hook: RemovableHandle | None = None
+        self._masked_samples = masked_samples(strategy.model)
         self._counted: list[Tensor] = []
         """Terms of this step's slots so far, those of empty slots left out."""
         self._sums: Sums | None = None
@@ -106,14 +120,14 @@ class GradientStep:
         """
         before = randomness.host_state()
         batch = to_device(masked, self._ranks.device)
-        with self.buffers.warm_up(self._model):
+        with randomness.unchanged_generators(self._ranks.device), self.buffers.warm_up(self._model):
             for _ in range(self._strategy.warm_up_passes):
                 for parameter in self._model.parameters():
                     # A view of a bucket would be replaced by the forward that builds the buckets anew.
                     parameter.grad = None
                 with arrivals(self._model) as arrived:
                     self._strategy.begin_reduction()
-                    self._masks.begin_slot(0, 0, 1)
+                    self._masks.begin_slot(0, 0, self._masked_samples)
                     seen = self._window.look()
                     objective, sums = self._strategy.forward(batch, None, penalize=True)
                     self._window.require_unchanged(seen)
@@ -122,11 +136,12 @@ class GradientStep:
                     if not self._strategy.finish_reduction():
                         self._strategy.drain()
                         break  # Some parameter has no gradient: said below, by name.
+            self.draws_on_host = randomness.host_state() != before
         self.terms = tuple(sums)
         weights_of(self._task.weight(masked), self.terms)
         self._masks.end()
-        self.draws_on_host = randomness.host_state() != before
         require_none_missing(self._model)
+        require_dense(self._model)
         self._strategy.warmed_up()
         self.discard()
         # Where the strategy carries what ranks say, it asks for it at that moment.
@@ -306,7 +321,7 @@ class GradientStep:
     ) -> None:
         """Forward and backward of one micro-batch."""
         self._seed_slot(step, index)
-        self._masks.begin_slot(step, slot.position, slot.samples or 1)
+        self._masks.begin_slot(step, slot.position, slot.samples or self._masked_samples)
         batch = to_device(slot.batch, self._ranks.device)
         if slot.samples:
             self._differentiate(batch, scales, timeline, last=last)
