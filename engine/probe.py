@@ -23,9 +23,10 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -166,8 +167,13 @@ class _Comparison:
         if difference > _limit(coarsest, self._on.device):
             coarsest = self._on.coarsest(self._whole[0])
         if difference > _limit(coarsest, self._on.device):
+            # State outside of the engine, of which the person is warned, and no coupling of the samples.
+            if not self._on.repeats(self._whole[0]):
+                return Probed(None, "the loss was not probed: the same batch gives another value each time")
+            if self._on.draws_by_itself:
+                return Probed(None, "the loss was not probed: it draws from a random generator of its own")
             try:
-                cause = _Diagnosis(self._on, self._whole, self._parts, self._coarse, self._difference).cause()
+                cause = self._cause()
             except Exception as error:  # noqa: BLE001 - refused all the same: that it is no sum is known by now
                 cause = f"is not the sum over its samples: {_SUM} (looking for the cause raised {describe(error)})"
             raise self._refused("loss", f"{cause} (whole against three parts: off by {difference:.2g})")
@@ -176,23 +182,49 @@ class _Comparison:
             difference, "" if coarsest == torch.float64 else f"the loss was probed to the precision of {name}"
         )
 
+    def _cause(self) -> str:
+        """The likely cause, of a loss of several terms for each term that is no sum."""
+        terms = self._on.names
+        if len(terms) == 1:
+            return self._diagnosis(None)
+        causes: dict[str, list[str]] = {}
+        for term in terms:
+            difference = self._difference(term)
+            if difference is not None and difference > _limit(self._on.dtype, self._on.device):
+                causes.setdefault(self._diagnosis(term), []).append(term)
+        # Where no term is off by itself, they are together.
+        return "; and ".join(
+            f"in its {'term' if len(names) == 1 else 'terms'} {', '.join(map(repr, names))} {cause}"
+            for cause, names in causes.items()
+        ) or self._diagnosis(None)
+
+    def _diagnosis(self, term: str | None) -> str:
+        difference = partial(self._difference, term)
+        return _Diagnosis(self._on, self._whole, self._parts, self._coarse, difference=difference, term=term).cause()
+
     def _watched(self) -> tuple[float | None, bool]:
         """The difference, and whether computing it drew random numbers."""
         with randomness.Watch(self._on.device) as watch:
             difference = self._difference()
         return difference, watch.drawn
 
-    def _difference(self) -> float | None:
-        """Of whole and parts, relative to the largest of them; None if there is nothing to compare."""
+    def _difference(self, term: str | None = None) -> float | None:
+        """Of whole and parts, relative to the largest of them; None if there is nothing to compare.
+
+        Parameters
+        ----------
+        term : str, optional
+            The only term of the loss that is compared.
+        """
         self._on.forget()
-        whole, whole_losses = self._on.gradient(self._whole[0])
+        whole, whole_losses = self._on.gradient(self._whole[0], term)
         sizes = [_norm(whole)]
         self._on.forget()
         parts_losses: list[Tensor] = []
         parts: list[Tensor] = []
         for batch, _ in self._parts:
             try:
-                parts, losses = self._on.gradient(batch)  # Adds to the gradients of the parts before it.
+                parts, losses = self._on.gradient(batch, term)  # Adds to the gradients of the parts before it.
             except ValueError as error:
                 if not refuses_one_sample(error):
                     raise
@@ -202,14 +234,14 @@ class _Comparison:
         torch._foreach_sub_(whole, parts)  # In place: a third gradient would be the largest thing here.
         off = _norm(whole)
         self._on.forget()
-        if not math.isfinite(sizes[0]) or max(sizes) == 0:
+        if not math.isfinite(sizes[0]) or (max(sizes) == 0 and term is None):
             return None
         if not math.isfinite(off):
             return math.inf  # A part divides by nothing where the whole does not.
         losses = torch.stack(parts_losses)
         largest = max(float(whole_losses.abs().max()), float(losses.abs().max()))
         off_losses = float((whole_losses - losses.sum(0)).abs().max())
-        return max(off / max(sizes), off_losses / largest if largest > 0 else 0.0)
+        return max(off / max(sizes) if off > 0 else 0.0, off_losses / largest if largest > 0 else 0.0)
 
     def _require_additive_weights(self, terms: tuple[str, ...]) -> None:
         whole = weights_of(self._whole[1], terms)
@@ -248,19 +280,39 @@ class _Comparison:
 class _Diagnosis:
     """Why whole and parts differ."""
 
-    def __init__(self, on: StandIn, whole: Any, parts: list[Any], coarse: list[Any], difference: Any):
-        self._on, self._difference = on, difference
+    def __init__(
+        self,
+        on: StandIn,
+        whole: Any,
+        parts: list[Any],
+        coarse: list[Any],
+        *,
+        difference: Callable[[], float | None],
+        term: str | None,
+    ):
+        self._on, self._difference, self._term = on, difference, term
         self._whole, self._parts, self._coarse = whole, parts, coarse
         self._same = _SAME[on.dtype]
 
     def cause(self) -> str:
         """The likely cause, and what to write instead."""
-        norms = [name for name, module in self._on.model.named_modules() if isinstance(module, _BatchNorm)]
+        trained = {
+            name: module
+            for name, module in self._on.model.named_modules()
+            if isinstance(module, _BatchNorm) and module.training
+        }
+        for module in trained.values():
+            module.eval()
+        try:
+            return self._cause(list(trained))
+        finally:
+            for module in trained.values():
+                module.train()
+
+    def _cause(self, norms: list[str]) -> str:
+        """The cause, with the layers in ``norms`` in eval mode."""
         said = ""
         if norms:
-            for module in self._on.model.modules():
-                if isinstance(module, _BatchNorm):
-                    module.eval()
             names = ", ".join(norms[:5]) + (f" and {len(norms) - 5} more" if len(norms) > 5 else "")
             said = (
                 f"depends on the other samples of a micro-batch through BatchNorm ({names}): use GroupNorm, or declare "
@@ -300,7 +352,7 @@ class _Diagnosis:
     def _vector(self, batch: Batch) -> Tensor:
         """Some of the gradient's entries, and the losses."""
         self._on.forget()
-        gradient, losses = self._on.gradient(batch)
+        gradient, losses = self._on.gradient(batch, self._term)
         return torch.cat([*(each.flatten()[:_ENTRIES].double() for each in gradient), losses])
 
     def _is_mean(self, whole: Tensor, parts: list[Tensor]) -> bool:
