@@ -78,6 +78,8 @@ class Assembly:
     """Numbers in the model's parameters, over all ranks once."""
     probed: Probed
     """Whether the loss was seen to be a sum."""
+    needs_several: bool
+    """Whether no micro-batch may hold one sample only, because of BatchNorm."""
     warnings: list[str]
     """What makes the run depend on its layout (``engine.repeatable``)."""
     replicas: ReplicaCheck
@@ -106,8 +108,7 @@ def assemble(
         task.prepare()
     ranks.meet()
     model = _model(train, task, ranks)
-    dataset, samples = dataset_of(task, "train", seed=train.seed)
-    eval_dataset, eval_samples = dataset_of(task, "eval", seed=train.seed) if train.eval.every_steps else (None, 0)
+    (dataset, samples), (eval_dataset, eval_samples) = _splits(train, task)
     length = Length.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
     fetched, warnings = fetched_twice(dataset, samples, task.collate, seed=train.seed)
     sample = seeded_sample(dataset, 0, seed=train.seed)
@@ -152,6 +153,7 @@ def assemble(
     gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed, moved=repeats.moved)
     with must_fit("the first sample"):
         gradient.warm_up(masked)
+    needs_several = any(ranks.gather(repeats.needs_several))
     optimizer = Optimizer(train, task, strategy, steps=length.steps)
     if state is not None:
         restore_optimizer(strategy, optimizer.inner, state, ranks, telemetry)
@@ -164,10 +166,10 @@ def assemble(
         train=train,
         dataset=dataset,
         size=samples,
-        smallest=2 if repeats.needs_several else 1,
+        smallest=2 if needs_several else 1,
         say=telemetry.say,
     )
-    if repeats.needs_several:
+    if needs_several:
         require_several_samples(model, plan, last_batch=length.batch_size(plan, length.steps - 1))
     saved.replanned(plan)
     in_line = train.loader.workers == 0 and gradient.draws_on_host
@@ -206,6 +208,7 @@ def assemble(
         steps_done=steps_done,
         parameters=parameters,
         probed=probed,
+        needs_several=needs_several,
         warnings=warnings + repeats.warnings,
         replicas=replicas,
     )
@@ -245,6 +248,12 @@ def report_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> No
     """The plan as it is now, for the service."""
     settled = plan.model_copy(update={"steps": assembly.length.steps})
     telemetry.event("plan", **settled.model_dump(), parameters=assembly.parameters, samples=assembly.samples)
+
+
+def _splits(train: Train, task: Task) -> tuple[tuple[Dataset[Any], int], tuple[Dataset[Any] | None, int]]:
+    """The datasets of train and eval with their lengths; no dataset where nothing is evaluated."""
+    trained = dataset_of(task, "train", seed=train.seed)
+    return trained, dataset_of(task, "eval", seed=train.seed) if train.eval.every_steps else (None, 0)
 
 
 def _model(train: Train, task: Task, ranks: Ranks) -> nn.Module:

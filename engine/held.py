@@ -26,6 +26,8 @@ _DEPTH_MAX: Final = 6
 _OBJECTS_MAX: Final = 100_000
 _ENTRIES_MAX: Final = 1_000
 """Of a container. A longer one is a log of values or an index of files."""
+_NUMBERS_MAX: Final = 10_000_000
+"""Of a tensor that is no module's. A larger one is a table of samples."""
 _PLAIN: Final = (int, float, complex, bool, str, bytes, type(None))
 _NOT_WALKED: Final = (type, ModuleType, FunctionType, MethodType, DataLoader, Tensor)
 _LIBRARIES: Final = frozenset({"torch", "numpy", "builtins", "collections", "functools", "random", "pathlib", "engine"})
@@ -142,7 +144,9 @@ def _walk(roots: tuple[tuple[str, object], ...], datasets: bool, skip: Callable[
         for key, value in _entries(owner):
             name = f"{prefix}.{key}" if prefix else str(key)
             if isinstance(value, Tensor) or _state_of(value) is not None:
-                if id(value) not in seen and not (isinstance(value, Tensor) and skip(value)):
+                if id(value) not in seen and not (
+                    isinstance(value, Tensor) and (_is_data(owner, value) or skip(value))
+                ):
                     seen.add(id(value))
                     yield Held(name, owner, key, value, _copy(value))
             elif isinstance(value, _PLAIN) or _is_plain_container(value):
@@ -154,10 +158,10 @@ def _walk(roots: tuple[tuple[str, object], ...], datasets: bool, skip: Callable[
 
 def _entries(owner: Any) -> list[tuple[Any, Any]]:
     """Keys and values of a container, or attributes of an object; of a module its tensors and modules, too."""
-    if isinstance(owner, dict):
-        return list(owner.items())
-    if isinstance(owner, list | tuple):
-        return list(enumerate(owner))
+    if isinstance(owner, dict | list | tuple):
+        if len(owner) > _ENTRIES_MAX:
+            return []
+        return list(owner.items() if isinstance(owner, dict) else enumerate(owner))
     if not isinstance(owner, nn.Module):
         return list(vars(owner).items())
     found = [
@@ -167,6 +171,11 @@ def _entries(owner: Any) -> list[tuple[Any, Any]]:
         if value is not None
     ]
     return found + [(name, value) for name, value in vars(owner).items() if name not in _OF_EVERY_MODULE]
+
+
+def _is_data(owner: Any, tensor: Tensor) -> bool:
+    """Whether a tensor is too large for state: a dataset that is kept on the task."""
+    return not isinstance(owner, nn.Module) and tensor.numel() > _NUMBERS_MAX
 
 
 def _is_walked(value: Any, datasets: bool) -> bool:

@@ -48,6 +48,11 @@ def refuses_one_sample(error: BaseException) -> bool:
     return isinstance(error, ValueError) and NO_VARIANCE in str(error)
 
 
+def has_single_samples(plan: BatchPlan, size: int) -> bool:
+    """Whether a batch of ``size`` has a micro-batch of one sample on some rank."""
+    return any(stop - start == 1 for rank in range(plan.world_size) for start, stop in plan.slots(rank, size))
+
+
 def require_several_samples(model: nn.Module, plan: BatchPlan, *, last_batch: int) -> None:
     """No micro-batch may hold one sample only, for a model whose BatchNorm has one value per channel and sample.
 
@@ -65,8 +70,7 @@ def require_several_samples(model: nn.Module, plan: BatchPlan, *, last_batch: in
         ``bad_spec``.
     """
     for size in (plan.batch_size, last_batch):
-        slots = [bounds for rank in range(plan.world_size) for bounds in plan.slots(rank, size)]
-        if any(stop - start == 1 for start, stop in slots):
+        if has_single_samples(plan, size):
             last = "" if size == plan.batch_size else "last "
             raise EngineError(
                 Reason.BAD_SPEC,

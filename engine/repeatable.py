@@ -107,7 +107,7 @@ def check_loss(
     device : torch.device
     """
     found = Repeats()
-    if sum(parameter.numel() for parameter in model.parameters()) <= PARAMETERS_MAX:
+    if _parameters(task, model) <= PARAMETERS_MAX:
         with randomness.unchanged_generators(device):
             try:
                 _Calls(task, model, precision, seed=seed, device=device).run(sample, found)
@@ -180,6 +180,13 @@ class _Calls:
         # Sums may be made in any order on a device, and the host's kernels look at where memory begins.
         tolerance = torch.finfo(one.dtype).eps * (8 if self._device.type == "cpu" else 1024)
         return bool(torch.isclose(one, other, rtol=tolerance, atol=0.0, equal_nan=True))
+
+
+def _parameters(task: Task, model: nn.Module) -> int:
+    """Numbers in the parameters of the model and of the task's own modules."""
+    modules = [model, *(value for value in vars(task).values() if isinstance(value, nn.Module))]
+    parameters = {id(parameter): parameter for module in modules for parameter in module.parameters()}
+    return sum(parameter.numel() for parameter in parameters.values())
 
 
 def _copied(task: Task) -> Task:

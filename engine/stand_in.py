@@ -19,7 +19,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.dropout import Dropout
-from engine.held import held_by
+from engine.held import Held, held_by
 from engine.objective import as_terms
 from engine.step import to_device
 from engine.task import Batch, Task
@@ -60,8 +60,7 @@ class StandIn:
         for module in self.model.modules():
             if isinstance(module, _DropoutNd | Dropout):
                 module.eval()
-        # What the optimizer moves is left out: the window notices a loss that changes it.
-        self._held = held_by(("", self.model), ("task", self.task), skip=lambda tensor: tensor.requires_grad)
+        self._held = self._hold()
 
     def settle(self) -> None:
         """Put everything into eval mode that may draw; normalisation stays as it trains."""
@@ -69,6 +68,7 @@ class StandIn:
         for module in self.model.modules():
             if isinstance(module, _NormBase):
                 module.train()
+        self._held = self._hold()  # Some modules note their mode in attributes of their own.
 
     def batch(self, batch: Batch) -> Batch:
         """A batch on the device, in the copy's number format."""
@@ -112,6 +112,10 @@ class StandIn:
         """Whether the loss of a batch is the same twice."""
         once, twice = (torch.stack(list(self.terms(batch).values())).detach() for _ in range(2))
         return torch.allclose(once, twice, rtol=_SAME * torch.finfo(once.dtype).eps, atol=0.0, equal_nan=True)
+
+    def _hold(self) -> list[Held]:
+        """The state, apart from what the optimizer moves: the window notices a loss that changes that."""
+        return held_by(("", self.model), ("task", self.task), skip=lambda tensor: tensor.requires_grad)
 
     def _put_back(self) -> None:
         for held in self._held:
