@@ -19,6 +19,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.dropout import Dropout
+from engine.given import require_dense
 from engine.held import Held, held_by
 from engine.objective import as_terms
 from engine.step import to_device
@@ -103,6 +104,7 @@ class StandIn:
         # Not autograd.grad: checkpointing of the reentrant kind refuses it. One term may be a number for the log.
         if term is None or terms.requires_grad:
             terms.sum().backward()  # type: ignore[no-untyped-call]
+        require_dense(self.model)
         gradient = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in self.parameters()
         ]

@@ -329,5 +329,5 @@ def warnings_of(task: Task, folder: Path, ranks: Ranks | None = None, **more: An
     return [event["message"] for event in events(folder, "warning")]
 
 
-def warnings_on(ranks: Ranks, task: type[Task], folder: Path) -> list[str]:
-    return warnings_of(task(), folder, ranks)
+def warnings_on(ranks: Ranks, task: type[Task], folder: Path, more: dict[str, Any]) -> list[str]:
+    return warnings_of(task(), folder, ranks, **more)

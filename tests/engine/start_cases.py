@@ -189,3 +189,7 @@ def normed_on(ranks: Ranks, folder: Path, more: dict[str, Any]) -> dict[str, Ten
     task = Normed()
     train(task, folder, ranks, **more)
     return {name: value.clone() for name, value in task.built.state_dict().items()}
+
+
+def trained_on(ranks: Ranks, task: type[Task], folder: Path) -> None:
+    train(task(), folder, ranks)

@@ -138,11 +138,12 @@ def test_the_built_in_tasks_have_no_warning(tmp_path: Path, name: str, args: dic
     assert warnings_of(BUILT_IN[name](**args), tmp_path) == []
 
 
-def test_two_ranks_warn_once(pool: Pool, tmp_path: Path) -> None:
-    for task in (Taught, Counting, RunningMean):
-        first, second = pool.run(warnings_on, task, tmp_path / task.__name__, world_size=2)
-        assert first == second
-        assert len(first) == 1
+@pytest.mark.parametrize("strategy", ["ddp", "manual", "zero1", "fsdp"])
+def test_two_ranks_warn_once_under_every_strategy(pool: Pool, tmp_path: Path, strategy: str) -> None:
+    more = {"strategy": {"name": strategy}}
+    for task in (Taught, TaughtByTheTask, Counting, RunningMean):
+        pool.run(warnings_on, task, tmp_path / task.__name__, more, world_size=2)
+        assert len(events(tmp_path / task.__name__, "warning")) == 1
 
 
 # --- no trace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from tests.engine.start_cases import (
     divided_on,
     normed_on,
     train,
+    trained_on,
 )
 from tests.engine.toy import Toy
 
@@ -84,10 +86,11 @@ def test_a_default_weight_that_does_not_count_samples_asks_for_one(tmp_path: Pat
 
 
 @pytest.mark.parametrize("task", [Sparse, SparseByHand])
-def test_sparse_gradients_are_refused_by_name(tmp_path: Path, task: type[Task]) -> None:
-    found = refusal(task(), tmp_path)
-    assert "words" in found
-    assert "remove sparse=True" in found
+def test_sparse_gradients_are_refused_by_name(pool: Pool, tmp_path: Path, task: type[Task]) -> None:
+    message = r"the gradient of words.weight is sparse.*remove sparse=True"
+    assert re.search(message, refusal(task(), tmp_path / "alone"))
+    with pytest.raises(EngineError, match=message):
+        pool.run(trained_on, task, tmp_path / "two", world_size=2)
 
 
 def test_a_first_sample_that_does_not_fit_says_what_to_do(tmp_path: Path) -> None:
