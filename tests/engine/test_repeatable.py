@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,9 +16,12 @@ from torch.utils.data import Dataset
 from engine import randomness
 from engine.errors import EngineError
 from engine.loop import Trainer
+from engine.objective import Objective
 from engine.precision import Precision
 from engine.ranks import Ranks
 from engine.repeatable import check_loss
+from engine.step import GradientStep
+from engine.strategies.ddp import DDP
 from engine.task import Task
 from engine.tasks import BUILT_IN
 from tests.engine.cases import planned
@@ -206,6 +211,28 @@ def test_the_warm_up_puts_a_teacher_back(tmp_path: Path) -> None:
     warnings_of(task, tmp_path)
     assert task.calls
     assert torch.equal(task.found, task.began)
+
+
+def test_the_warm_up_puts_buffers_and_generators_back() -> None:
+    class Drawing(RunningMean):
+        def loss(self, model: nn.Module, batch: Any) -> Any:
+            x, y = batch
+            return super().loss(model, (x + random.random() + float(np.random.rand()) + torch.rand(()), y))
+
+    task = Drawing()
+    model = task.model().train()
+    _, spec = planned(OPTIONS, 1)
+    strategy = DDP(Objective(task, model), Ranks(), spec.strategy)
+    gradient = GradientStep(task, strategy, Precision(), Ranks(), seed=1)
+    before = copy.deepcopy(model.state_dict())
+    randomness.seed_host(5)
+    state = randomness.host_state()
+    gradient.warm_up(task.collate([task.dataset("train")[1]]))
+    gradient.close()
+    assert gradient.draws_on_host
+    assert randomness.host_state() == state
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
 
 
 # --- the probe
