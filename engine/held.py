@@ -1,7 +1,8 @@
-"""State that a task and its model hold from one call of ``loss`` to the next: tensors, numbers, generators.
+"""State that a task and its model hold between calls of ``loss``: tensors, numbers, generators.
 
-A walk through the attributes finds it, under the names that its author uses: ``teacher.weight`` belongs to the model,
-``task.calls`` to the task. The walk finds nothing in globals, closures and attributes of classes.
+A walk through the attributes finds it, under the names that its author uses: ``teacher.weight``
+belongs to the model, ``task.calls`` to the task. The walk finds nothing in globals, closures and
+attributes of classes.
 
 Not here: what follows from a change (``engine.repeatable``, ``engine.probe``).
 """
@@ -104,7 +105,10 @@ def put_back(held: list[Held]) -> None:
 
 
 def equal(one: Any, other: Any, depth: int = 0) -> bool:
-    """Whether two values agree in every bit. NaN equals NaN, and values of unknown types are taken to be equal."""
+    """Whether two values agree in every bit.
+
+    NaN equals NaN, and values of unknown types count as equal.
+    """
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return _equal_tensors(one, other)
     if type(one) is not type(other):
@@ -157,7 +161,7 @@ def _walk(roots: tuple[tuple[str, object], ...], datasets: bool, skip: Callable[
 
 
 def _entries(owner: Any) -> list[tuple[Any, Any]]:
-    """Keys and values of a container, or attributes of an object; of a module its tensors and modules, too."""
+    """Entries of a container, or attributes of an object; of a module its tensors and modules, too."""
     if isinstance(owner, dict | list | tuple):
         if len(owner) > _ENTRIES_MAX:
             return []

@@ -5,9 +5,9 @@ evaluated or saved would be rank 0's. Before an evaluation and before a checkpoi
 their mean over the ranks. Statistics are updated linearly (new = (1 - momentum) old + momentum seen), so the mean of
 the ranks' statistics goes the same way however often it is taken; training does not read them.
 
-A layer that sees one value per channel and sample, behind a linear layer or global pooling, has no variance in a
-micro-batch of one sample, and torch refuses to train it. Masked passes therefore run two copies of their sample, and a
-plan with such micro-batches is refused before the first step.
+Behind a linear layer or global pooling, a layer sees one value per channel and sample. It has no
+variance in a micro-batch of one sample, and torch refuses to train it. Masked passes therefore run
+two copies of their sample, and a plan with such micro-batches is refused before the first step.
 
 Not here: that such a model depends on its micro-batches, which its task must declare (``engine.probe``).
 """
@@ -54,7 +54,7 @@ def has_single_samples(plan: BatchPlan, size: int) -> bool:
 
 
 def require_several_samples(model: nn.Module, plan: BatchPlan, *, last_batch: int) -> None:
-    """No micro-batch may hold one sample only, for a model whose BatchNorm has one value per channel and sample.
+    """Refuse micro-batches of one sample, where BatchNorm has one value per channel and sample.
 
     Parameters
     ----------
@@ -74,10 +74,10 @@ def require_several_samples(model: nn.Module, plan: BatchPlan, *, last_batch: in
             last = "" if size == plan.batch_size else "last "
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"BatchNorm ({', '.join(_trained_layers(model)[:5])}) needs more than one value per channel, and "
-                f"{plan.world_size} ranks split the {last}batch of {size} into micro-batches of one sample among "
-                "others: choose batch.size, micro_size and the length of the run so that each micro-batch has two "
-                "samples or more",
+                f"BatchNorm ({', '.join(_trained_layers(model)[:5])}) needs more than one value per "
+                f"channel, and the {last}batch of {size} on {plan.world_size} ranks has micro-batches of one "
+                "sample: choose batch.size, micro_size and the length of the run so that each micro-batch "
+                "has two samples or more",
             )
 
 

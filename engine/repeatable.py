@@ -1,16 +1,22 @@
-"""Checks, before the first step, of what makes a run depend on its micro-batches and ranks: state outside the engine.
+"""Checks of state outside the engine, which makes a run depend on its micro-batches and ranks.
 
-* A sample is fetched twice under the same seeds. One that differs draws from a generator that nobody seeds.
-* The loss of one batch is computed twice under the same seeds and the same tensors. One that differs depends on what
-  was called before: it counts its calls, or draws from a generator of its own.
-* What a call changes moves once per micro-batch: a teacher, a codebook, a running mean.
+They run before the first step:
+
+* A sample is fetched twice under the same seeds. If the two differ, the dataset draws from a
+  generator that the engine does not seed.
+* The loss of one batch is computed twice under the same seeds and tensors. If the two differ, the
+  loss depends on the calls before: it counts them, or draws from a generator of its own.
+* Parameters and buffers that a call changes move once per micro-batch: a teacher, a codebook, a
+  running mean.
 * A hook on a parameter gets the gradient of a micro-batch, not of the batch.
 
-None of it is refused: such a run is repeatable on the same layout in most cases, and many people want it. Each becomes
-a warning of the run. The checks leave no trace in tensors, attributes and generators that ``engine.held`` finds. They
-call no collective, and only rank 0's warnings are written. A resumed run is checked again, since it refuses nothing.
+None of it is refused, because such a run can be repeated on its own layout in most cases. Each
+becomes a warning of the run. The checks leave no trace in the tensors, attributes and generators
+that ``engine.held`` finds. They call no collective, and only rank 0's warnings are written. A
+resumed run is checked again.
 
-Not here: a loss that is not a sum over samples (``engine.probe``), torch's generators (``engine.randomness``).
+Not here: a loss that is not a sum over samples (``engine.probe``), the generators of torch, numpy
+and Python (``engine.randomness``).
 """
 
 from __future__ import annotations
@@ -37,9 +43,9 @@ from engine.step import to_device
 from engine.task import Batch, Task
 
 SAMPLES: Final = 8
-"""Samples that are fetched twice. A coin that a dataset tosses by itself falls alike for all of them once in 256 times."""
+"""Samples that are fetched twice. With a fair coin in each item, all of them agree once in 256 times."""
 PARAMETERS_MAX: Final = 300_000_000
-"""Larger models are not checked: the copies of their tensors would take more than 2 GB on every rank."""
+"""Larger models are not checked: the copies would take more than 2 GB on every rank."""
 NAMED_MAX: Final = 5
 _DEPENDS: Final = "so the run depends on micro_size and on the ranks"
 
@@ -58,7 +64,7 @@ class Repeats:
 def fetched_twice(
     dataset: Dataset[Any], size: int, collate: Callable[[list[Any]], Batch], *, seed: int
 ) -> tuple[dict[int, Batch], list[str]]:
-    """Some samples of the dataset, each collated alone, and a warning if fetching them again gives others.
+    """Some samples, each collated alone, and a warning if a second fetch gives others.
 
     Parameters
     ----------
@@ -83,16 +89,18 @@ def fetched_twice(
         else "a generator of its own, the clock or the system"
     )
     return once, [
-        f"sample {others[0]} of the dataset is another one when it is fetched again: it draws from {source}, which the "
-        f"engine does not seed, {_DEPENDS}, and a resumed run is not exact: call the functions of random, numpy.random "
-        "or torch, without a generator, in __getitem__"
+        f"sample {others[0]} of the dataset is another one when it is fetched again: it draws from "
+        f"{source}, which the engine does not seed, {_DEPENDS}, and a resumed run is not exact: call "
+        "the functions of random, numpy.random or torch, without a generator, in __getitem__"
     ]
 
 
 def check_loss(
     task: Task, model: nn.Module, sample: Any, precision: Precision, *, seed: int, device: torch.device
 ) -> Repeats:
-    """Call the loss of one sample twice, and note what it changes. All ranks should call this: a loss may communicate.
+    """Call the loss of one sample twice, and note what it changes.
+
+    All ranks should call this, because a loss may communicate.
 
     Parameters
     ----------
@@ -190,7 +198,7 @@ def _parameters(task: Task, model: nn.Module) -> int:
 
 
 def _copied(task: Task) -> Task:
-    """A task whose attributes, and the containers among them, are its own; tensors, modules and other objects are not."""
+    """A copy of a task with its own attributes and containers. It shares tensors, modules and other objects."""
     copied = copy.copy(task)
     for name, value in vars(task).items():
         if isinstance(value, list | dict | set):
@@ -209,13 +217,14 @@ def _moved_warnings(moved: list[Held]) -> list[str]:
     warnings = []
     if parameters:
         warnings.append(
-            f"loss() changes parameters by itself ({_listed(parameters)}), such as those of a moving average: they move "
-            f"with each micro-batch of a rank, not with each step, {_DEPENDS}; rank 0's are saved"
+            f"loss() changes parameters by itself ({_listed(parameters)}), such as those of a moving "
+            f"average: they move with each micro-batch of a rank, not with each step, {_DEPENDS}; "
+            "rank 0's are saved"
         )
     if buffers:
         warnings.append(
-            f"loss() changes buffers ({_listed(buffers)}): each rank's follow its own micro-batches, {_DEPENDS}; rank "
-            "0's are evaluated and saved"
+            f"loss() changes buffers ({_listed(buffers)}): each rank's follow its own micro-batches, "
+            f"{_DEPENDS}; rank 0's are evaluated and saved"
         )
     return warnings
 
@@ -224,9 +233,9 @@ def _differing_warning(differing: list[str], terms: list[str], state: list[str])
     which = f" in its term {', '.join(map(repr, differing))}" if len(terms) > 1 else ""
     because = f" (it changes {_listed(state)})" if state else ""
     return (
-        f"loss(){which} gives another value when it is called again with the same batch{because}: it depends on the "
-        f"calls before it, {_DEPENDS}, and a resumed run is not exact: let it depend on the model and the batch alone, "
-        "and draw random numbers without a generator of its own"
+        f"loss(){which} gives another value when it is called again with the same batch{because}: it "
+        f"depends on the calls before it, {_DEPENDS}, and a resumed run is not exact: let it depend on "
+        "the model and the batch alone, and draw random numbers without a generator of its own"
     )
 
 
@@ -239,9 +248,9 @@ def _hook_warnings(model: nn.Module) -> list[str]:
     if not hooked:
         return []
     return [
-        f"parameters have gradient hooks ({_listed(hooked)}): a hook gets a micro-batch's part of the gradient, not the "
-        "batch's, so with one that is not linear, such as clipping by value, the run depends on micro_size and on the "
-        "ranks"
+        f"parameters have gradient hooks ({_listed(hooked)}): a hook gets a micro-batch's part of the "
+        "gradient, not the batch's, so with one that is not linear, such as clipping by value, the run "
+        "depends on micro_size and on the ranks"
     ]
 
 

@@ -12,7 +12,10 @@ from typing import Final
 from domain.outcomes import Reason
 from engine.errors import EngineError, reason_of
 
-ADVICE: Final = "use a smaller model or shorter samples, activation_checkpointing: true, precision: bf16, or devices with more memory"
+ADVICE: Final = (
+    "use a smaller model or shorter samples, activation_checkpointing: true, precision: bf16, or "
+    "devices with more memory"
+)
 
 
 @contextmanager
