@@ -10,6 +10,7 @@ Not here: what follows from a change (``engine.repeatable``, ``engine.probe``).
 from __future__ import annotations
 
 import copy
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -117,7 +118,7 @@ def equal(one: Any, other: Any, depth: int = 0) -> bool:
         same = one.dtype == other.dtype and one.shape == other.shape
         return bool(same and (one.dtype.hasobject or one.tobytes() == other.tobytes()))
     if isinstance(one, float):
-        return one == other or (one != one and other != other)  # noqa: PLR0124 - NaN
+        return one == other or (math.isnan(one) and math.isnan(other))
     if isinstance(one, (*_PLAIN, set, frozenset)):
         return bool(one == other)
     if isinstance(one, dict):
