@@ -31,12 +31,15 @@ from engine.given import dataset_of, model_of, require_same_data
 from engine.initial import load_initial
 from engine.loader import Batches, Length
 from engine.memory import auto
+from engine.memory.advice import must_fit
 from engine.missing import require_trainable
+from engine.normalization import masked_batch, require_several_samples
 from engine.objective import Objective
 from engine.optimizer import Optimizer
 from engine.precision import Precision, require_wide_parameters, use_tf32
 from engine.probe import Probed, probe
 from engine.ranks import Ranks
+from engine.repeatable import check_loss, fetched_twice
 from engine.replicas import ReplicaCheck
 from engine.state import TrainingState, restore_model, restore_optimizer
 from engine.step import GradientStep
@@ -77,10 +80,14 @@ class Assembly:
     """Numbers in the model's parameters, over all ranks once."""
     probed: Probed
     """Whether the loss was seen to be a sum."""
+    needs_several: bool
+    """Whether no micro-batch may hold one sample only, because of BatchNorm."""
+    warnings: list[str]
+    """What makes the run depend on its layout (``engine.repeatable``)."""
     replicas: ReplicaCheck
 
 
-def assemble(
+def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they must be made
     train: Train,
     plan: BatchPlan,
     task: Task,
@@ -103,13 +110,13 @@ def assemble(
         task.prepare()
     ranks.meet()
     model = _model(train, task, ranks)
-    dataset, samples = dataset_of(task, "train")
-    eval_dataset, eval_samples = dataset_of(task, "eval") if train.eval.every_steps else (None, 0)
+    (dataset, samples), (eval_dataset, eval_samples) = _splits(train, task)
     length = Length.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
+    fetched, warnings = fetched_twice(dataset, samples, task.collate, seed=train.seed)
     sample = seeded_sample(dataset, 0, seed=train.seed)
-    masked = task.collate([sample])
+    masked = masked_batch(task, model, sample)
     look = partial(samples_of, dataset, samples, task.collate, seed=train.seed)
-    looks = look(known={0: masked})
+    looks = look(known=fetched)
     require_same_data(ranks, {"train": samples, "eval": eval_samples}, looks, look)
     precision = Precision(train.precision, ranks.device)
     saved = TrainingState(
@@ -132,7 +139,9 @@ def assemble(
     elif train.init_from is not None:
         load_initial(model, train.init_from, folder, ranks)
         telemetry.event("initialized", **{"from": train.init_from})
-    probed = probe(task, model, dataset, size=samples, seed=train.seed, name=train.task)
+    repeats = check_loss(task, model, sample, precision, seed=train.seed, device=ranks.device)
+    # A run that goes on was probed when it began: what has become of its model since must not end it.
+    probed = Probed(None) if steps_done else probe(task, model, dataset, size=samples, seed=train.seed, name=train.task)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     replicas = ReplicaCheck(model, ranks)
     replicas.at_start()
@@ -153,19 +162,31 @@ def assemble(
     strategy = sharing(objective, ranks, train.strategy, usage)
     if not strategy.replicated:
         replicas.stand_down()
-    gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed)
-    complete = gradient.warm_up(masked)
+    gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed, moved=repeats.moved)
+    with must_fit("the first sample"):
+        complete = gradient.warm_up(masked)
     if not (complete or usage.conditional or state is not None):
-        samples_to_look_at = single_samples(task, dataset, size=samples, seed=train.seed)
-        observe(objective, samples_to_look_at, masks=gradient.masks).require_all_used()
+        looked_at = single_samples(task, model, dataset, size=samples, seed=train.seed)
+        observe(objective, looked_at, masks=gradient.masks).require_all_used()
+    needs_several = any(ranks.gather(repeats.needs_several))
     optimizer = Optimizer(train, task, strategy, steps=length.steps)
     if state is not None:
         restore_optimizer(strategy, optimizer.inner, state, ranks, telemetry)
         optimizer.require_layout()
         precision.load(state.get("precision", {}))
     plan = auto.settled(
-        saved.plan, gradient, ranks, task=task, train=train, dataset=dataset, size=samples, say=telemetry.say
+        saved.plan,
+        gradient,
+        ranks,
+        task=task,
+        train=train,
+        dataset=dataset,
+        size=samples,
+        smallest=2 if needs_several else 1,
+        say=telemetry.say,
     )
+    if needs_several:
+        require_several_samples(model, plan, last_batch=length.batch_size(plan, length.steps - 1))
     saved.replanned(plan)
     in_line = train.loader.workers == 0 and gradient.draws_on_host
     gradient.seeds_host = in_line or train.loader.workers > 0
@@ -203,6 +224,8 @@ def assemble(
         steps_done=steps_done,
         parameters=parameters,
         probed=probed,
+        needs_several=needs_several,
+        warnings=warnings + repeats.warnings,
         replicas=replicas,
     )
 
@@ -222,6 +245,8 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
         telemetry.say(assembly.probed.note)
     if assembly.strategy.tracks_usage:
         announce_usage(assembly, telemetry)
+    for warning in assembly.warnings:
+        telemetry.warn(warning)
     if assembly.strategy.lost_promise:
         telemetry.warn(assembly.strategy.lost_promise)
     if assembly.gradient.draws_on_host:
@@ -280,7 +305,7 @@ def _usage(
         return Usage(conditional=task.conditional or known)
     found = observe(
         objective,
-        single_samples(task, dataset, size=size, seed=train.seed),
+        single_samples(task, objective.model, dataset, size=size, seed=train.seed),
         masks=Masks(objective.model, seed=train.seed, device=next(objective.model.parameters()).device),
         compare_blocks=True,
         evaluated=() if eval_dataset is None else eval_samples(task, eval_dataset, seed=train.seed),
@@ -288,6 +313,12 @@ def _usage(
     if not resumes:
         found.require_all_used()
     return found.usage
+
+
+def _splits(train: Train, task: Task) -> tuple[tuple[Dataset[Any], int], tuple[Dataset[Any] | None, int]]:
+    """The datasets of train and eval with their lengths; no dataset where nothing is evaluated."""
+    trained = dataset_of(task, "train", seed=train.seed)
+    return trained, dataset_of(task, "eval", seed=train.seed) if train.eval.every_steps else (None, 0)
 
 
 def _model(train: Train, task: Task, ranks: Ranks) -> nn.Module:

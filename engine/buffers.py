@@ -7,7 +7,7 @@ Not here: running statistics that have drifted apart between ranks (``engine.nor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -81,9 +81,15 @@ class StepBuffers:
     """The buffers of one step, which is tried once or several times.
 
     Only those that the warm-up was seen to change are kept: a mask or a table of positions may be large, and stays.
+
+    Parameters
+    ----------
+    moved : sequence of Place
+        Parameters, and tensors of the task's own modules, that the loss changes as it changes buffers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, moved: Sequence[Place] = ()) -> None:
+        self._moved = list(moved)
         self._places: list[Place] = []
         self._step: int | None = None
         self._before = Buffers.at([])
@@ -91,13 +97,14 @@ class StepBuffers:
     @contextmanager
     def warm_up(self, model: nn.Module) -> Iterator[None]:
         """Put all buffers back at the end, and note which ones have changed."""
-        before = Buffers.at(places_of(model))
+        before, moved = Buffers.at(places_of(model)), Buffers.at(self._moved)
         try:
             yield
         finally:
             changed = before.changed()
             changed.put_back()  # Of the others, some cannot be written to, such as those that repeat one number.
-            self._places = changed.places
+            moved.put_back()
+            self._places = changed.places + self._moved
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from domain.outcomes import Reason
+from engine import randomness
 from engine.errors import EngineError
 from engine.fingerprint import Samples, other_samples
 from engine.ranks import Ranks
@@ -28,7 +30,7 @@ def model_of(task: Task) -> nn.Module:
     Raises
     ------
     EngineError
-        ``bad_spec``: it is none, or it is wrapped to share gradients.
+        ``bad_spec``: it is none, it is wrapped to share gradients, or its embeddings are sparse.
     """
     model: object = task.model()
     if not isinstance(model, nn.Module):
@@ -40,18 +42,57 @@ def model_of(task: Task) -> nn.Module:
                 f"model() returns a {type(module).__name__}: return the bare model, the engine shares its gradients "
                 "(train.strategy)",
             )
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
+            raise sparse_gradients(f"{name}.weight" if name else "weight")
     return model
 
 
-def dataset_of(task: Task, split: str) -> tuple[Dataset[Any], int]:
-    """The task's dataset of ``split``, and its length.
+def sparse_gradients(name: str) -> EngineError:
+    """The error for a parameter whose gradient is sparse: no strategy reduces one, and no norm is taken of it."""
+    return EngineError(
+        Reason.BAD_SPEC,
+        f"the gradient of {name} is sparse, and the engine trains dense gradients only: remove sparse=True "
+        "from its embedding",
+    )
+
+
+def require_dense(model: nn.Module) -> None:
+    """Refuse sparse gradients, which a functional embedding makes too; after a backward.
 
     Raises
     ------
     EngineError
-        ``bad_spec``: it is none, has no length, or is empty.
+        ``bad_spec``, with the name of the first.
     """
-    dataset: Any = task.dataset(split)
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and parameter.grad.layout != torch.strided:
+            raise sparse_gradients(name)
+
+
+def dataset_of(task: Task, split: str, *, seed: int) -> tuple[Dataset[Any], int]:
+    """The task's dataset of ``split``, and its length.
+
+    ``random``, ``numpy.random`` and torch are seeded alike before each call, on every rank and for
+    every split: a ``random_split`` inside ``dataset()`` divides the items the same way each time.
+    Afterwards the generators are what they were before.
+
+    Parameters
+    ----------
+    task : Task
+    split : str
+    seed : int
+        The job's seed.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``: it is none, has no length or no items, or is empty.
+    """
+    with randomness.unchanged_generators(torch.device("cpu")):
+        # Not of the split: the draws of one split decide what the others hold.
+        randomness.seed_host(randomness.seed_of(randomness.DATASET, seed))
+        dataset: Any = task.dataset(split)
     if dataset is None:
         asks = ", and eval.every_steps asks for it" if split == "eval" else ""
         raise EngineError(
@@ -69,6 +110,12 @@ def dataset_of(task: Task, split: str) -> tuple[Dataset[Any], int]:
             Reason.BAD_SPEC,
             f"dataset({split!r}) has no length: the engine takes map-style datasets; streams run as kind: script",
         ) from None
+    if not _has_items(dataset):
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"dataset({split!r}) returned a {type(dataset).__name__}, which has no __getitem__: return a "
+            "map-style dataset with __len__ and __getitem__; streams run as kind: script",
+        )
     if size < 1:
         raise EngineError(Reason.BAD_SPEC, f"dataset({split!r}) is empty")
     return dataset, size
@@ -107,6 +154,12 @@ def require_same_data(ranks: Ranks, sizes: dict[str, int], samples: Samples, loo
     found = next(filter(None, ranks.gather(wrong)), "")
     if found:
         raise EngineError(Reason.BAD_SPEC, f"{found}. Return the whole dataset on every rank: the engine shares it out")
+
+
+def _has_items(dataset: Any) -> bool:
+    """Whether a dataset returns items by their number. torch's own base class only raises."""
+    method = getattr(type(dataset), "__getitem__", None)
+    return method is not None and method is not Dataset.__getitem__
 
 
 def _kind(value: object) -> str:

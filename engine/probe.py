@@ -4,18 +4,14 @@ Before the first step, the gradient of four samples at once is compared with the
 them, each of one or two samples, on a copy of model and task in float64. If the two differ, the gradient of a batch
 would depend on how it is split, and the task is refused with its likely cause, unless it declares ``batch_dependent``.
 
-The causes are told apart by what they do to the whole W, the parts g1, g2, g3, and a coarser split into g12 and g3:
-
-* A mean divides by a count c: c W = c1 g1 + c2 g2 + c3 g3.
-* A term without samples, such as L2, is counted once per part: g1 + g2 + g3 - W is twice g12 + g3 - W.
-* A mean with weights is some average: W = a1 g1 + a2 g2 + a3 g3 with a1 + a2 + a3 = 1.
-* BatchNorm no longer matters when its layers are in eval mode.
-* What is left makes a sample's contribution depend on the others: in-batch negatives, rankings, shared statistics.
+State is no cause: the copy is put back between its calls, and a loss that gives another value for the same batch all the
+same is not judged (``engine.repeatable`` warns of it).
 
 The cost is that of training on eight samples, in float64. Every rank does it, with the same samples and no
 communication, and nothing outside of the copies is changed.
 
-Not here: what becomes of the notes (``engine.assembly``), what the copies are (``engine.stand_in``).
+Not here: what becomes of the notes (``engine.assembly``), what the copies are (``engine.stand_in``), which cause it is
+(``engine.diagnosis``).
 """
 
 from __future__ import annotations
@@ -26,38 +22,29 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import Dataset
 
 from domain.outcomes import Reason
 from engine import order, randomness
+from engine.diagnosis import PARTS, SUM, Diagnosis, limit
 from engine.errors import EngineError, describe
 from engine.fetching import seeded_sample
 from engine.loader import weights_of
+from engine.normalization import refuses_one_sample
 from engine.objective import WHOLE
 from engine.stand_in import StandIn
 from engine.task import Batch, Task
 
-PARTS: Final = (1, 1, 2)
-"""Samples in each part. Unequal, so that a mean over samples differs from a mean over parts."""
 PARAMETERS_MAX: Final = 300_000_000
 """Models beyond it are not probed: the copy and two gradients would take more than 7 GB on every rank."""
 LOOKED_AT_MAX: Final = 64
 """Samples that are fetched to find enough of them with any weight."""
-_REFUSED: Final = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Relative difference that is no rounding, by number format. A sum stays below 1e-12 in float64; the rest is for very
-deep models."""
-_REFUSED_COARSE: Final = 5e-2
-"""The same where something is computed in 16 bits, or in TF32."""
-_SAME: Final = {torch.float64: 1e-6, torch.float32: 1e-2}
-"""Relative difference up to which a cause explains what was measured."""
-_ENTRIES: Final = 4_096
-"""Entries of each parameter's gradient that are looked at to find the cause."""
 
 
 @dataclass(frozen=True)
@@ -162,18 +149,43 @@ class _Comparison:
         if difference is None:
             return Probed(None, "the loss was not probed: the gradient of the first samples is zero or not finite")
         coarsest = self._on.dtype
-        if difference > _limit(coarsest, self._on.device):
+        if difference > limit(coarsest, self._on.device):
             coarsest = self._on.coarsest(self._whole[0])
-        if difference > _limit(coarsest, self._on.device):
+        if difference > limit(coarsest, self._on.device):
+            # State outside of the engine, of which the person is warned, and no coupling of the samples.
+            if not self._on.repeats(self._whole[0]):
+                return Probed(None, "the loss was not probed: the same batch gives another value each time")
+            if self._on.draws_by_itself:
+                return Probed(None, "the loss was not probed: it draws from a random generator of its own")
             try:
-                cause = _Diagnosis(self._on, self._whole, self._parts, self._coarse, self._difference).cause()
+                cause = self._cause()
             except Exception as error:  # noqa: BLE001 - refused all the same: that it is no sum is known by now
-                cause = f"is not the sum over its samples: {_SUM} (looking for the cause raised {describe(error)})"
+                cause = f"is not the sum over its samples: {SUM} (looking for the cause raised {describe(error)})"
             raise self._refused("loss", f"{cause} (whole against three parts: off by {difference:.2g})")
         name = str(coarsest).removeprefix("torch.")
         return Probed(
             difference, "" if coarsest == torch.float64 else f"the loss was probed to the precision of {name}"
         )
+
+    def _cause(self) -> str:
+        """The likely cause, of a loss of several terms for each term that is no sum."""
+        terms = self._on.names
+        if len(terms) == 1:
+            return self._diagnosis(None)
+        causes: dict[str, list[str]] = {}
+        for term in terms:
+            difference = self._difference(term)
+            if difference is not None and difference > limit(self._on.dtype, self._on.device):
+                causes.setdefault(self._diagnosis(term), []).append(term)
+        # Where no term is off by itself, they are together.
+        return "; and ".join(
+            f"in its {'term' if len(names) == 1 else 'terms'} {', '.join(map(repr, names))} {cause}"
+            for cause, names in causes.items()
+        ) or self._diagnosis(None)
+
+    def _diagnosis(self, term: str | None) -> str:
+        difference = partial(self._difference, term)
+        return Diagnosis(self._on, self._whole, self._parts, self._coarse, difference=difference, term=term).cause()
 
     def _watched(self) -> tuple[float | None, bool]:
         """The difference, and whether computing it drew random numbers."""
@@ -181,19 +193,25 @@ class _Comparison:
             difference = self._difference()
         return difference, watch.drawn
 
-    def _difference(self) -> float | None:
-        """Of whole and parts, relative to the largest of them; None if there is nothing to compare."""
+    def _difference(self, term: str | None = None) -> float | None:
+        """Of whole and parts, relative to the largest of them; None if there is nothing to compare.
+
+        Parameters
+        ----------
+        term : str, optional
+            The only term of the loss that is compared.
+        """
         self._on.forget()
-        whole, whole_losses = self._on.gradient(self._whole[0])
+        whole, whole_losses = self._on.gradient(self._whole[0], term)
         sizes = [_norm(whole)]
         self._on.forget()
         parts_losses: list[Tensor] = []
         parts: list[Tensor] = []
         for batch, _ in self._parts:
             try:
-                parts, losses = self._on.gradient(batch)  # Adds to the gradients of the parts before it.
+                parts, losses = self._on.gradient(batch, term)  # Adds to the gradients of the parts before it.
             except ValueError as error:
-                if "more than 1 value per channel" not in str(error):
+                if not refuses_one_sample(error):
                     raise
                 return math.inf  # BatchNorm without a batch: one sample has no variance.
             sizes.append(_norm(parts))
@@ -201,14 +219,14 @@ class _Comparison:
         torch._foreach_sub_(whole, parts)  # In place: a third gradient would be the largest thing here.
         off = _norm(whole)
         self._on.forget()
-        if not math.isfinite(sizes[0]) or max(sizes) == 0:
+        if not math.isfinite(sizes[0]) or (max(sizes) == 0 and term is None):
             return None
         if not math.isfinite(off):
             return math.inf  # A part divides by nothing where the whole does not.
         losses = torch.stack(parts_losses)
         largest = max(float(whole_losses.abs().max()), float(losses.abs().max()))
         off_losses = float((whole_losses - losses.sum(0)).abs().max())
-        return max(off / max(sizes), off_losses / largest if largest > 0 else 0.0)
+        return max(off / max(sizes) if off > 0 else 0.0, off_losses / largest if largest > 0 else 0.0)
 
     def _require_additive_weights(self, terms: tuple[str, ...]) -> None:
         whole = weights_of(self._whole[1], terms)
@@ -217,11 +235,22 @@ class _Comparison:
             total = math.fsum(weights[index] for weights in parts)
             if not math.isclose(total, whole[index], rel_tol=1e-6, abs_tol=1e-9):
                 of = f" of the term {term!r}" if isinstance(self._whole[1], dict) else ""
+                if type(self._on.task).weight is Task.weight:
+                    raise self._default_weight(whole[index], total)
                 raise self._refused(
                     "weight",
                     f"counts {whole[index]:g}{of} for {sum(PARTS)} samples together, but {total:g} for the same samples "
                     "in three parts: count only what the loss sums over, such as samples, or tokens without padding",
                 )
+
+    def _default_weight(self, whole: float, total: float) -> EngineError:
+        return EngineError(
+            Reason.BAD_SPEC,
+            f"{self._name}: without a weight() of the task, the first dimension of the batch's first tensor counts "
+            f"the samples, and it is {whole:g} for {sum(PARTS)} samples together but {total:g} for the same samples "
+            "in three parts: write weight(self, batch) in the task, which returns how many units loss() sums over, "
+            "or let collate() put the samples first",
+        )
 
     def _refused(self, method: str, why: str) -> EngineError:
         """The error, with the place of the method in the person's code."""
@@ -231,113 +260,6 @@ class _Comparison:
             line = inspect.getsourcelines(function)[1]
             place = f" ({Path(inspect.getsourcefile(function) or '').name}, line {line})"
         return EngineError(Reason.BAD_SPEC, f"{self._name}: {method}(){place} {why}")
-
-
-class _Diagnosis:
-    """Why whole and parts differ."""
-
-    def __init__(self, on: StandIn, whole: Any, parts: list[Any], coarse: list[Any], difference: Any):
-        self._on, self._difference = on, difference
-        self._whole, self._parts, self._coarse = whole, parts, coarse
-        self._same = _SAME[on.dtype]
-
-    def cause(self) -> str:
-        """The likely cause, and what to write instead."""
-        norms = [name for name, module in self._on.model.named_modules() if isinstance(module, _BatchNorm)]
-        said = ""
-        if norms:
-            for module in self._on.model.modules():
-                if isinstance(module, _BatchNorm):
-                    module.eval()
-            names = ", ".join(norms[:5]) + (f" and {len(norms) - 5} more" if len(norms) > 5 else "")
-            said = (
-                f"depends on the other samples of a micro-batch through BatchNorm ({names}): use GroupNorm, or declare "
-                "batch_dependent = True in the task"
-            )
-            left = self._difference()
-            if left is None or left <= _limit(self._on.dtype, self._on.device):
-                return said
-        cause = self._of_the_loss()
-        return f"{said}; besides, it {cause}" if said else cause
-
-    def _of_the_loss(self) -> str:
-        whole = self._vector(self._whole[0])
-        parts = [self._vector(batch) for batch, _ in self._parts]
-        if not all(bool(part.isfinite().all()) for part in parts):
-            return "divides by a count that can be zero: " + _SUM
-        if self._is_mean(whole, parts):
-            return "is a mean over the micro-batch: " + _SUM
-        thrice = sum(parts) - whole
-        twice = self._vector(self._coarse[0][0]) + parts[2] - whole
-        if self._close(thrice, 2 * twice):
-            kind = "an L2 penalty on the parameters" if self._is_proportional(twice) else "a penalty on the parameters"
-            return (
-                f"has a term that does not depend on the samples, {kind}, which would be added once per micro-batch: "
-                "move it to penalty(self, model), which is added once per step"
-            )
-        if self._is_average(whole, parts):
-            return (
-                "is a mean with weights over the micro-batch, such as a class-weighted cross-entropy: return the "
-                "weighted sum (reduction='sum'), and let weight() return the sum of the weights"
-            )
-        return (
-            "depends for each sample on the others in its micro-batch (in-batch negatives, a ranking, statistics over "
-            "the samples): let every sample stand alone, or declare batch_dependent = True in the task"
-        )
-
-    def _vector(self, batch: Batch) -> Tensor:
-        """Some of the gradient's entries, and the losses."""
-        self._on.forget()
-        gradient, losses = self._on.gradient(batch)
-        return torch.cat([*(each.flatten()[:_ENTRIES].double() for each in gradient), losses])
-
-    def _is_mean(self, whole: Tensor, parts: list[Tensor]) -> bool:
-        counts: list[tuple[float, ...]] = [tuple(map(float, PARTS))]
-        weights = [weight for _, weight in self._parts]
-        if isinstance(weights[0], dict):
-            counts += [tuple(float(weight[term]) for weight in weights) for term in weights[0]]
-        else:
-            counts.append(tuple(map(float, weights)))
-        return any(
-            self._close(whole * sum(count), sum(part * c for part, c in zip(parts, count, strict=True)))
-            for count in counts
-        )
-
-    def _is_average(self, whole: Tensor, parts: list[Tensor]) -> bool:
-        columns = torch.stack([part.cpu() for part in parts], 1)
-        sizes = torch.linalg.svdvals(columns)
-        if sizes[-1] <= self._same * sizes[0]:
-            return False  # Some part says nothing of its own, and almost anything would fit.
-        fit = torch.linalg.lstsq(columns, whole.cpu().unsqueeze(1)).solution
-        fits = self._close((columns @ fit).squeeze(1), whole.cpu())
-        return fits and abs(float(fit.sum()) - 1) <= self._same
-
-    def _is_proportional(self, difference: Tensor) -> bool:
-        """Whether a difference of gradients is the parameters times a number, wherever it is not zero."""
-        parameters = [parameter.detach().flatten()[:_ENTRIES].double() for parameter in self._on.parameters()]
-        numbers = torch.cat(parameters)
-        difference = difference[: len(numbers)]
-        touched = difference.abs() > self._same * difference.abs().max()
-        numbers, difference = numbers[touched], difference[touched]
-        ratio = (difference @ numbers) / (numbers @ numbers)
-        return self._close(difference, ratio * numbers)
-
-    def _close(self, one: Any, other: Any) -> bool:
-        largest = max(float(torch.linalg.vector_norm(one)), float(torch.linalg.vector_norm(other)))
-        return largest > 0 and float(torch.linalg.vector_norm(one - other)) <= self._same * largest
-
-
-_SUM: Final = (
-    "return the sum (reduction='sum'), and let weight() count what the mean divides by; the engine divides once, by the "
-    "weight of the whole batch"
-)
-
-
-def _limit(dtype: torch.dtype, device: torch.device) -> float:
-    """The relative difference that is no rounding any more."""
-    if device.type == "cuda" and dtype == torch.float32:
-        return _REFUSED_COARSE  # Convolutions are in TF32 by default.
-    return _REFUSED.get(dtype, _REFUSED_COARSE)
 
 
 def _norm(gradient: list[Tensor]) -> float:

@@ -32,6 +32,7 @@ EVAL_ITEM: Final = 3
 SLOT: Final = 4
 EVAL_SLOT: Final = 5
 DROPOUT: Final = 6
+DATASET: Final = 7
 """What a seed is for, its first part, so that no two uses share a stream."""
 
 Generators = tuple[bytes, object, bytes, tuple[object, ...]]

@@ -13,6 +13,8 @@ from domain.plan import BatchPlan
 from engine.assembly import Assembly, announce_plan
 from engine.errors import EngineError
 from engine.loader import RankBatch
+from engine.memory.advice import ADVICE
+from engine.normalization import has_single_samples
 from engine.telemetry import Telemetry
 
 
@@ -26,14 +28,14 @@ def halve(
     Raises
     ------
     EngineError
-        ``out_of_memory``: one sample at a time is too much.
+        ``out_of_memory``: one sample at a time is too much, or two where BatchNorm needs them.
     """
     smaller = plan.halved()
-    if smaller is None:
+    if smaller is None or (parts.needs_several and has_single_samples(smaller, smaller.batch_size)):
+        fewest = "two samples" if parts.needs_several else "one sample"
         raise EngineError(
             Reason.OUT_OF_MEMORY,
-            f"step {step + 1} does not fit into memory with one sample at a time: use a smaller model or shorter "
-            "samples, activation_checkpointing: true, precision: bf16, or devices with more memory",
+            f"step {step + 1} does not fit into memory with {fewest} at a time: {ADVICE}",
         )
     telemetry.warn(
         f"step {step + 1} ran out of memory: going on with micro-batches of {smaller.micro_batch_size} instead of "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +19,15 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.dropout import Dropout
+from engine.given import require_dense
+from engine.held import Held, held_by
 from engine.objective import as_terms
 from engine.step import to_device
 from engine.task import Batch, Task
 from engine.window import Window
+
+_SAME: Final = 1024
+"""Roundings by which two calls of one loss may differ: a device may add up in any order."""
 
 
 class StandIn:
@@ -51,9 +56,12 @@ class StandIn:
             elif isinstance(value, list | dict | set):
                 self.task.__dict__[name] = copy.copy(value)
         self.device = next(model.parameters()).device
+        self.draws_by_itself = False
+        """Whether some loss drew from a generator that the task or the model holds."""
         for module in self.model.modules():
             if isinstance(module, _DropoutNd | Dropout):
                 module.eval()
+        self._held = self._hold()
 
     def settle(self) -> None:
         """Put everything into eval mode that may draw; normalisation stays as it trains."""
@@ -61,6 +69,7 @@ class StandIn:
         for module in self.model.modules():
             if isinstance(module, _NormBase):
                 module.train()
+        self._held = self._hold()  # Some modules note their mode in attributes of their own.
 
     def batch(self, batch: Batch) -> Batch:
         """A batch on the device, in the copy's number format."""
@@ -71,22 +80,50 @@ class StandIn:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """The loss, by term."""
-        terms = as_terms(self.task.loss(self.model, batch))
+        """The loss, by term. Whatever it changed by itself is put back: each call finds the same state."""
+        try:
+            terms = as_terms(self.task.loss(self.model, batch))
+        finally:
+            self._put_back()
         self.names = tuple(terms)
         return terms
 
-    def gradient(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
-        """The gradient so far, this batch's added, and the batch's losses of shape (terms,)."""
+    def gradient(self, batch: Batch, term: str | None = None) -> tuple[list[Tensor], Tensor]:
+        """The gradient so far, this batch's added, and the batch's losses of shape (terms,).
+
+        Parameters
+        ----------
+        batch : Batch
+        term : str, optional
+            The only term that counts.
+        """
         seen = self._window.look()
-        terms = torch.stack(list(self.terms(batch).values()))
+        found = self.terms(batch)
+        terms = torch.stack(list(found.values()) if term is None else [found[term]])
         self._window.require_unchanged(seen)  # Or a loss that drops gradients would look as if it were no sum.
-        # Not autograd.grad: checkpointing of the reentrant kind refuses it.
-        terms.sum().backward()  # type: ignore[no-untyped-call]
+        # Not autograd.grad: checkpointing of the reentrant kind refuses it. One term may be a number for the log.
+        if term is None or terms.requires_grad:
+            terms.sum().backward()  # type: ignore[no-untyped-call]
+        require_dense(self.model)
         gradient = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in self.parameters()
         ]
         return gradient, terms.detach().double()
+
+    def repeats(self, batch: Batch) -> bool:
+        """Whether the loss of a batch is the same twice."""
+        once, twice = (torch.stack(list(self.terms(batch).values())).detach() for _ in range(2))
+        return torch.allclose(once, twice, rtol=_SAME * torch.finfo(once.dtype).eps, atol=0.0, equal_nan=True)
+
+    def _hold(self) -> list[Held]:
+        """The state, apart from what the optimizer moves: the window notices a loss that changes that."""
+        return held_by(("", self.model), ("task", self.task), skip=lambda tensor: tensor.requires_grad)
+
+    def _put_back(self) -> None:
+        for held in self._held:
+            if held.changed():
+                self.draws_by_itself |= held.draws
+                held.put_back()
 
     def forget(self) -> None:
         """Start a new gradient."""

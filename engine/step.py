@@ -24,13 +24,15 @@ from torch.utils.hooks import RemovableHandle
 
 from domain.outcomes import Reason
 from engine import randomness
-from engine.buffers import StepBuffers
+from engine.buffers import Place, StepBuffers
 from engine.control import Sums
 from engine.dropout import Masks
 from engine.errors import EngineError, reason_of, release
+from engine.given import require_dense
 from engine.layout import require_agreement
 from engine.loader import RankBatch, Slot, weights_of
 from engine.missing import arrivals
+from engine.normalization import masked_samples
 from engine.precision import Precision
 from engine.ranks import Ranks
 from engine.strategies.base import Strategy
@@ -74,19 +76,31 @@ class GradientStep:
     precision : Precision
     ranks : Ranks
     seed : int
+    moved : sequence of Place
+        Parameters that the task's loss changes by itself.
     """
 
-    def __init__(self, task: Task, strategy: Strategy, precision: Precision, ranks: Ranks, *, seed: int):
+    def __init__(
+        self,
+        task: Task,
+        strategy: Strategy,
+        precision: Precision,
+        ranks: Ranks,
+        *,
+        seed: int,
+        moved: Sequence[Place] = (),
+    ):
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
         self.masks = Masks(strategy.model, seed=seed, device=ranks.device)
         """Those of the model's ``engine.Dropout`` layers."""
         self._window = Window(strategy.model)
         self._window.watch_optimizers()
-        self.buffers = StepBuffers()
+        self.buffers = StepBuffers(moved)
         """The model's."""
         self._on_last_gradient: Callable[[], None] | None = None
         self._hook: RemovableHandle | None = None
+        self._masked_samples = masked_samples(strategy.model)
         self._counted: list[Tensor] = []
         """Terms of this step's slots so far, those of empty slots left out."""
         self._sums: Sums | None = None
@@ -116,14 +130,14 @@ class GradientStep:
         complete = True
         before = randomness.host_state()
         batch = to_device(masked, self._ranks.device)
-        with self.buffers.warm_up(self._model):
+        with randomness.unchanged_generators(self._ranks.device), self.buffers.warm_up(self._model):
             for _ in range(self._strategy.warm_up_passes):
                 for parameter in self._model.parameters():
                     # A view of a bucket would be replaced by the forward that builds the buckets anew.
                     parameter.grad = None
                 with arrivals(self._model) as arrived:
                     self._strategy.begin_reduction()
-                    self.masks.begin_slot(0, 0, 1)
+                    self.masks.begin_slot(0, 0, self._masked_samples)
                     seen = self._window.look()
                     objective, sums = self._strategy.forward(batch, None, penalize=True)
                     self._window.require_unchanged(seen)
@@ -133,10 +147,11 @@ class GradientStep:
                 if not complete:
                     self._strategy.drain()
                     break
+            self.draws_on_host = randomness.host_state() != before
         self.terms = tuple(sums)
         weights_of(self._task.weight(masked), self.terms)
         self.masks.end()
-        self.draws_on_host = randomness.host_state() != before
+        require_dense(self._model)
         require_agreement(self._model.named_parameters())
         complete = complete and all(p.grad is not None for p in self._model.parameters() if p.requires_grad)
         if not complete and not self._strategy.tracks_usage:
@@ -313,7 +328,7 @@ class GradientStep:
     ) -> None:
         """Forward and backward of one micro-batch."""
         self._seed_slot(step, index)
-        self.masks.begin_slot(step, slot.position, slot.samples or 1)
+        self.masks.begin_slot(step, slot.position, slot.samples or self._masked_samples)
         batch = to_device(slot.batch, self._ranks.device)
         if slot.samples:
             self._differentiate(batch, scales, timeline, last=last)

@@ -54,9 +54,17 @@ class Task:
     def dataset(self, split: str) -> Dataset[Any]:
         """The map-style dataset of ``split``: ``"train"``, or ``"eval"`` where the spec asks for evaluation.
 
-        It has a length, is whole on every rank (the engine shares it out), and item i is a function of (i, epoch) alone. For augmentation, draw from ``random``,
-        ``numpy.random`` or torch's default generator: before each item the loader seeds all three from
-        (seed, epoch, i), so the draws depend neither on the number of ranks nor on the worker that fetches.
+        It has a length, is whole on every rank (the engine shares it out), and item i is a function of
+        (i, epoch) alone. For augmentation, call the functions of ``random``, ``numpy.random`` or
+        torch's default generator: ``numpy.random.rand()``, ``torch.rand(3)``. Before each item the
+        loader seeds all three from (seed, epoch, i), so the draws depend neither on the number of
+        ranks nor on the worker that fetches. A generator of the dataset's own
+        (``numpy.random.default_rng()``, ``torch.Generator()``, ``random.Random()``) is not seeded: what
+        it draws depends on what was fetched before, and so on the ranks. Create one inside
+        ``__getitem__`` from a seed that was drawn there, if a library asks for one.
+
+        The same three generators are seeded alike before each call of this method, so a
+        ``random_split`` in it gives disjoint splits.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must write dataset(self, split): it returns a map-style dataset with a length"

@@ -26,6 +26,7 @@ from engine.dropout import Masks
 from engine.errors import EngineError
 from engine.fetching import seeded_sample
 from engine.missing import arrivals, listed, names_of_missing
+from engine.normalization import masked_batch, masked_samples
 from engine.objective import Objective
 from engine.step import to_device
 from engine.strategies.block_order import Order, Usage, recorded
@@ -66,10 +67,10 @@ class Observed:
             )
 
 
-def single_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> Iterator[Batch]:
-    """Yield the run's first samples, each as a micro-batch of one."""
+def single_samples(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, seed: int) -> Iterator[Batch]:
+    """Yield the run's first samples, each as a masked micro-batch (``engine.normalization.masked_batch``)."""
     for _, index in order.samples(0, min(size, SAMPLES_MAX), size=size, seed=seed):
-        yield task.collate([seeded_sample(dataset, index, seed=seed)])
+        yield masked_batch(task, model, seeded_sample(dataset, index, seed=seed))
 
 
 def eval_samples(task: Task, dataset: Dataset[Any], *, seed: int) -> Iterator[Batch]:
@@ -136,7 +137,7 @@ class _Passes:
         """Return the parameters that a training pass did not use, and the order of its blocks."""
         model = self._objective.model
         with arrivals(model, drop=True) as arrived, recorded(self._watched) as recorder:
-            self._masks.begin_slot(0, 0, 1)
+            self._masks.begin_slot(0, 0, masked_samples(model))
             objective, _ = self._objective(batch, None, penalize=True)
             self._masks.begin_backward()
             recorder.begin_backward()

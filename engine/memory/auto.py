@@ -77,10 +77,10 @@ OUT_OF_MEMORY: Final = OutOfMemory()
 Try = Callable[[int], Trial | OutOfMemory]
 
 
-def candidates(share: int) -> list[int]:
+def candidates(share: int, smallest: int = 1) -> list[int]:
     """Sizes worth trying for a rank with ``share`` samples of each batch, smallest first."""
     found = [share]
-    while found[-1] > 1:
+    while found[-1] > smallest:
         found.append(ceil_div(found[-1], 2))
     return found[::-1]
 
@@ -146,6 +146,7 @@ def settled(
     train: Train,
     dataset: Dataset[Any],
     size: int,
+    smallest: int = 1,
     say: Callable[[str], None],
 ) -> BatchPlan:
     """The plan, with the micro-batch that :func:`choose` finds if it has none. All ranks must call this.
@@ -162,6 +163,8 @@ def settled(
         To train on: its first samples are tried.
     size : int
         Samples in it.
+    smallest : int
+        Samples that a micro-batch must have.
     say : callable
         Gets a line about what was tried.
     """
@@ -176,7 +179,8 @@ def settled(
         return task.collate(fetched[:samples])
 
     share = ceil_div(plan.batch_size, plan.world_size)
-    return plan.settled(choose(gradient, make_batch, ranks, share=share, headroom=train.memory_headroom, say=say))
+    found = choose(gradient, make_batch, ranks, share=share, smallest=smallest, headroom=train.memory_headroom, say=say)
+    return plan.settled(found)
 
 
 def choose(
@@ -186,6 +190,7 @@ def choose(
     *,
     share: int,
     headroom: float,
+    smallest: int = 1,
     say: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Settle the micro-batch of a run. All ranks must call this, once everything that takes memory is there.
@@ -201,6 +206,8 @@ def choose(
         Samples of a batch on the rank that has most.
     headroom : float
         Part of the memory to leave free.
+    smallest : int
+        Samples that a micro-batch must have.
     say : callable
         Gets a line about what was tried.
 
@@ -215,7 +222,7 @@ def choose(
         ``out_of_memory``, if a single sample does not fit.
     """
     trials = _Trials(gradient, make_batch, ranks)
-    sizes = candidates(share)
+    sizes = candidates(share, smallest)
     with _unchanged(gradient, ranks.device):
         if ranks.device.type == "cuda":
             found = largest(trials, sizes, limit_bytes=trials.limit_bytes(headroom))

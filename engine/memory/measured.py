@@ -55,9 +55,8 @@ def measured_steps(task: Task, train: Train, ranks: Ranks, *, micro_batch_size: 
     def run() -> None:
         precision = Precision(train.precision, ranks.device)
         randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
-        masked = task.collate([sample])
         _, strategy, gradient, optimizer = parts_of(
-            task, train, strategy_for(train.strategy), ranks, precision, masked=masked
+            task, train, strategy_for(train.strategy), ranks, precision, sample=sample
         )
         try:
             batch = task.collate([sample] * micro_batch_size)

@@ -14,6 +14,7 @@ from domain.spec import Train
 from engine.activation_checkpointing import checkpoint_blocks
 from engine.dropout import name_layers
 from engine.loader import RankBatch, Slot, weights_of
+from engine.normalization import masked_batch
 from engine.objective import Objective
 from engine.optimizer import Optimizer
 from engine.precision import Precision
@@ -39,9 +40,9 @@ def parts_of(
     ranks: Ranks,
     precision: Precision,
     *,
-    masked: Batch | None = None,
+    sample: Any = None,
 ) -> Parts:
-    """Build them as a run does, warmed up with ``masked`` if it is given. All ranks must call this."""
+    """Build them as a run does, warmed up with ``sample`` if one is given. All ranks must call this."""
     model = task.model().to(ranks.device)
     name_layers(model)
     model.train()
@@ -49,8 +50,8 @@ def parts_of(
         checkpoint_blocks(model)
     strategy = sharing(Objective(task, model, precision), ranks, train.strategy)
     gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed)
-    if masked is not None:
-        gradient.warm_up(masked)
+    if sample is not None:
+        gradient.warm_up(masked_batch(task, model, sample))
     return Parts(model, strategy, gradient, Optimizer(train, task, strategy, steps=1))
 
 
