@@ -11,11 +11,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import pickle
 import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from multiprocessing import queues
 from multiprocessing.connection import wait
+from multiprocessing.context import ForkContext
 from typing import Any, Final, TypeVar
 
 import torch
@@ -115,7 +118,7 @@ def micro_batches(
         worker_init_fn=_WorkerStart(),
         generator=torch.Generator(),  # Its own, or it would draw from the rank's.
         prefetch_factor=max(2, ceil_div(ahead, workers)),
-        multiprocessing_context="fork",
+        multiprocessing_context=_WorkerContext(),
     )
     return _received(iter(loader))  # Not inside: the workers are to begin now.
 
@@ -151,6 +154,37 @@ class _InWorker(Dataset[Any]):
         except Exception as error:  # noqa: BLE001 - raised again in the rank
             text = "".join(traceback.format_exception(error))
             return _Failed(reason_of(error), describe(error), text[-limits.TRACEBACK_CHARS_MAX :].rstrip())
+
+
+_CANNOT_PICKLE: Final = (TypeError, AttributeError, pickle.PicklingError)
+"""What Python's pickle raises for a value that it cannot write."""
+
+
+class _Results(queues.Queue):  # type: ignore[type-arg] # generic in the stubs alone
+    """Queue from the workers to the rank that replaces what cannot be sent by the reason.
+
+    A queue pickles in a thread of its own. Python's prints what that raises and drops the value, for which the rank
+    would wait until its stall limit.
+    """
+
+    def _on_queue_feeder_error(self, error: Exception, sent: tuple[int, Any]) -> None:
+        message = f"a loader worker cannot send a micro-batch to its rank: {describe(error)}"
+        reason = reason_of(error)
+        if isinstance(error, _CANNOT_PICKLE):
+            reason = Reason.BAD_SPEC
+            message += (
+                "; let the dataset and collate() return tensors, numbers, text or containers of them, or set "
+                "loader.workers to 0"
+            )
+        text = "".join(traceback.format_exception(error))
+        self.put((sent[0], _Failed(reason, message, text[-limits.TRACEBACK_CHARS_MAX :].rstrip())))
+
+
+class _WorkerContext(ForkContext):
+    """Start method ``fork``, with queues that report what cannot be sent."""
+
+    def Queue(self, maxsize: int = 0) -> queues.Queue[Any]:  # noqa: N802 - multiprocessing's name
+        return _Results(maxsize, ctx=self)
 
 
 def _received(batches: Any) -> Iterator[Any]:

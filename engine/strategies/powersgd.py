@@ -4,7 +4,8 @@ PowerSGD (Vogels et al. 2019, arXiv 1905.13727) sends each matrix M of n × m nu
 (n + m) r numbers instead of n m; vectors and small matrices are sent whole. What the product misses is added to the next
 step's gradient (error feedback), so it arrives later, not never. This makes the error, and the Q that the next step
 starts from, part of a run's state: each rank's own, and in the checkpoint. A step that was abandoned on the way has
-already changed them, so a run under ``powersgd`` cannot repeat a step that ran out of memory.
+already changed them, so a run under ``powersgd`` cannot repeat a step that ran out of memory. A batch of weight zero
+leaves them as they are.
 
 Two things of torch's hook are mended here. Its three operations per bucket follow one another in callbacks; on Gloo the
 callbacks of two buckets overtake each other and the ranks' operations no longer match, so a bucket is waited for before
@@ -50,6 +51,8 @@ class PowerSGD(DDP):
     saves_together: ClassVar[bool] = True
 
     _memory: _Memory | None = None
+    _weight = 0.0
+    """Weight of the next step's batch, summed over its terms; 0 in the warm-up."""
 
     def add_hook(self, reducer: Reducer) -> None:
         if self._memory is None:
@@ -57,6 +60,16 @@ class PowerSGD(DDP):
         self._memory.begin_warm_up()
         # DDP looks at a hook's annotations and takes no strings for types; this has none.
         reducer.ddp.register_comm_hook(self._memory, lambda memory, bucket: memory.reduce(bucket))
+
+    def factor(self, whole: float, own: float) -> float:
+        self._weight += whole
+        return super().factor(whole, own)
+
+    def begin_reduction(self) -> None:
+        if self._memory is not None:
+            self._memory.begin_step(counted=self._weight > 0)
+        self._weight = 0.0
+        super().begin_reduction()
 
     def extra_state(self) -> State:
         return {} if self._memory is None else self._memory.state()
@@ -86,15 +99,23 @@ class _Memory:
         )
         self._inner.iter = warm_up_passes
         self._passes = self._steps = 0
+        self._counted = True
         self._fill: dict[int, Tensor] = {}
 
     def begin_warm_up(self) -> None:
         """The next passes are masked, and their buckets are not yet those of the steps: leave the memory alone."""
         self._passes = 0
 
+    def begin_step(self, *, counted: bool) -> None:
+        """The next buckets are one step's; ``counted`` where its batch has weight. Equal on all ranks.
+
+        A batch of weight zero updates nothing, so whatever its step took from the error would be lost.
+        """
+        self._counted = counted
+
     def reduce(self, bucket: GradBucket) -> Future:
         """The mean over the ranks of one bucket, exact or nearly. DDP calls this on all ranks in the same order."""
-        whole = self._passes < self._warm_up_passes or self._steps < self._starts
+        whole = self._passes < self._warm_up_passes or self._steps < self._starts or not self._counted
         if bucket.is_last():
             self._steps += self._passes >= self._warm_up_passes
             self._passes += 1

@@ -11,8 +11,10 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from domain.spec import Strategy
+from engine import order
 from engine.ranks import Ranks
 from engine.strategies.powersgd import PowerSGD, _Memory
+from tests.engine import toy as toys
 
 ROWS, COLUMNS = 16, 24
 
@@ -53,4 +55,19 @@ def not_restored(*parts: str) -> Iterator[None]:
         load(self, state | {part: 0 if part == "steps" else {} for part in parts})
 
     with mock.patch.object(PowerSGD, "load_extra", partly):
+        yield
+
+
+@contextlib.contextmanager
+def weightless(step: int, *, batch_size: int, size: int, seed: int = 1337) -> Iterator[None]:
+    """A dataset in which every sample of one batch (``step`` counts from 0) is masked."""
+    first = step * batch_size
+    masked = {index for _, index in order.samples(first, first + batch_size, size=size, seed=seed)}
+    real = toys.item
+
+    def item(toy: toys.Toy, index: int) -> Any:
+        ids, x, y, mask = real(toy, index)
+        return ids, x, y, torch.zeros_like(mask) if index in masked else mask
+
+    with mock.patch.object(toys, "item", item):
         yield

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from domain.spec import Strategy
+from engine import checkpoint
 from engine.errors import EngineError
 from engine.strategies import STRATEGIES, strategy_for
 from tests.engine import cases
@@ -18,9 +19,10 @@ from tests.engine.lacking import unused
 from tests.engine.mutants import nothing_travels
 from tests.engine.pool import Pool
 from tests.engine.reference import distance
+from tests.engine.saves import same
 from tests.engine.shortage import shortage
 from tests.engine.spool import events, records
-from tests.engine.squeezed import not_restored, own_gradient, steps
+from tests.engine.squeezed import not_restored, own_gradient, steps, weightless
 from tests.engine.toy import Toy
 
 OPTIONS: dict[str, Any] = {
@@ -121,6 +123,21 @@ def test_c20_a_gradient_of_zeros_or_without_numbers_does_not_end_what_powersgd_s
     if rank == 1:
         without = pool.run(partial(steps, mend=False), [bad, bad, *[1.0] * 40], world_size=2)[0]
         assert not relative(torch.stack(without[2:]).mean(0), mean_gradient(2)) < 0.3
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.1])
+def test_c20_a_batch_of_weight_zero_leaves_the_memory_as_it_is(pool: Pool, tmp_path: Path, penalty: float) -> None:
+    toy = Toy(items=48, double=False, width=64, penalty=penalty)
+    options = OPTIONS | powersgd(1) | {"steps": 4, "checkpoint": {"every_steps": 1, "keep_last": 10}}
+    masking = partial(weightless, 2, batch_size=12, size=48)
+    pool.run(cases.train, toy, options, tmp_path, masking, world_size=2)
+    assert "train/loss" not in records(tmp_path)[3], "the third batch has no weight"
+    states = {step: checkpoint.load(tmp_path / f"checkpoints/step-{step:08d}") for step in (2, 3, 4)}
+    for before, after, later in zip(*(states[step]["extra"] for step in (2, 3, 4)), strict=True):
+        assert any(error.norm() > 0 for error in before["error"].values())
+        for name in ("error", "p", "q"):
+            assert same(before[name], after[name]), name
+        assert not same(after["error"], later["error"])
 
 
 RESUMED = OPTIONS | {

@@ -9,6 +9,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 
@@ -39,6 +40,20 @@ class Failing(Dataset[int]):
         if index == BAD:
             self.act()
         return index
+
+
+class Unsendable:
+    """A sample that pickle refuses."""
+
+    def __reduce__(self) -> str:
+        raise TypeError("this sample holds an open file")
+
+
+class Mixed(Dataset[object]):
+    """Items of which one cannot leave its process."""
+
+    def __getitem__(self, index: int) -> object:
+        return Unsendable() if index == BAD else index
 
 
 def raising(error: Exception) -> Callable[[], object]:
@@ -128,3 +143,28 @@ def test_an_error_passes_unharmed_where_batches_are_pinned() -> None:
 
     failed = _Failed(Reason.STORAGE, "no space", "traceback")
     assert pinned(failed) is failed
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_batch_that_cannot_be_pickled_is_an_error_at_once(workers: int) -> None:
+    fetcher: Fetcher[list[object]] = Fetcher(Mixed(), list, seed=3)
+    made = micro_batches(fetcher, [[(0, index)] for index in range(9)], workers=workers, ahead=2, pin=False)
+    for index in range(BAD):
+        assert next(made) == [index]
+    found: list[EngineError] = []
+
+    def wait() -> None:
+        with pytest.raises(EngineError) as raised:
+            next(made)
+        found.append(EngineError(raised.value.reason, str(raised.value)))
+
+    waiting = threading.Thread(target=wait, daemon=True)  # The rank would wait until its stall limit.
+    waiting.start()
+    waiting.join(60)
+    assert [(error.reason, str(error)) for error in found] == [
+        (
+            Reason.BAD_SPEC,
+            "a loader worker cannot send a micro-batch to its rank: TypeError: this sample holds an open file; let the "
+            "dataset and collate() return tensors, numbers, text or containers of them, or set loader.workers to 0",
+        )
+    ]
