@@ -47,7 +47,7 @@ from worker.identity import Census
 from worker.outcomes import StopReason, of_a_dead_launcher, stopped
 from worker.outflow import Outflow
 from worker.peers import Peers, interface_to_peers, unreachable
-from worker.preparing import InitUnavailableError, prepare
+from worker.preparing import InitUnavailableError, is_disk_failure, prepare
 from worker.shipping import Stream
 from worker.sweeping import Tree
 from worker.tools import Tools
@@ -87,6 +87,7 @@ class Attempt:
         self._memory = Return(folder.memory_before)
         self._peers = Peers(tools.database, tools.node_name, stream)
         self._outcome: Outcome | None = None
+        self._node_failed = False
         self._prepare_failures = 0
         self._rebooted = False
         self._fence_deadline = 0.0
@@ -216,7 +217,7 @@ class Attempt:
         refused = unreachable(self._claim)
         if refused is not None:
             return self._conclude(refused)
-        reason = Reason.STORAGE
+        staged = False
         try:
             interface = interface_to_peers(self._claim, self._tools)
             prepare(self.folder, self._claim, self._tools.blobs, self._tools.timings, interface=interface)
@@ -226,7 +227,7 @@ class Attempt:
             self.folder.write_fence(self._fence_deadline)
             if self._claim.device_kind == "cuda":
                 self.folder.write_memory_before(used_bytes(self._claim.devices))
-            reason = Reason.LAUNCH_FAILED
+            staged = True
             tools = self._tools
             self._tree.launcher = launching.launch(
                 self.folder, tools.children, tools.warm, tools.launcher_command, tools.environment
@@ -242,8 +243,11 @@ class Attempt:
             self._prepare_failures += 1
             if self._prepare_failures < PREPARE_TRIES:
                 raise
+            # No process of the job has run. What it brings (code, a repository, a checkpoint) can fail the staging as
+            # well, but not with an error of the disk.
+            self._node_failed = staged or is_disk_failure(error)
             message = f"the attempt could not be prepared on this node: {type(error).__name__}: {error}"
-            return self._conclude(Outcome.of(reason, message))
+            return self._conclude(Outcome.of(Reason.LAUNCH_FAILED if staged else Reason.STORAGE, message))
         # Nothing may fail from here on: this step would be repeated, and a second launcher started.
         return Phase.WATCH
 
@@ -319,7 +323,14 @@ class Attempt:
         outcome = self._final_outcome()
         stream = self.stream
         with self._tools.database.jobs() as session:
-            ended = attempts.end(session, stream.assignment_id, stream.token, outcome, timings=self._tools.timings)
+            ended = attempts.end(
+                session,
+                stream.assignment_id,
+                stream.token,
+                outcome,
+                timings=self._tools.timings,
+                node_failed=self._node_failed,
+            )
         log.info("ended", assignment=stream.assignment_id, reason=outcome.reason.value, accepted=ended)
         return Phase.CLEAR
 
