@@ -217,7 +217,7 @@ class Attempt:
         refused = unreachable(self._claim)
         if refused is not None:
             return self._conclude(refused)
-        staged = False
+        reason = Reason.STORAGE
         try:
             interface = interface_to_peers(self._claim, self._tools)
             prepare(self.folder, self._claim, self._tools.blobs, self._tools.timings, interface=interface)
@@ -227,7 +227,7 @@ class Attempt:
             self.folder.write_fence(self._fence_deadline)
             if self._claim.device_kind == "cuda":
                 self.folder.write_memory_before(used_bytes(self._claim.devices))
-            staged = True
+            reason = Reason.LAUNCH_FAILED
             tools = self._tools
             self._tree.launcher = launching.launch(
                 self.folder, tools.children, tools.warm, tools.launcher_command, tools.environment
@@ -243,11 +243,10 @@ class Attempt:
             self._prepare_failures += 1
             if self._prepare_failures < PREPARE_TRIES:
                 raise
-            # No process of the job has run. What it brings (code, a repository, a checkpoint) can fail the staging as
-            # well, but not with an error of the disk.
-            self._node_failed = staged or is_disk_failure(error)
+            # Nothing of the job has run. What it brings (code, a checkpoint) may fail, but not with a disk's error.
+            self._node_failed = reason is Reason.LAUNCH_FAILED or is_disk_failure(error)
             message = f"the attempt could not be prepared on this node: {type(error).__name__}: {error}"
-            return self._conclude(Outcome.of(Reason.LAUNCH_FAILED if staged else Reason.STORAGE, message))
+            return self._conclude(Outcome.of(reason, message))
         # Nothing may fail from here on: this step would be repeated, and a second launcher started.
         return Phase.WATCH
 
@@ -321,17 +320,12 @@ class Attempt:
 
     def _end(self) -> Phase:
         outcome = self._final_outcome()
-        stream = self.stream
+        part, timings = self.stream, self._tools.timings
         with self._tools.database.jobs() as session:
             ended = attempts.end(
-                session,
-                stream.assignment_id,
-                stream.token,
-                outcome,
-                timings=self._tools.timings,
-                node_failed=self._node_failed,
+                session, part.assignment_id, part.token, outcome, timings=timings, node_failed=self._node_failed
             )
-        log.info("ended", assignment=stream.assignment_id, reason=outcome.reason.value, accepted=ended)
+        log.info("ended", assignment=part.assignment_id, reason=outcome.reason.value, accepted=ended)
         return Phase.CLEAR
 
     def _final_outcome(self) -> Outcome:
