@@ -5,6 +5,7 @@ Not here: the worker that runs it (``broker.consumer``), and what its tasks do (
 
 from __future__ import annotations
 
+import ssl
 from queue import Empty
 from typing import Any, Final
 
@@ -150,6 +151,9 @@ def make_app(broker_url: str, *, queue: str) -> Celery:
     """
     app = Celery("lockstep", broker=broker_url, amqp=_Amqp, set_as_current=False, changes={}, config_source=None)
     app.conf.update(SETTINGS)
+    if broker_url.startswith("rediss://"):
+        # Without options Kombu verifies nothing. Options in the URL replace this one, and Redis' own default verifies.
+        app.conf.broker_use_ssl = {"ssl_cert_reqs": ssl.CERT_REQUIRED}
     app.conf.update(
         broker_transport_options=dict(TRANSPORT),
         # Only this one: an agent must not answer for another node.
