@@ -62,10 +62,10 @@ FROM base AS server
 COPY --from=requirements /server.txt /opt/lockstep/requirements.txt
 RUN pip install --constraint /opt/lockstep/constraints.txt --requirement /opt/lockstep/requirements.txt
 COPY --from=pages /src/api/pages /usr/local/lib/python3.11/site-packages/api/pages
+COPY docker/health.py /opt/lockstep/health.py
 # The engine needs torch, and neither program here imports it.
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-deps /wheels/lockstep-*.whl && rm -r /usr/local/lib/python3.11/site-packages/engine
-COPY docker/health.py /opt/lockstep/health.py
 USER lockstep
 # Inside a container loopback reaches nobody. The api refuses any other address without authentication.
 ENV LOCKSTEP_HOST=0.0.0.0 \
@@ -86,10 +86,10 @@ ARG PIP_TORCH_ARGS=""
 RUN pip install --constraint /opt/lockstep/constraints.txt ${PIP_TORCH_ARGS} torch
 COPY --from=requirements /node.txt /opt/lockstep/requirements.txt
 RUN pip install --constraint /opt/lockstep/constraints.txt --requirement /opt/lockstep/requirements.txt
+COPY docker/health.py /opt/lockstep/health.py
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-deps /wheels/lockstep-*.whl \
     && cd /usr/local/lib/python3.11/site-packages && rm -r api scheduler
-COPY docker/health.py /opt/lockstep/health.py
 USER lockstep
 ENV LOCKSTEP_NODE_DIR=/var/lib/lockstep/node
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python", "/opt/lockstep/health.py", "agent"]
