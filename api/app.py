@@ -16,6 +16,7 @@ from api.envelope import Envelope
 from api.estimates import Estimates
 from api.figures import Figures
 from api.following import Following
+from api.origins import OwnPagesOnly
 from api.parts import Bell, Parts
 from api.quotas import Quotas
 from api.readiness import Readiness
@@ -92,5 +93,7 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
     )
+    if settings.auth == "off":
+        app.add_middleware(OwnPagesOnly, allowed_hosts=settings.allowed_hosts)
     app.add_middleware(Envelope, telemetry=telemetry)
     return app

@@ -58,13 +58,15 @@ async def read_bounded(request: Request, bytes_max: int, what: str) -> AsyncIter
 
 
 def check_media_type(request: Request, accepted: frozenset[str]) -> None:
-    """Refuse a body that says it is something else. One that says nothing is taken for what is expected."""
+    """Refuse a body whose media type is another, or missing: a page of any site can send that without being asked."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     first = min(accepted)
-    if given and given not in accepted:
+    has_body = "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
+    if given not in accepted and (given or has_body):
+        found = f"is {given!r}" if given else "has no Content-Type"
         raise LockstepError(
             ErrorCode.MEDIA_TYPE,
-            f"the body is {given!r}; expected {' or '.join(sorted(accepted))}; nothing was written",
+            f"the body {found}; expected {' or '.join(sorted(accepted))}; nothing was written",
             next_step=f"send Content-Type: {first}",
         )
     encoding = request.headers.get("content-encoding", "identity").strip().lower()

@@ -9,11 +9,12 @@ Not here: making the token of ``token_file`` (``api.auth``).
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from broker.settings import BrokerSettings
 from storage.settings import StorageSettings
@@ -29,7 +30,9 @@ class Settings(StorageSettings, BrokerSettings):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8470
     """0 takes a free port; the log says which."""
     auth: Literal["on", "off"] = "on"
-    """``off`` lets everybody in who reaches the port, and is accepted on loopback only."""
+    """``off`` lets in every program that reaches the port, and no web page but its own; accepted on loopback only."""
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """With ``auth`` off: names, separated by commas, under which a browser reaches the service, besides loopback."""
     token_file: Path | None = None
     """A file that keeps one valid token, made on the first start."""
     migrate: Literal["on", "off"] = "on"
@@ -42,6 +45,17 @@ class Settings(StorageSettings, BrokerSettings):
     rate_limit_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
     """The window."""
     log_format: Literal["console", "json"] = "console"
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _host_names(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        names = [name.strip().lower() for name in value.split(",") if name.strip()]
+        for name in names:
+            if not re.fullmatch(r"[a-z0-9._-]+|[0-9a-f:]+", name):
+                raise ValueError(f"expected names of hosts separated by commas, without scheme and port, got {name!r}")
+        return names
 
     @field_validator("token_file")
     @classmethod

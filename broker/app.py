@@ -5,6 +5,8 @@ Not here: the worker that runs it (``broker.consumer``), and what its tasks do (
 
 from __future__ import annotations
 
+import ssl
+from queue import Empty
 from typing import Any, Final
 
 from celery import Celery
@@ -12,6 +14,9 @@ from celery.app.amqp import AMQP
 from kombu.connection import Connection
 from kombu.entity import Queue
 from kombu.transport import redis
+from redis.exceptions import ResponseError
+
+from broker.incoming import DROPS, BadMessageError, arguments_of, rebuilt
 
 RECONNECT_SECONDS_MAX: Final = 2.0
 """Between two looks for a broker that is away. Kombu's own waits grow to 30 s, and a bell would come that much later."""
@@ -29,6 +34,8 @@ SETTINGS: Final[dict[str, Any]] = {
     "broker_connection_retry": True,
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,
+    # So does one whose broker answers with an error.
+    "broker_channel_error_retry": True,
     "broker_pool_acquire_timeout": 5,
     # A reconnect must not stop a task that is running: it is only claiming and launching.
     "worker_enable_prefetch_count_reduction": False,
@@ -56,6 +63,13 @@ TRANSPORT: Final[dict[str, Any]] = {
 }
 
 
+class _Qos(redis.QoS):
+    """Restores nothing: no message waits for an acknowledgement, so what is in the keys for these was not ours."""
+
+    def restore_visible(self, *_args: Any, **_options: Any) -> None:
+        """Read nothing from the broker."""
+
+
 class _Channel(redis.Channel):
     """Reads without acknowledgements: a bell is worth none, and with them a broker that dies takes its workers along.
 
@@ -64,6 +78,29 @@ class _Channel(redis.Channel):
     thread sends after the reconnect ends the worker, because its channel has no transport any more. Both were seen
     within a few restarts of the broker under load, with Celery 5.7 and Kombu 5.7.
     """
+
+    QoS = _Qos
+
+    def _brpop_read(self, **options: Any) -> Any:
+        """Read one message; drop what is no message at all, which would end the worker."""
+        try:
+            return super()._brpop_read(**options)  # type: ignore[no-untyped-call]  # kombu has no types
+        except (Empty, *_Transport.connection_errors):
+            raise
+        except ResponseError as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise
+            DROPS.add(f"a queue's key is no list: {error}")
+            self._remove_queues()
+        except Exception as error:  # noqa: BLE001 -- the bytes are a stranger's, and decoding them may raise anything
+            DROPS.add(f"the message cannot be decoded: {error!r}")
+        return True
+
+    def _remove_queues(self) -> None:
+        with self.conn_or_acquire() as client:
+            for queue in self.active_queues:
+                for priority in self.priority_steps:
+                    client.delete(self._q_for_pri(queue, priority))  # type: ignore[no-untyped-call]  # kombu has no types
 
     def basic_consume(self, queue: str, no_ack: bool, *args: Any, **options: Any) -> Any:  # noqa: ARG002 -- see above
         return super().basic_consume(queue, True, *args, **options)  # type: ignore[no-untyped-call]  # kombu has no types
@@ -77,6 +114,14 @@ class _Channel(redis.Channel):
 
 class _Transport(redis.Transport):
     Channel = _Channel
+
+    def _deliver(self, message: Any, queue: str) -> None:
+        try:
+            task, arguments = arguments_of(message, queue)
+        except BadMessageError as error:
+            DROPS.add(str(error))
+            return
+        super()._deliver(rebuilt(task, arguments, queue), queue)  # type: ignore[no-untyped-call]  # kombu has no types
 
 
 class _Connection(Connection):
@@ -106,6 +151,9 @@ def make_app(broker_url: str, *, queue: str) -> Celery:
     """
     app = Celery("lockstep", broker=broker_url, amqp=_Amqp, set_as_current=False, changes={}, config_source=None)
     app.conf.update(SETTINGS)
+    if broker_url.startswith("rediss://"):
+        # Without options Kombu verifies nothing. Options in the URL replace this one, and Redis' own default verifies.
+        app.conf.broker_use_ssl = {"ssl_cert_reqs": ssl.CERT_REQUIRED}
     app.conf.update(
         broker_transport_options=dict(TRANSPORT),
         # Only this one: an agent must not answer for another node.

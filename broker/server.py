@@ -26,6 +26,8 @@ VERSION_MIN: Final = (6, 2)
 """Of the Redis commands that Celery 5.7 needs."""
 MEMORY_MAX: Final = "256mb"
 """Of bells that nobody answers. Beyond it a publish is refused, and so the bell is lost."""
+MESSAGE_MAX: Final = "1mb"
+"""Of one value in a command, the least that the server accepts: a consumer reads a message into memory whole."""
 
 
 def find_server() -> Path:
@@ -90,6 +92,7 @@ def command(server: Path, *, socket: Path, folder: Path) -> list[str]:
         "loglevel": "warning",
         "maxmemory": MEMORY_MAX,
         "maxmemory-policy": "noeviction",
+        "proto-max-bulk-len": MESSAGE_MAX,
     }
     return [str(server), *(word for name, value in options.items() for word in (f"--{name}", value))]
 

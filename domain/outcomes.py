@@ -104,7 +104,7 @@ class _Rule(NamedTuple):
     """The job's final state when it is not tried again."""
     advice: str
     blames_node: bool = False
-    """Whether the node may be at fault, and is quarantined when it goes on like this (``domain.quarantine``)."""
+    """The node may be at fault. It counts for ``domain.quarantine`` where the agent or the scheduler observed it."""
 
 
 _NEVER, _RETRY, _ELSEWHERE = RetryClass.NEVER, RetryClass.RETRY, RetryClass.RETRY_ELSEWHERE
@@ -134,7 +134,6 @@ RULES: Final[dict[Reason, _Rule]] = {
         True,
         "failed",
         "Lower train.loader.workers, or use a node with more memory.",
-        blames_node=True,
     ),
     Reason.KILLED: _Rule(_RETRY, True, "failed", "Look at the node's system log for who sent the signal."),
     Reason.NON_FINITE: _Rule(_NEVER, True, "failed", "Lower the learning rate, or set clip_grad_norm."),
@@ -143,7 +142,6 @@ RULES: Final[dict[Reason, _Rule]] = {
         True,
         "failed",
         "Test the memory and the links of the named rank's device; a task that changes parameters itself does this too.",
-        blames_node=True,
     ),
     Reason.STALL: _Rule(
         _RETRY, True, "failed", "Look at the stacks of the ranks: one waits for what the others do not do."

@@ -4,7 +4,9 @@ A full disk or a dying device takes one job after another from the queue and fai
 run any. So its failures are kept for a day, or until an attempt succeeds on it or a person says that it is mended. Those
 count that are the node's own:
 
-1. Its reason blames the node (``domain.outcomes.RULES``).
+1. Its reason may be the node's fault (``domain.outcomes.RULES``), and the agent or the scheduler observed it: the
+   node's disk is full or fails while the agent stages an attempt, the agent cannot start a launcher, or the lease
+   ran out. What a job can write itself does not count: a traceback, an exit code, ``result.json``, a dead launcher.
 2. Neither the same job nor another one, a little earlier or later, failed for the same reason on another node: then it is
    the job, the store, the network, or the service itself.
 3. Jobs that a node takes with it when it falls silent have failed once, together.

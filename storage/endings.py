@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from domain import gang
 from domain.lifecycle import AssignmentState, AttemptState
-from domain.outcomes import Outcome, Reason
+from domain.outcomes import RULES, Outcome, Reason
 from domain.timings import Timings
 from storage import judging, nodes
 from storage.clock import db_now
@@ -69,10 +69,22 @@ def lock_live(session: Session, job_id: str) -> AttemptRow | None:
     return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
 
 
-def end(session: Session, assignment_id: str, token: str, outcome: Outcome, *, timings: Timings) -> bool:
+def end(
+    session: Session, assignment_id: str, token: str, outcome: Outcome, *, timings: Timings, node_failed: bool = False
+) -> bool:
     """Note how one node's part of an attempt ended, and end the attempt if that decides it (``domain.gang``).
 
     The first part that knows why it failed ends the attempt; it succeeds once every part has.
+
+    Parameters
+    ----------
+    session : Session
+    assignment_id, token : str
+    outcome : Outcome
+    timings : Timings
+    node_failed : bool, optional
+        The agent itself observed that the node failed. An outcome alone does not count against a node, because a job
+        can write one.
 
     Returns
     -------
@@ -89,7 +101,10 @@ def end(session: Session, assignment_id: str, token: str, outcome: Outcome, *, t
     decided = gang.decide(_parts(session, attempt.id))
     if decided is not None:
         end_attempt(session, attempt, decided, timings=timings)
-    nodes.told(session, node, attempt.job_id, outcome.reason)
+    if outcome.reason is Reason.SUCCEEDED:
+        nodes.forgive(session, node)
+    elif node_failed and RULES[outcome.reason].blames_node:
+        nodes.blame(session, node, attempt.job_id, outcome.reason)
     return True
 
 

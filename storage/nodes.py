@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row, Select, delete, func, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
-from domain.outcomes import RULES, Reason
+from domain.outcomes import Reason
 from domain.quarantine import NodeFailure
 from storage import events
 from storage.clock import db_now
@@ -114,14 +114,6 @@ def quarantine(session: Session, name: str, why: str) -> bool:
             data={"node": name, "why": why},
         )
     return True
-
-
-def told(session: Session, name: str, job_id: str, reason: Reason) -> None:
-    """Note what a node told about how its part of an attempt ended: a success, or a failure that may be its own."""
-    if reason is Reason.SUCCEEDED:
-        forgive(session, name)
-    elif RULES[reason].blames_node:
-        blame(session, name, job_id, reason)
 
 
 def blame(session: Session, name: str, job_id: str, reason: Reason) -> None:

@@ -47,7 +47,7 @@ from worker.identity import Census
 from worker.outcomes import StopReason, of_a_dead_launcher, stopped
 from worker.outflow import Outflow
 from worker.peers import Peers, interface_to_peers, unreachable
-from worker.preparing import InitUnavailableError, prepare
+from worker.preparing import InitUnavailableError, is_disk_failure, prepare
 from worker.shipping import Stream
 from worker.sweeping import Tree
 from worker.tools import Tools
@@ -87,6 +87,7 @@ class Attempt:
         self._memory = Return(folder.memory_before)
         self._peers = Peers(tools.database, tools.node_name, stream)
         self._outcome: Outcome | None = None
+        self._node_failed = False
         self._prepare_failures = 0
         self._rebooted = False
         self._fence_deadline = 0.0
@@ -242,6 +243,8 @@ class Attempt:
             self._prepare_failures += 1
             if self._prepare_failures < PREPARE_TRIES:
                 raise
+            # Nothing of the job has run. What it brings (code, a checkpoint) may fail, but not with a disk's error.
+            self._node_failed = reason is Reason.LAUNCH_FAILED or is_disk_failure(error)
             message = f"the attempt could not be prepared on this node: {type(error).__name__}: {error}"
             return self._conclude(Outcome.of(reason, message))
         # Nothing may fail from here on: this step would be repeated, and a second launcher started.
@@ -317,10 +320,12 @@ class Attempt:
 
     def _end(self) -> Phase:
         outcome = self._final_outcome()
-        stream = self.stream
+        part, timings = self.stream, self._tools.timings
         with self._tools.database.jobs() as session:
-            ended = attempts.end(session, stream.assignment_id, stream.token, outcome, timings=self._tools.timings)
-        log.info("ended", assignment=stream.assignment_id, reason=outcome.reason.value, accepted=ended)
+            ended = attempts.end(
+                session, part.assignment_id, part.token, outcome, timings=timings, node_failed=self._node_failed
+            )
+        log.info("ended", assignment=part.assignment_id, reason=outcome.reason.value, accepted=ended)
         return Phase.CLEAR
 
     def _final_outcome(self) -> Outcome:

@@ -7,11 +7,14 @@ Not here: choosing the checkpoint to go on from (``worker.resuming``), retries, 
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
+from typing import Final
 
 from domain import attempt
 from domain.attempt import AssignmentFile
+from domain.memory import in_words
 from domain.plan import BatchPlan
 from domain.sources import job_checkpoint
 from domain.spec import JobSpec
@@ -20,6 +23,10 @@ from storage.attempts import Claim
 from storage.blobs import BlobStore
 from worker import code, resuming
 from worker.folders import Folder
+
+DISK_FREE_BYTES_MIN: Final = 64 * 2**20
+"""On the disk of the node's folder. Below it no attempt is started: its logs, metrics and checkpoints would not fit."""
+_DISK_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 
 class InitUnavailableError(Exception):
@@ -40,16 +47,33 @@ def prepare(folder: Folder, claim: Claim, blobs: BlobStore, timings: Timings, *,
     pydantic.ValidationError
         If the spec or the plan is not one that this version reads.
     OSError
-        If the disk or the store refuses, or no published checkpoint is whole; that may pass.
+        If the disk is full, the disk or the store refuses, or no published checkpoint is whole; that may pass.
     """
     spec = JobSpec.model_validate(claim.spec)
     plan = None if claim.plan is None else BatchPlan.model_validate(claim.plan)
     folder.create()
+    _check_disk(folder.path)
     code.bring(spec.code, folder.file(attempt.CODE), blobs)
     resuming.bring(folder, claim.published, blobs)
     if not claim.published:
         _bring_checkpoint(folder.file(attempt.INIT), _init_of(spec, claim), blobs)
     folder.write_assignment(_assignment_of(claim, spec, plan, timings, interface))
+
+
+def is_disk_failure(error: Exception) -> bool:
+    """Return whether an error of :func:`prepare` is a full or failing disk, and not one of what the job brings."""
+    return isinstance(error, OSError) and error.errno in _DISK_ERRNOS
+
+
+def _check_disk(folder: Path) -> None:
+    """Refuse a disk that is nearly full, before anything of the job is on it."""
+    free = shutil.disk_usage(folder).free
+    if free < DISK_FREE_BYTES_MIN:
+        raise OSError(
+            errno.ENOSPC,
+            f"the disk has {in_words(free)} free, at least {in_words(DISK_FREE_BYTES_MIN)} are expected",
+            str(folder),
+        )
 
 
 def _init_of(spec: JobSpec, claim: Claim) -> str | None:

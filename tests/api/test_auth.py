@@ -35,7 +35,7 @@ def test_every_address_under_v1_wants_a_token_and_the_others_do_not(api: Api) ->
 
 def test_without_authentication_everybody_on_this_machine_gets_in(api: Api) -> None:
     app = create_app(settings_for(api.urls, api.store, auth="off"), api.database, api.blobs, api.bells)
-    with TestClient(app) as http:
+    with TestClient(app, base_url="http://localhost") as http:
         assert http.get("/v1/jobs").status_code == 200
 
 

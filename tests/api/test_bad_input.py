@@ -13,6 +13,7 @@ from tests.api.archives import code, digest, link, member, packed
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
 
 JSON = {"Content-Type": "application/json"}
+ARCHIVE = {"Content-Type": "application/gzip"}
 
 
 @pytest.fixture
@@ -184,7 +185,9 @@ def test_an_archive_with_a_way_out_is_refused_and_not_kept(api: Api) -> None:
         (link("out", "/etc"), "member 'out' links to '/etc', out of the archive's folder; nothing was kept"),
     ):
         archive = packed(member("train.py"), bad)
-        found = problem(api.http.put(f"/v1/uploads/{digest(archive)}", content=archive), 422, "invalid")
+        found = problem(
+            api.http.put(f"/v1/uploads/{digest(archive)}", content=archive, headers=ARCHIVE), 422, "invalid"
+        )
         assert found["detail"] == says
         assert found["errors"][0]["value"] == bad[0].name
         assert found["next_step"] == "pack the folder with: lockstep submit --code DIR"
@@ -192,18 +195,18 @@ def test_an_archive_with_a_way_out_is_refused_and_not_kept(api: Api) -> None:
 
 def test_an_archive_under_another_digest_is_refused(api: Api) -> None:
     archive = code()
-    found = problem(api.http.put(f"/v1/uploads/{'0' * 64}", content=archive), 422, "invalid")
+    found = problem(api.http.put(f"/v1/uploads/{'0' * 64}", content=archive, headers=ARCHIVE), 422, "invalid")
     assert f"the body's SHA-256 is {digest(archive)}; expected {'0' * 64}" in found["detail"]
 
 
 def test_an_archive_over_the_limit_is_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "UPLOAD_BYTES_MAX", 1_000)
-    found = problem(api.http.put(f"/v1/uploads/{'0' * 64}", content=b"x" * 1_001), 413, "too_large")
+    found = problem(api.http.put(f"/v1/uploads/{'0' * 64}", content=b"x" * 1_001, headers=ARCHIVE), 413, "too_large")
     assert found["detail"] == "a code archive is at most 1000 bytes, got 1001 bytes; nothing was written"
 
 
 def test_a_digest_that_is_none_is_refused(api: Api) -> None:
-    found = problem(api.http.put("/v1/uploads/latest", content=code()), 422, "invalid")
+    found = problem(api.http.put("/v1/uploads/latest", content=code(), headers=ARCHIVE), 422, "invalid")
     assert found["errors"][0]["pointer"] == "/path/sha256"
     assert found["errors"][0]["value"] == "latest"
 

@@ -74,7 +74,7 @@ def test_a_repeat_with_the_same_key_is_the_same_clone_also_of_last(api: Api) -> 
 
 def test_the_code_archive_is_used_again(api: Api) -> None:
     archive = code()
-    api.http.put(f"/v1/uploads/{digest(archive)}", content=archive)
+    api.http.put(f"/v1/uploads/{digest(archive)}", content=archive, headers={"Content-Type": "application/gzip"})
     api.job_id({**SCRIPT, "code": {"upload": digest(archive)}})
     before = api.uploads()
     assert _clone(api, "last").json()["spec"]["code"] == {"upload": digest(archive)}

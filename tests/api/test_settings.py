@@ -48,6 +48,15 @@ def test_with_authentication_any_address_is_served(monkeypatch: pytest.MonkeyPat
     assert Settings().host == "0.0.0.0"
 
 
+def test_allowed_hosts_are_names_without_scheme_and_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_ALLOWED_HOSTS", "Lab.example, gpu-box,")
+    assert Settings().allowed_hosts == ("lab.example", "gpu-box")
+    for wrong in ("https://lab.example", "lab.example:8470", "*"):
+        monkeypatch.setenv("LOCKSTEP_ALLOWED_HOSTS", wrong)
+        with pytest.raises(ValidationError, match="without scheme and port, got"):
+            Settings()
+
+
 def test_settings_do_not_change_once_read() -> None:
     with pytest.raises(ValidationError):
         Settings().port = 1  # type: ignore[misc]

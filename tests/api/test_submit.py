@@ -75,7 +75,7 @@ def test_a_repeat_with_the_same_key_is_the_same_job(api: Api) -> None:
 
 def test_a_repeat_answers_even_when_the_submit_would_be_refused_now(api: Api) -> None:
     archive = code()
-    api.http.put(f"/v1/uploads/{digest(archive)}", content=archive)
+    api.http.put(f"/v1/uploads/{digest(archive)}", content=archive, headers={"Content-Type": "application/gzip"})
     spec = {**SCRIPT, "resources": {"gpus": 8}, "code": {"upload": digest(archive)}}
     first = api.submit(spec, **{"Idempotency-Key": "k1"})
     api.register(devices=1)

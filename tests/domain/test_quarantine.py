@@ -49,14 +49,14 @@ def test_nodes_that_fail_together_for_one_reason_are_not_to_blame(reason: Reason
 def test_a_job_that_fails_nodes_one_after_the_other_blames_none(reason: Reason) -> None:
     killer = [(node, "killer", reason, LATER * number) for number, node in enumerate("abc")]
     assert quarantined(*killer) == {}
-    assert quarantined(*killer, ("b", "other", Reason.DIVERGED, 0.0)) == {}
+    assert quarantined(*killer, ("b", "other", Reason.LAUNCH_FAILED, 0.0)) == {}
 
 
 def test_a_bad_node_is_found_beside_one_that_has_another_trouble() -> None:
     found = quarantined(
-        ("bad", "job-1", Reason.DIVERGED, 0.0),
+        ("bad", "job-1", Reason.LAUNCH_FAILED, 0.0),
         ("other", "job-3", Reason.STORAGE, 1.0),
-        ("bad", "job-2", Reason.DIVERGED, 2.0),
+        ("bad", "job-2", Reason.LAUNCH_FAILED, 2.0),
     )
     assert list(found) == ["bad"]
 

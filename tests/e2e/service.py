@@ -99,7 +99,7 @@ class Service:
                 archive.add(path, arcname=path.name)
         body = buffer.getvalue()
         digest = hashlib.sha256(body).hexdigest()
-        answer = self.http.put(f"/v1/uploads/{digest}", content=body)
+        answer = self.http.put(f"/v1/uploads/{digest}", content=body, headers={"Content-Type": "application/gzip"})
         assert answer.status_code in {200, 201}, answer.text
         return digest
 

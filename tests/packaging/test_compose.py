@@ -152,6 +152,37 @@ def test_the_image_has_every_package_that_the_wheel_has() -> None:
     assert set(re.findall(r'"(\w+)"', packages[1])) <= copied
 
 
+@pytest.mark.parametrize("stage", ["server", "node"])
+def test_our_wheel_is_installed_after_all_that_it_needs(stage: str) -> None:
+    """A changed line of ours must not make the layers of torch and other packages new."""
+    instructions = _inherited(stage)
+    wheel = next(number for number, (_, rest) in enumerate(instructions) if "lockstep-*.whl" in rest)
+    others = [number for number, (_, rest) in enumerate(instructions) if "pip install --constraint" in rest]
+    assert others
+    assert max(others) < wheel
+    assert "--no-deps" in instructions[wheel][1]
+    before = [rest for keyword, rest in instructions[:wheel] if keyword in {"COPY", "ADD"}]
+    assert not any("--from=build" in rest for rest in before)
+
+
+def test_a_build_needs_no_frontend_from_a_registry() -> None:
+    assert "syntax=" not in (ROOT / "Dockerfile").read_text()
+
+
+def test_the_documented_start_waits_and_names_the_profile_once() -> None:
+    for file in ("docker-compose.yml", "docs/containers.md"):
+        text = (ROOT / file).read_text()
+        assert "docker compose up -d --build --wait" in text, file
+        assert "COMPOSE_PROFILES=cpu" in text, file
+        assert "--profile" not in text, file
+
+
+def test_the_databases_role_is_made_by_a_script_and_is_not_the_images_superuser() -> None:
+    postgres = SERVICES["postgres"]
+    assert not {"POSTGRES_USER", "POSTGRES_DB"} & set(postgres["environment"])
+    assert "./docker/postgres.sql:/docker-entrypoint-initdb.d/lockstep.sql:ro" in postgres["volumes"]
+
+
 @pytest.mark.parametrize("stage", RUNTIME_STAGES)
 def test_an_image_runs_as_a_user_without_privileges_and_can_say_whether_it_works(stage: str) -> None:
     assert _last(stage, "USER") == "lockstep"
@@ -197,7 +228,10 @@ def test_a_service_waits_only_for_what_can_answer(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_volume_is_declared_and_every_path_of_a_setting_lies_in_one(name: str) -> None:
-    mounts = dict(volume.split(":") for volume in SERVICES[name].get("volumes", []))
+    volumes = [volume.split(":") for volume in SERVICES[name].get("volumes", [])]
+    files = {source for source, *_ in volumes if source.startswith("./")}
+    assert all((ROOT / file).is_file() for file in files)
+    mounts = {source: words[0] for source, *words in volumes if source not in files}
     assert set(mounts) <= set(_compose()["volumes"])
     for variable, value in SERVICES[name].get("environment", {}).items():
         if str(value).startswith("/"):

@@ -9,12 +9,13 @@ from storage import attempts, nodes, series
 from tests.scheduler.world import World
 
 
-def fail(world: World, job: str, reason: Reason, **details: object) -> str:
-    """The job's newest attempt is claimed by its node and fails there; the node's name."""
+def fail(world: World, job: str, reason: Reason, *, node_failed: bool = True, **details: object) -> str:
+    """The job's newest attempt is claimed by its node and fails there, as its agent observes; the node's name."""
     claim = world.claim(job)
     with world.database.jobs() as session:
         outcome = Outcome.of(reason, f"it ended: {reason}", node=claim.node_name, **details)
-        assert attempts.end(session, claim.assignment_id, claim.token, outcome, timings=world.timings)
+        part = claim.assignment_id, claim.token
+        assert attempts.end(session, *part, outcome, timings=world.timings, node_failed=node_failed)
         assert attempts.release(session, claim.assignment_id, claim.node_name)
     world.past_backoff(job)
     return claim.node_name
@@ -44,6 +45,16 @@ def test_a_node_that_fails_two_jobs_gets_no_third_and_a_person_lifts_it(world: W
     assert why(world, "bad") is None
 
 
+def test_failures_that_jobs_report_themselves_leave_the_node_in_service(world: World) -> None:
+    world.node("n", 1)
+    for reason in (Reason.STORAGE, Reason.STORAGE, Reason.LAUNCH_FAILED, Reason.DIVERGED, Reason.HOST_OUT_OF_MEMORY):
+        job = world.submit(retry={"max": 0})
+        world.make_pass()
+        fail(world, job, reason, node_failed=False)
+    assert world.make_pass().quarantined == 0
+    assert why(world, "n") is None
+
+
 def test_work_goes_to_the_sound_nodes(world: World) -> None:
     world.node("bad", 1)
     first, second = world.submit(retry={"max": 0}), world.submit(retry={"max": 0})
@@ -69,7 +80,7 @@ def test_a_success_in_between_clears_the_node(world: World) -> None:
 def test_one_job_cannot_put_a_node_into_quarantine(world: World) -> None:
     world.node("n", 1)
     job = world.submit(retry={"max": 9})
-    for reason in (Reason.STORAGE, Reason.LAUNCH_FAILED, Reason.HOST_OUT_OF_MEMORY):
+    for reason in (Reason.STORAGE, Reason.LAUNCH_FAILED, Reason.STORAGE):
         world.make_pass()
         fail(world, job, reason)
     assert world.make_pass().quarantined == 0

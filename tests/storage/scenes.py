@@ -95,10 +95,20 @@ def seal(database: Database, claimed: Claim) -> bool:
         return streams.seal(session, claimed.assignment_id, job_id=claimed.job_id, attempt=claimed.attempt_number)
 
 
-def end(database: Database, claimed: Claim, reason: Reason, *, timings: Timings = QUICK, **details: object) -> bool:
+def end(
+    database: Database,
+    claimed: Claim,
+    reason: Reason,
+    *,
+    timings: Timings = QUICK,
+    node_failed: bool = False,
+    **details: object,
+) -> bool:
     with database.jobs() as session:
         outcome = Outcome.of(reason, f"it ended: {reason}", **details)
-        return attempts.end(session, claimed.assignment_id, claimed.token, outcome, timings=timings)
+        return attempts.end(
+            session, claimed.assignment_id, claimed.token, outcome, timings=timings, node_failed=node_failed
+        )
 
 
 def release(database: Database, claimed: Claim) -> bool:

@@ -19,16 +19,22 @@ def failures(database: Database) -> list[tuple[str, Reason]]:
         return [(failure.node, failure.reason) for failure in nodes.failures(session)]
 
 
-@pytest.mark.parametrize("reason", [Reason.STORAGE, Reason.LAUNCH_FAILED, Reason.DIVERGED, Reason.HOST_OUT_OF_MEMORY])
-def test_a_failure_that_may_be_the_nodes_own_is_kept(database: Database, reason: Reason) -> None:
+@pytest.mark.parametrize("reason", [Reason.STORAGE, Reason.LAUNCH_FAILED])
+def test_a_failure_that_the_agent_observed_is_kept(database: Database, reason: Reason) -> None:
     claimed = scenes.run(database)
-    scenes.end(database, claimed, reason)
+    scenes.end(database, claimed, reason, node_failed=True)
     assert failures(database) == [("n1", reason)]
+
+
+@pytest.mark.parametrize("reason", [reason for reason in Reason if reason is not Reason.SUCCEEDED])
+def test_an_outcome_alone_is_not(database: Database, reason: Reason) -> None:
+    scenes.end(database, scenes.run(database), reason)
+    assert failures(database) == []
 
 
 @pytest.mark.parametrize("reason", [Reason.USER_ERROR, Reason.KILLED, Reason.SHUTDOWN, Reason.OUT_OF_MEMORY])
 def test_a_failure_of_the_jobs_own_is_not(database: Database, reason: Reason) -> None:
-    scenes.end(database, scenes.run(database), reason)
+    scenes.end(database, scenes.run(database), reason, node_failed=True)
     assert failures(database) == []
 
 
@@ -49,23 +55,23 @@ def test_a_node_that_could_not_renew_while_the_service_was_away_is_not(database:
 
 
 def test_a_success_on_the_node_forgives_it_and_no_other(database: Database) -> None:
-    scenes.end(database, scenes.run(database), Reason.STORAGE)
+    scenes.end(database, scenes.run(database), Reason.STORAGE, node_failed=True)
     scenes.add_node(database, "n2")
     job = scenes.submit(database)
     placed = scenes.place(database, job, ("n2", (0, 1)))
     assert placed is not None
     other = scenes.claim(database, placed.assignments[0].assignment_id, "n2")
     assert other is not None
-    scenes.end(database, other, Reason.DIVERGED)
-    assert sorted(failures(database)) == [("n1", Reason.STORAGE), ("n2", Reason.DIVERGED)]
+    scenes.end(database, other, Reason.LAUNCH_FAILED, node_failed=True)
+    assert sorted(failures(database)) == [("n1", Reason.STORAGE), ("n2", Reason.LAUNCH_FAILED)]
     scenes.end(database, scenes.start(database, scenes.submit(database), (2, 3)), Reason.SUCCEEDED)
-    assert failures(database) == [("n2", Reason.DIVERGED)]
+    assert failures(database) == [("n2", Reason.LAUNCH_FAILED)]
 
 
 def test_one_job_is_kept_once_however_often_it_fails(database: Database) -> None:
     claimed = scenes.run(database)
     for _ in range(3):
-        scenes.end(database, claimed, Reason.STORAGE)
+        scenes.end(database, claimed, Reason.STORAGE, node_failed=True)
         scenes.release(database, claimed)
         scenes.skip_backoff(database, claimed.job_id)
         claimed = scenes.start(database, claimed.job_id)
@@ -73,7 +79,7 @@ def test_one_job_is_kept_once_however_often_it_fails(database: Database) -> None
 
 
 def test_a_failure_of_long_ago_counts_no_more(database: Database) -> None:
-    scenes.end(database, scenes.run(database), Reason.STORAGE)
+    scenes.end(database, scenes.run(database), Reason.STORAGE, node_failed=True)
     with database.jobs() as session:
         session.execute(update(NodeFailureRow).values(at=db_now() - nodes.FAILURES_SECONDS - 1))
     assert failures(database) == []
@@ -93,7 +99,7 @@ def test_a_quarantined_node_is_given_nothing_and_keeps_what_it_has(database: Dat
 
 def test_the_jobs_that_a_quarantined_node_failed_are_told_once_and_no_other(database: Database) -> None:
     failed, sound = scenes.run(database), scenes.submit(database)
-    scenes.end(database, failed, Reason.STORAGE)
+    scenes.end(database, failed, Reason.STORAGE, node_failed=True)
     with database.jobs() as session:
         nodes.quarantine(session, "n1", "its disk is full")
         nodes.quarantine(session, "n1", "again")
@@ -118,7 +124,7 @@ def test_a_quarantine_outlives_a_restart_of_the_agent(database: Database) -> Non
 
 
 def test_a_person_lifts_it_and_the_node_begins_with_a_clean_record(database: Database) -> None:
-    scenes.end(database, scenes.run(database), Reason.STORAGE)
+    scenes.end(database, scenes.run(database), Reason.STORAGE, node_failed=True)
     with database.jobs() as session:
         nodes.quarantine(session, "n1", "it failed")
         nodes.set_draining(session, "n1", draining=True)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from domain.lifecycle import Intent
 from storage import checkpoints, jobs, nodes
 from tests.worker.node import Node, alive, until
@@ -150,6 +152,34 @@ def test_a_result_that_cannot_be_read_ends_the_attempt(node: Node) -> None:
     assert outcome["reason"] == "launch_failed"
     assert "result.json cannot be read" in outcome["message"]
     node.released(job_id)
+
+
+def failures(node: Node) -> list[tuple[str, str]]:
+    """Job and reason of each failure that counts against the node."""
+    with node.database.read_jobs() as session:
+        return [(failure.job_id, failure.reason.value) for failure in nodes.failures(session)]
+
+
+@pytest.mark.parametrize("reason", ["storage", "launch_failed", "diverged", "host_out_of_memory", "lost", "unanswered"])
+def test_a_failure_that_the_job_could_have_written_does_not_count_against_the_node(node: Node, reason: str) -> None:
+    job_id = node.submit(f"ranks(); finish({reason!r}, 'written by the job')", retry={"max": 1})
+    outcome = node.wait(job_id, "queued").outcome
+    node.released(job_id)
+    assert outcome["reason"] == reason
+    assert node.job(job_id).avoid_nodes == [node.name]  # the retry still goes elsewhere
+    assert failures(node) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["raise SystemExit(3)", "ranks(); (folder / 'result.json').mkdir(); time.sleep(600)"],
+    ids=["dead launcher", "damaged result"],
+)
+def test_a_launcher_that_the_job_could_have_stopped_does_not_count_against_the_node(node: Node, source: str) -> None:
+    job_id = node.submit(source, retry={"max": 0})
+    assert node.wait(job_id, "failed").outcome["reason"] == "launch_failed"
+    node.released(job_id)
+    assert failures(node) == []
 
 
 WRITES_EVENT_FILES = """

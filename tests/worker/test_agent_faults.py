@@ -11,8 +11,9 @@ import signal
 import time
 from pathlib import Path
 
+from domain.quarantine import to_quarantine
 from domain.timings import Timings
-from storage import attempts, streams
+from storage import attempts, nodes, streams
 from storage.tables import AssignmentRow
 from tests.worker.node import Node, alive, until
 
@@ -310,6 +311,25 @@ def test_a_launcher_that_cannot_be_started_at_all_ends_the_attempt(own_node: Nod
     outcome = node.wait(node.submit("pass", retry={"max": 0}), "failed").outcome
     assert outcome["reason"] == "launch_failed"
     assert "/no/such/program" in outcome["message"]
+    with node.database.read_jobs() as session:
+        (failure,) = nodes.failures(session)
+    assert (failure.node, failure.reason.value) == (node.name, "launch_failed")
+
+
+def test_two_jobs_that_a_full_disk_failed_count_against_the_node(own_node: Node) -> None:
+    node = own_node
+    node.started(lambda: node.spawn(module="tests.worker.full_disk_agent"))
+    failed = []
+    for _ in range(2):
+        failed.append(node.submit("ranks(); finish()", retry={"max": 0}))
+        outcome = node.wait(failed[-1], "failed").outcome
+        assert outcome["reason"] == "storage"
+        assert "the disk has " in outcome["message"]
+        node.released(failed[-1])
+    with node.database.read_jobs() as session:
+        found = nodes.failures(session)
+    assert list(to_quarantine(found, together_seconds=300.0)) == [node.name]
+    assert {failure.job_id for failure in found} == set(failed)
 
 
 def test_a_cancel_whose_bell_was_lost_is_read_in_time_for_grace_and_kill(own_node: Node) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from domain.reading import read_spec
-from storage import jobs
+from storage import jobs, nodes
 from storage.database import Database
 from storage.migrate import upgrade
 from tests.worker.node import Node, alive, until
@@ -75,6 +76,20 @@ def test_the_exit_code_of_a_program_decides(node: Node, tmp_path: Path) -> None:
     node.wait(well, "succeeded", seconds=40)
     outcome = node.wait(badly, "failed", seconds=40).outcome
     assert (outcome["reason"], outcome["exit_code"], outcome["rank"]) == ("user_error", 3, 0)
+
+
+def test_jobs_that_raise_a_full_disk_are_tried_elsewhere_and_do_not_count_against_the_node(
+    node: Node, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", "raise OSError(28, 'No space left on device')"]
+    for _ in range(2):
+        job_id = _submit(node, command, tmp_path, retry={"max": 1})
+        outcome = node.wait(job_id, "queued", seconds=40).outcome
+        assert outcome["reason"] == "storage"
+        assert node.job(job_id).avoid_nodes == [node.name]
+        node.released(job_id)
+    with node.database.read_jobs() as session:
+        assert nodes.failures(session) == []
 
 
 def test_nothing_of_a_cancelled_job_lives_10_s_after_the_agent_has_read_of_it(node: Node, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from broker.messages import StartAssignment, StopAssignment
 from broker.publisher import Publisher
-from broker.queues import CONTROL
+from broker.queues import CONTROL, node_queue
 from storage import nodes
 from storage.database import Database
 from tests.brokers import Broker, running_broker
@@ -64,6 +64,24 @@ def test_bells_start_and_stop_a_job_before_the_next_heartbeat_and_devices_that_c
         until(lambda: client.llen(f"lockstep:{CONTROL}") == 1, 3, "the scheduler's bell")
     publisher.close()
     assert len(node.attempts(job_id)) == 1
+
+
+def test_an_agent_drops_what_is_no_bell_and_hears_the_next_one(node: Node, broker: Broker) -> None:
+    assert node.agent is not None
+    before = node.agent.pid
+    with broker.client() as client:
+        client.lpush(f"lockstep:{node_queue(node.name)}", b"\0", b'{"headers": 1}', b"[]")
+    job_id = node.submit("ranks(); finish()", place=False)
+    _after_a_heartbeat(node)
+    assignment_id = node.place(job_id)
+    publisher = Publisher(broker.url)
+    publisher.publish(StartAssignment(assignment_id, node.name))
+    node.wait(job_id, "succeeded")
+    publisher.close()
+    assert node.agent.poll() is None
+    assert node.agent.pid == before
+    assert node.said("a broker message was dropped") == 1
+    assert node.said("registered") == 1
 
 
 def _after_a_heartbeat(node: Node) -> None:

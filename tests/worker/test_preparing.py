@@ -16,8 +16,9 @@ from storage import jobs
 from storage.attempts import Claim, Published
 from storage.blobs import BlobStore
 from tests.worker.node import Node
+from worker import preparing
 from worker.folders import Folder
-from worker.preparing import InitUnavailableError, prepare
+from worker.preparing import InitUnavailableError, is_disk_failure, prepare
 from worker.resuming import NoneWholeError
 
 TRAIN: dict[str, Any] = {
@@ -168,3 +169,23 @@ def test_a_job_whose_first_weights_are_gone_fails_with_the_reason(node: Node) ->
     outcome = node.wait(job_id, "failed").outcome
     assert outcome["reason"] == "bad_spec"
     assert "job:0192@7 is not there any more" in outcome["message"]
+
+
+def test_a_disk_with_too_little_free_is_refused_before_anything_of_the_job_is_on_it(
+    tmp_path: Path, blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "DISK_FREE_BYTES_MIN", 2**60)
+    folder = Folder(tmp_path / "a1")
+    with pytest.raises(OSError, match=r"the disk has .* free, at least 1048576.0 TiB are expected") as refused:
+        prepare(folder, claim(f"job:first/step-{10}"), blobs, Timings())
+    assert is_disk_failure(refused.value)
+    assert not (folder.path / "assignment.json").exists()
+    assert not (folder.path / "code").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [NoneWholeError("damaged"), IsADirectoryError(21, "in the archive"), FileNotFoundError(2, "x"), ValueError("x")],
+)
+def test_an_error_of_what_the_job_brings_is_no_disk_failure(error: Exception) -> None:
+    assert not is_disk_failure(error)

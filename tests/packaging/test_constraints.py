@@ -1,0 +1,71 @@
+"""constraints.txt pins every package that the images install, at the version that the tests run with."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+BY_TORCH = re.compile(r"nvidia-(?!ml-py)|cuda-|triton")
+"""CUDA's packages, which torch's own metadata pins."""
+
+
+def pins() -> dict[str, Version]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): Version(version) for name, version in pairs}
+
+
+def direct(extra: str) -> list[str]:
+    """What ``docker/requirements.py`` writes for an image."""
+    words = [sys.executable, str(ROOT / "docker" / "requirements.py"), str(ROOT / "pyproject.toml"), extra]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def closure(requirements: list[str]) -> set[str]:
+    """Names of all packages that these need, as the installed ones say."""
+    waiting = [Requirement(line) for line in requirements]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        one = waiting.pop()
+        key = canonicalize_name(one.name), frozenset(one.extras)
+        if key in seen or BY_TORCH.match(one.name) or (one.marker and not one.marker.evaluate({"extra": ""})):
+            continue
+        seen.add(key)
+        for line in metadata.distribution(one.name).requires or []:
+            needed = Requirement(line)
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *one.extras)):
+                needed.marker = None
+                waiting.append(needed)
+    return {name for name, _ in seen}
+
+
+@pytest.mark.parametrize("extra", ["server", "node"])
+def test_an_image_installs_what_its_extra_and_the_client_name(extra: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(direct(extra)) == {*project["dependencies"], *project["optional-dependencies"][extra]}
+
+
+@pytest.mark.parametrize("extra", ["server", "node"])
+def test_every_package_of_an_image_is_pinned_at_the_version_that_is_tested(extra: str) -> None:
+    pinned, needed = pins(), closure(direct(extra))
+    assert needed - set(pinned) == set()
+    assert {name: Version(metadata.version(name)).public for name in needed} == {
+        name: pinned[name].public for name in needed
+    }
+
+
+def test_a_pin_is_within_what_pyproject_allows() -> None:
+    pinned = pins()
+    for line in {*direct("server"), *direct("node")}:
+        one = Requirement(line)
+        assert one.specifier.contains(pinned[canonicalize_name(one.name)]), line
