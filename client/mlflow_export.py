@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from client.errors import ClientError
 from client.export import every_point
 from domain.lifecycle import JobState
-from domain.metrics import from_json
 
 if TYPE_CHECKING:
     from client.api import Client
@@ -69,7 +68,7 @@ def _write(mlflow: Any, client: Client, job: JobView, names: list[str]) -> tuple
         mlflow.log_batch(run.info.run_id, params=told)
     count = 0
     points = (point for name in names for point in every_point(client, job.id, name))
-    metrics = (Metric(each.name, from_json(each.value), _milliseconds(each.time), each.step) for each in points)
+    metrics = (Metric(each.name, each.value, _milliseconds(each.time), each.step) for each in points)
     while some := list(islice(metrics, METRICS_PER_REQUEST)):
         mlflow.log_batch(run.info.run_id, metrics=some)
         count += len(some)

@@ -227,7 +227,7 @@ def _numbers(job: JobView) -> Iterator[str]:
     speed = next((latest[name] for name in SPEED_NAMES if name in latest), None)
     if loss is not None:
         yield f"loss {out.loss(loss)}"
-    if isinstance(speed, float | int):
+    if speed is not None:
         yield f"{speed:.0f} samples/s" if speed >= 10 else f"{speed:.2f} samples/s"
 
 

@@ -836,7 +836,7 @@ export type Progress = {
      * The newest value of each series.
      */
     latest?: {
-        [key: string]: number | 'NaN' | 'Infinity' | '-Infinity';
+        [key: string]: number | string;
     };
 };
 
