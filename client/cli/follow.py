@@ -95,7 +95,7 @@ class Follower:
             which = f" (attempt {attempt.number})" if attempt.number > 1 else ""
             yield f"starting {ranks} on {', '.join(attempt.nodes)}{which}"
         elif job.state is JobState.RUNNING and (last is None or last.state is not JobState.RUNNING):
-            yield "running: all ranks have met"
+            yield f"running: {_running(job)}"
 
 
 class LogTail:
@@ -213,6 +213,14 @@ def progress_view() -> Iterator[View]:
     )
     with Progress(*columns, console=console, transient=True, refresh_per_second=8) as progress:
         yield Bar(progress)
+
+
+def _running(job: JobView) -> str:
+    """What is known of the ranks: a script does not report that they have met."""
+    if job.kind != "script":
+        return "all ranks have met"
+    ranks = job.attempt.world_size if job.attempt is not None else 1
+    return "1 process has started" if ranks == 1 else f"{ranks} processes have started"
 
 
 def _number(job: JobView) -> int:

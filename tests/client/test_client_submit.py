@@ -77,6 +77,23 @@ def test_a_job_is_planned_submitted_followed_and_summed_up(
     assert closing["page"] == f"{accepting.url}/jobs/{examples.ID}"
 
 
+@pytest.mark.parametrize(
+    ("kind", "ranks", "says"),
+    [
+        ("train", 2, "all ranks have met"),
+        ("script", 2, "2 processes have started"),
+        ("script", 1, "1 process has started"),
+    ],
+)
+def test_a_script_is_not_said_to_have_met(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path, kind: str, ranks: int, says: str
+) -> None:
+    running = job(JobState.RUNNING, kind=kind, attempt=examples.attempt(world_size=ranks))
+    accepting.on("GET", JOB, job(), running, examples.succeeded())
+    said = lockstep("submit", str(spec)).err
+    assert [line for line in said.splitlines() if line.startswith("running")] == [f"running: {says}"]
+
+
 def test_what_is_sent_is_what_was_written_with_the_settings(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:
