@@ -255,7 +255,8 @@ class Script(Section):
 
     command: Annotated[list[Annotated[str, AfterValidator(no_nul)]], Field(min_length=1, max_length=1_000)]
     """Script and arguments, as after ``torchrun``: ``[train.py, --lr, "3e-4"]``. A name ending in ``.py`` is run by the
-    node's Python; anything else is run as a program."""
+    node's Python; anything else is run as a program. A launcher (``torchrun``, ``accelerate``, ``deepspeed``, ``mpirun``)
+    that would be started in more than one rank is refused: Lockstep starts the ranks."""
     nproc_per_node: Annotated[int, Field(ge=1, le=1_024), NO_BOOL] | None = None
     """Ranks per node; null starts one per device."""
 
