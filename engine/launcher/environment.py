@@ -88,6 +88,8 @@ def rank_environment(assignment: AssignmentFile, folder: Path, *, cores: int) ->
         **({} if assignment.spec.script is None else {"LOCKSTEP_TENSORBOARD": str(folder / attempt.TENSORBOARD)}),
         "LOCKSTEP_JOB_ID": assignment.job_id,
         "LOCKSTEP_ATTEMPT": str(assignment.attempt_number),
+        # Laid over torch elastic's own, which counts the restarts of one attempt: there are none.
+        "TORCHELASTIC_RESTART_COUNT": str(assignment.attempt_number - 1),
     }
 
 

@@ -6,6 +6,7 @@ Not here: the loop that uses it (``engine``).
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def test_a_rank_knows_its_gang_its_job_and_its_folder(attempt: Attempt) -> None:
         "MASTER_ADDR": "127.0.0.1",
         "LOCKSTEP_JOB_ID": "0190-job",
         "LOCKSTEP_ATTEMPT": "2",
+        "TORCHELASTIC_RESTART_COUNT": "1",
         "LOCKSTEP_METRICS": str(attempt.folder / "spool" / "metrics.jsonl"),
         "LOCKSTEP_TENSORBOARD": str(attempt.folder / "tensorboard"),
         "OMP_NUM_THREADS": "1",
@@ -66,6 +68,21 @@ def test_a_rank_knows_its_gang_its_job_and_its_folder(attempt: Attempt) -> None:
     assert {name: environ.get(name) for name in expected} == expected
     assert cwd == str(attempt.folder / "code")
     assert argv == ["train.py", "--lr", "3e-4 $x"]
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_the_restart_count_is_the_number_of_attempts_before(number: int) -> None:
+    environ = rank_environment(assignment_of(attempt_number=number), Path("/attempt"), cores=1)
+    assert environ["TORCHELASTIC_RESTART_COUNT"] == str(number - 1)
+
+
+def test_torchrun_started_once_makes_its_ranks_on_all_devices(attempt: Attempt) -> None:
+    """``script.nproc_per_node: 1``, which the refusal of a launcher names."""
+    source = "import os\nos.write(1, '{RANK}/{WORLD_SIZE}\\n'.format(**os.environ).encode())"
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
+    attempt.script(source).command(sys.executable, *words, devices=[0, 1])
+    assert attempt.start().outcome(seconds=120).reason is Reason.SUCCEEDED
+    assert sorted(attempt.lines()) == ["0/2", "1/2"]
 
 
 def test_a_rank_inherits_no_descriptor_beside_its_three_streams(attempt: Attempt) -> None:
