@@ -297,7 +297,7 @@ class Retry(Section):
 
     max: Annotated[int, Field(ge=0, le=100), NO_BOOL] = 3
     """Retries after the first attempt. Preemption and service restarts are not counted, and progress since the last failure
-    (a newer checkpoint; of a script, a later step in its metrics) starts the count afresh."""
+    (a newer checkpoint; of a script, a later step in its metrics) starts the count again. ``3`` ends a job when four attempts in a row got no further."""
 
 
 class Retention(Section):
