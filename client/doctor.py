@@ -138,7 +138,7 @@ def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[Finding]:
     try:
         with connect() as client:
             client.jobs(limit=1)
-            giver = f"from {server.token_origin}" if server.token_origin else "none is needed"
+            giver = f"from {server.token_origin}" if server.token_origin else server.withheld or "none is needed"
             yield Finding("ok", "token", giver)
             yield from of_nodes(client.nodes())
     except NotAllowedError as error:
