@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import httpx2
 from pydantic import ValidationError
 
-from client.errors import ClientError, NotAllowedError
+from client.errors import ClientError, NotAllowedError, UsageError
 from client.local import installed
+from client.tls import certificate_error, verification
 from domain.version import VERSION
 from domain.views import Health
 
@@ -63,11 +64,18 @@ def of_server(
     """
     yield Finding("ok", "address", f"{server.url}, from {server.origin}")
     try:
-        with httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as http:
+        verify = verification(server.url)
+        with httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False, verify=verify) as http:
             alive = http.get("/livez")
             here = clock()
             ready = http.get("/readyz")
+    except UsageError as error:
+        yield Finding("fail", "answer", error.message, error.next_step)
+        return
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        if (refused := certificate_error(server.url, error)) is not None:
+            yield Finding("fail", "answer", refused.message, refused.next_step)
+            return
         why = "connection refused" if "refused" in str(error) else str(error) or type(error).__name__
         yield Finding(
             "fail",

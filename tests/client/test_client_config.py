@@ -137,7 +137,7 @@ def test_the_command_says_in_one_line_why_no_token_was_sent(
     said = lockstep("show", "last", "-o", "name")
     assert said.code == 0
     assert [line for line in said.err.splitlines() if "no token is sent" in line] == [said.err.strip()]
-    assert all("Authorization" not in asked.headers for asked in server.asked)
+    assert all("authorization" not in asked.headers for asked in server.asked)
 
 
 def test_the_same_address_from_a_later_place_brings_its_token(places: Places) -> None:
