@@ -40,7 +40,7 @@ class Point(NamedTuple):
 
     def for_text(self) -> Point:
         """The point as CSV and JSON write it: non-finite values by name, as the API has them."""
-        return self._replace(value=jsonable(self.value))  # type: ignore[arg-type]
+        return self._replace(value=jsonable(self.value))  # type: ignore[arg-type] # a word if not finite
 
 
 def names_of(client: Client, reference: str) -> list[str]:
