@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from client.errors import ClientError, NotAllowedError, UsageError
 from client.local import installed
 from client.tls import certificate_error, verification
+from domain.packages import with_extra
 from domain.version import VERSION
 from domain.views import Health
 
@@ -203,7 +204,7 @@ def of_machine(folder: Path) -> Iterator[Finding]:
     try:
         yield Finding("ok", "torch", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:
-        yield Finding("warn", "torch", "is not installed", "for lockstep up only: pip install 'lockstep[all]'")
+        yield Finding("warn", "torch", "is not installed", f"for lockstep up only: {with_extra('all')}")
     yield _disk(folder)
 
 

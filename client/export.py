@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Final, Literal, NamedTuple
 from client.errors import ClientError
 from domain import event_files, limits
 from domain.metrics import jsonable
+from domain.packages import with_extra
 
 if TYPE_CHECKING:
     from client.api import Client
@@ -145,7 +146,7 @@ def to_parquet(client: Client, job: JobView, names: list[str], path: Path) -> tu
     except ImportError as error:
         raise ClientError(
             f"an export to Parquet needs pyarrow, which is not installed here ({error})",
-            next_step="pip install 'lockstep[parquet]', or pip install pyarrow",
+            next_step=f"{with_extra('parquet')}, or pip install pyarrow",
         ) from None
     types = (pyarrow.string(), pyarrow.int32(), pyarrow.int64(), pyarrow.float64(), pyarrow.float64())
     schema = pyarrow.schema(list(zip(Point._fields, types, strict=True)))
