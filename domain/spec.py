@@ -334,7 +334,7 @@ class JobSpec(Section):
     env: Annotated[
         dict[FreeEnvName, Annotated[str, Field(max_length=32_768), AfterValidator(no_nul)]], Field(max_length=1_000)
     ] = Field(default_factory=dict)
-    """Environment variables of every rank."""
+    """Environment variables of every rank, beside those that ``docs/environment.md`` lists."""
     secrets: Annotated[list[EnvName], Field(max_length=100)] = Field(default_factory=list)
     """Names of stored secrets that the ranks get as environment variables."""
     retry: Retry = Retry()

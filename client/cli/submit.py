@@ -57,7 +57,8 @@ def submit(
     file
         The job spec, as YAML or JSON; - reads it from stdin.
     code
-        Folder with the job's code; it is sent as one archive, for a dry run too: the server checks it.
+        Folder with the job's code; it is sent as one archive, for a dry run too: the server checks it. Caches, and what
+        its .lockstepignore or .gitignore names, are left out and listed.
     settings
         Change one value of the spec: --set train.steps=100. May be given several times.
     dry_run

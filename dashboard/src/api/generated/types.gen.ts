@@ -1586,7 +1586,7 @@ export type JobSpec = {
     /**
      * Env
      *
-     * Environment variables of every rank.
+     * Environment variables of every rank, beside those that ``docs/environment.md`` lists.
      */
     env?: {
         [key: string]: unknown | string;
