@@ -2,7 +2,8 @@
 
 ``lockstep.toml`` is looked for in this folder and upward; it and the user's own config may hold ``url``, ``token`` and
 ``token_file``. The address decides which token is used: one from the same place, or one that was given more explicitly.
-``LOCKSTEP_TOKEN`` is for ``LOCKSTEP_URL``; without that, for the addresses of the user config and of the local service. So a ``lockstep.toml`` in a foreign repository gets no token of the user's for its own
+``LOCKSTEP_TOKEN`` is for ``LOCKSTEP_URL``; without that, for the addresses of the user config and of the
+local service. So a ``lockstep.toml`` in a foreign repository gets no token of the user's for its own
 address; nor may it name a token file outside its folder.
 
 Not here: changing the user's config (``client.cli.config``), and what the programs of the service are told

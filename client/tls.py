@@ -1,7 +1,7 @@
 """Certificates: which are trusted, and the error about one that is not.
 
-``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` replace the system's, as for OpenSSL and curl. Nothing else of the environment is
-read for a connection (see ``client.transport``).
+``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` replace the system's, as for OpenSSL and curl. Nothing else of
+the environment is read for a connection (see ``client.transport``).
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ _HOSTNAME_MISMATCH: Final = (62, 64)
 
 
 def verification(url: str, environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | bool:
-    """The value of httpx's ``verify`` for an address: the private CA's certificates, the system's (True), or no TLS (False).
+    """The value of httpx's ``verify`` for an address.
+
+    The certificates that the environment names, True for the system's, or False for http://.
 
     Raises
     ------
     UsageError
         If the environment names certificates that cannot be read.
     """
-    # Certificates are read only where there is one to check: they take longer than a request on loopback. No redirect
-    # is followed, so http:// never becomes https:// on the way.
+    # Certificates are read only where there is one to check: they take longer than a request on
+    # loopback. No redirect is followed, so http:// never becomes https:// on the way.
     if url.lower().startswith("http://"):
         return False
     file, folder = environment.get("SSL_CERT_FILE"), environment.get("SSL_CERT_DIR")

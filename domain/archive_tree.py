@@ -1,10 +1,10 @@
 """Names and symbolic links of a code archive: all must stay inside its own tree.
 
-Links are followed part by part, not by normalising their text: with ``d/up -> ..`` in the archive, the text ``d/up/x``
-looks harmless and is not. So no path may lead *through* a link at all.
+Links are followed part by part, not by normalising their text: with ``d/up -> ..`` in the archive,
+the text ``d/up/x`` looks harmless and is not. So no path may lead *through* a link at all.
 
-Not here: reading an archive (``api.archives`` before it is kept, ``worker.code`` before it is used), and writing one
-(``client.archive``).
+Not here: reading an archive (``api.archives`` before it is kept, ``worker.code`` before it is used),
+and writing one (``client.archive``).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class UnsafeMemberError(Exception):
 class ArchiveTree:
     """The paths of an archive, as its members are read.
 
-    A member that lies behind a link which came before it is refused at once, so that a reader may unpack each member
-    after it was added; what depends on later members is refused by :meth:`check`.
+    A member that lies behind a link which came before it is refused at once, so that a reader may
+    unpack each member after it was added; what depends on later members is refused by :meth:`check`.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class ArchiveTree:
         return parts
 
     def check(self) -> None:
-        """After all members: nothing lies behind a link, and each link's target stays inside and passes no other link.
+        """Check after all members that none lies behind a link, and that no target passes a link.
 
         Raises
         ------

@@ -40,10 +40,9 @@ def put(document: dict[str, Any], path: Sequence[str], value: object) -> None:
             raise NoPlaceError(f"{where} is a single value and has no {name!r} in it")
         if not (name.isdecimal() and name.isascii() and int(name) < len(here)):
             count = len(here)
-            there = (
-                "it is empty" if not count else f"its {count} entries are 0 to {count - 1}" if count > 1 else "it has 0"
-            )
-            raise NoPlaceError(f"{where} has no entry {name[:40]!r}: {there}; to add one, set the whole list")
+            there = f"its {count} entries are 0 to {count - 1}" if count else "it is empty"
+            advice = "to add one, set the whole list"
+            raise NoPlaceError(f"{where} has no entry {name[:40]!r}: {there}; {advice}")
         if last:
             here[int(name)] = value
         else:

@@ -1,8 +1,8 @@
 """Refusal of a script whose command is itself a launcher such as ``torchrun``.
 
-The service starts the ranks. A launcher in each of them would start its own group there: ``torchrun --nproc-per-node 2``
-on two devices made four processes in two groups, which trained apart. Where only one process is started, the launcher
-runs as it was written.
+The service starts the ranks. A launcher in each of them would start its own group there:
+``torchrun --nproc-per-node 2`` on two devices made four processes in two groups, which trained apart.
+Where only one process is started, the launcher runs as it was written.
 
 A launcher behind a shell (``bash run.sh``) is not seen.
 """
