@@ -1,13 +1,13 @@
 """Whether a code archive may be unpacked on a node: decided member by member before it is kept.
 
 Refused are names and links that lead out of the archive's own tree, anything that is neither file, folder nor link, and
-archives that unpack to more than the limits. Links are followed part by part, not by normalising their text: with
-``d/up -> ..`` in the archive, the text ``d/up/x`` looks harmless and is not. So no path may lead *through* a link at all.
+archives that unpack to more than the limits.
 
 The archive is never unpacked here. What is decompressed is counted as it is read, and no single header may be large, so a
 bomb costs at most the limit in time and a megabyte in memory.
 
-Not here: receiving and keeping it (``api.routes.uploads``); unpacking it, which checks again (``worker``).
+Not here: the rules of names and links (``domain.archive_tree``), receiving and keeping it (``api.routes.uploads``), and
+unpacking it, which checks again (``worker.code``).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import IO, Final
 from pydantic import BaseModel, ConfigDict
 
 from domain import limits
+from domain.archive_tree import ArchiveTree, UnsafeMemberError, parts_of
 from domain.errors import ErrorCode, FieldError, LockstepError
 from domain.spec import JobSpec
 
@@ -29,7 +30,6 @@ HEADER_BYTES_MAX: Final = 1024 * 1024
 """One header of the archive. Python's reader takes a header into memory whole; a path needs a few kilobytes."""
 OVERHEAD_BYTES_PER_FILE: Final = 4_096
 """Headers and padding that a file may add to its own bytes."""
-PATH_CHARS_MAX: Final = 1_024
 MEDIA_TYPES: Final = frozenset(
     {"application/gzip", "application/x-gzip", "application/x-tar", "application/x-gtar", "application/octet-stream"}
 )
@@ -73,9 +73,11 @@ def examine(path: Path, sha256: str) -> Archive:
             # To the end of the bytes, where gzip keeps their checksum; tarfile stops at the end of the archive.
             while tar.fileobj is not None and tar.fileobj.read(HEADER_BYTES_MAX):
                 pass
+        tree.check_links()
+    except UnsafeMemberError as error:
+        raise _refused(str(error), error.name) from None
     except _DAMAGE as error:
         raise _refused(f"the body is no tar archive compressed with gzip, or it is damaged ({error})", None) from None
-    tree.check_links()
     return Archive(
         sha256=sha256,
         bytes=path.stat().st_size,
@@ -101,35 +103,38 @@ def check_names(archive: Archive, spec: JobSpec) -> Iterator[FieldError]:
 
 
 class _Tree:
-    """Paths of an archive, as they are read."""
+    """Members of an archive, as they are read."""
 
     def __init__(self) -> None:
         self.files = 0
         self.unpacked_bytes = 0
-        self.paths: set[tuple[str, ...]] = set()
+        self._tree = ArchiveTree()
         self._regular: set[tuple[str, ...]] = set()
-        self._links: dict[tuple[str, ...], tarfile.TarInfo] = {}
+        self._hard_links: list[tarfile.TarInfo] = []
         self._count = 0
+
+    @property
+    def paths(self) -> set[tuple[str, ...]]:
+        return self._tree.paths
 
     def add(self, member: tarfile.TarInfo) -> None:
         self._count += 1
         if self._count > limits.UPLOAD_FILES_MAX:
             raise _too_large(f"the archive has more than {limits.UPLOAD_FILES_MAX} members")
-        parts = _parts(member.name)
-        if not parts:
+        if not parts_of(member.name):
             if member.isdir():
                 return  # "./", the folder itself
             raise _refused("a member of the archive has no name", member.name)
-        self.paths.add(parts)
-        if member.issym() or member.islnk():
-            self._links[parts] = member
+        parts = self._tree.add(member.name, member.linkname if member.issym() else None)
+        if member.islnk():
+            self._hard_links.append(member)
         elif member.isreg():
             self._regular.add(parts)
             self.files += 1
             self.unpacked_bytes += member.size
             if self.unpacked_bytes > limits.UPLOAD_UNPACKED_BYTES_MAX:
                 raise _too_large(f"the archive unpacks to more than {_mib(limits.UPLOAD_UNPACKED_BYTES_MAX)}")
-        elif not member.isdir():
+        elif not (member.isdir() or member.issym()):
             raise _refused(
                 f"member {member.name!r} is a {_kind_of(member)}; only files, folders and links are accepted",
                 member.name,
@@ -139,57 +144,13 @@ class _Tree:
         """After all members are known: where links point, and that nothing lies behind one."""
         if not self.files:
             raise _refused("the archive holds no file", None)
-        symbolic = {parts for parts, member in self._links.items() if member.issym()}
-        for parts in self.paths:
-            if any(parts[:end] in symbolic for end in range(1, len(parts))):
-                raise _refused(
-                    f"member {'/'.join(parts)!r} lies behind a symbolic link of the archive", "/".join(parts)
-                )
-        for parts, member in self._links.items():
-            if member.issym():
-                _follow(parts[:-1], member, symbolic)
-            elif _parts(member.linkname) not in self._regular:
+        self._tree.check()
+        for member in self._hard_links:
+            if parts_of(member.linkname) not in self._regular:
                 raise _refused(
                     f"member {member.name!r} is a hard link to {member.linkname!r}, which is no file of the archive",
                     member.name,
                 )
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    """The parts of a member's name, without ``.``."""
-    name.encode()  # names that are not UTF-8 come as surrogates, which raises here
-    if name.startswith("/"):
-        raise _refused(f"member {name!r} has an absolute path", name)
-    if len(name) > PATH_CHARS_MAX or "\0" in name:
-        raise _refused(
-            f"member {name[:80]!r}… has a path of more than {PATH_CHARS_MAX} characters, or NUL in it", name[:80]
-        )
-    parts = tuple(part for part in name.split("/") if part not in {"", "."})
-    if ".." in parts:
-        raise _refused(f"member {name!r} leads out of the archive's folder", name)
-    return parts
-
-
-def _follow(folder: tuple[str, ...], member: tarfile.TarInfo, symbolic: set[tuple[str, ...]]) -> None:
-    """Walk a symbolic link's target from the folder it lies in; it may neither leave the tree nor pass another link."""
-    target = member.linkname
-    here = list(folder)
-    steps = [part for part in target.split("/") if part not in {"", "."}]
-    for index, part in enumerate(steps):
-        if part == "..":
-            if not here:
-                break
-            here.pop()
-        else:
-            here.append(part)
-            if index < len(steps) - 1 and tuple(here) in symbolic:
-                raise _refused(
-                    f"member {member.name!r} links to {target!r}, which leads through another link", member.name
-                )
-    else:
-        if not target.startswith("/"):
-            return
-    raise _refused(f"member {member.name!r} links to {target!r}, out of the archive's folder", member.name)
 
 
 def _reader(plain: gzip.GzipFile) -> IO[bytes]:

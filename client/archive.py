@@ -5,7 +5,10 @@ is kept. So a folder that has not changed is not sent twice.
 
 What is left out: version control, caches and virtual environments, and what ``.lockstepignore`` (or, where there is
 none, ``.gitignore``) at the folder's top names. Of git's patterns the common ones are understood: ``name``, ``*.ext``,
-``folder/``, ``/only/here``, ``a/*/b``, ``**`` and ``!kept``; as in git, the last matching line decides.
+``folder/``, ``/only/here``, ``a/*/b``, ``**`` and ``!kept``; as in git, the last matching line decides. Everything that
+is left out is listed with its rule.
+
+A link to a file of the folder arrives as the file, and a link to a folder of it as a link.
 
 Not here: sending it (``client.api``), and what the server refuses in an archive (``api``).
 """
@@ -17,10 +20,9 @@ import hashlib
 import os
 import re
 import tarfile
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Final
+from pathlib import Path, PurePosixPath
+from typing import IO, Final, NamedTuple
 
 from client.errors import UsageError
 from domain import limits
@@ -41,29 +43,39 @@ class Archive:
     sha256: str
     size_bytes: int
     files: int
+    left_out: tuple[LeftOut, ...] = ()
+
+
+class LeftOut(NamedTuple):
+    """A path of the folder that is not in its archive."""
+
+    path: str
+    """Relative to the folder; a folder's ends in ``/``."""
+    rule: str
+    """Why, such as ``.gitignore line 3 (data/)``."""
 
 
 class Ignore:
     """The patterns of one ignore file."""
 
-    def __init__(self, text: str):
-        self._rules: list[tuple[re.Pattern[str], bool, bool]] = []
-        for raw in text.splitlines():
+    def __init__(self, text: str, file: str = ""):
+        self._rules: list[tuple[re.Pattern[str], bool, bool, str]] = []
+        for number, raw in enumerate(text.splitlines(), start=1):
             line = raw.rstrip()
             if not line or line.startswith("#"):
                 continue
             kept = line.startswith("!")
             pattern = line[1:] if kept else line
             folders_only = pattern.endswith("/")
-            self._rules.append((_pattern(pattern.rstrip("/")), kept, folders_only))
+            self._rules.append((_pattern(pattern.rstrip("/")), kept, folders_only, f"{file} line {number} ({line})"))
 
-    def __call__(self, path: str, *, is_folder: bool) -> bool:
-        """Whether ``path``, relative to the top and with ``/``, is left out."""
-        left_out = False
-        for pattern, kept, folders_only in self._rules:
+    def rule(self, path: str, *, is_folder: bool) -> str | None:
+        """The line that leaves out ``path``, which is relative to the top and has ``/``; None if it is kept."""
+        found = None
+        for pattern, kept, folders_only, line in self._rules:
             if (is_folder or not folders_only) and pattern.fullmatch(path):
-                left_out = not kept
-        return left_out
+                found = None if kept else line
+        return found
 
 
 def _pattern(line: str) -> re.Pattern[str]:
@@ -93,7 +105,8 @@ def pack(folder: Path, target: Path) -> Archive:
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise UsageError(f"--code {folder}: {what}; the folder with your code was expected")
-    files = sorted(_files(folder), key=lambda item: item[0])
+    found = _find(folder)
+    files = found.files
     if not files:
         raise UsageError(f"--code {folder}: there is no file in it", next_step="look at its .lockstepignore")
     _check_size(folder, files)
@@ -105,59 +118,87 @@ def pack(folder: Path, target: Path) -> Archive:
     ):
         for name, path in files:
             _add(tar, name, path)
+        for name, target_of in found.links:
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname, link.mode = tarfile.SYMTYPE, target_of, 0o777
+            tar.addfile(link)
     size = target.stat().st_size
     if size > limits.UPLOAD_BYTES_MAX:
         raise _too_large(folder, files, f"{_mib(size)} compressed", _mib(limits.UPLOAD_BYTES_MAX))
     with target.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Archive(target, digest, size, len(files))
+    return Archive(target, digest, size, len(files), tuple(found.left_out))
 
 
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """(name in the archive, path) of every file that is not left out."""
+class _Found(NamedTuple):
+    """Contents of a folder, by their names in the archive."""
+
+    files: list[tuple[str, Path]]
+    links: list[tuple[str, str]]
+    """Links to folders, with their targets from where they lie."""
+    left_out: list[LeftOut]
+
+
+def _find(folder: Path) -> _Found:
+    """Everything in ``folder``: what is packed, sorted, and what is left out with the rule that leaves it out."""
     ignore = _ignore_of(folder)
     top = folder.resolve()
+    found = _Found([], [], [])
+    linked: list[tuple[str, Path]] = []
     for where, folders, names in os.walk(top):
         here = Path(where)
-        inside = here.relative_to(top)
-        folders[:] = sorted(
-            name
-            for name in folders
-            if name not in ALWAYS_LEFT_OUT
-            and not ignore((inside / name).as_posix(), is_folder=True)
-            and not _is_link_out(folder, top, here / name)
-        )
-        # A linked folder inside the folder arrives as the files it shows: os.walk does not enter it.
-        for name in [*names, *[name for name in folders if (here / name).is_symlink()]]:
+        entered = []
+        for name in sorted([*folders, *names]):
             path = here / name
-            relative = (inside / name).as_posix()
-            if name in ALWAYS_LEFT_OUT or name.endswith((".pyc", ".pyo")) or ignore(relative, is_folder=False):
-                continue
-            _is_link_out(folder, top, path)
-            if path.is_dir():
-                raise UsageError(
-                    f"--code {folder}: {relative} is a link to a folder, which an archive does not carry",
-                    next_step="copy the folder, or name the link in .lockstepignore",
-                )
-            if path.is_file():
-                yield relative, path
+            relative = path.relative_to(top).as_posix()
+            is_folder = path.is_dir() and not path.is_symlink()
+            rule = _built_in(name, is_folder=is_folder) or ignore.rule(relative, is_folder=path.is_dir())
+            if rule is None:
+                _check_inside(folder, top, path)
+            if rule is not None:
+                found.left_out.append(LeftOut(f"{relative}/" if is_folder else relative, rule))
+            elif is_folder:
+                entered.append(name)
+            elif path.is_dir():
+                linked.append((relative, path))
+            elif path.is_file():  # a link to a file arrives as the file
+                found.files.append((relative, path))
+            else:
+                why = "a link to nothing" if path.is_symlink() else "neither a file nor a folder"
+                found.left_out.append(LeftOut(relative, why))
+        folders[:] = entered
+    packed = {parent for name, _ in found.files for parent in PurePosixPath(name).parents}
+    for name, path in linked:
+        target = path.resolve()
+        if PurePosixPath(target.relative_to(top).as_posix()) in packed:
+            # Of the real folder, because no link may lead through another one (domain.archive_tree).
+            found.links.append((name, Path(os.path.relpath(target, path.parent)).as_posix()))
+        else:
+            found.left_out.append(LeftOut(name, "a link to what is left out"))
+    for part in found:
+        part.sort()
+    return found
 
 
-def _is_link_out(folder: Path, top: Path, path: Path) -> bool:
+def _built_in(name: str, *, is_folder: bool) -> str | None:
+    is_cache = name in ALWAYS_LEFT_OUT or (not is_folder and name.endswith((".pyc", ".pyo")))
+    return "built-in rule" if is_cache else None
+
+
+def _check_inside(folder: Path, top: Path, path: Path) -> None:
     """Refuse a link that leaves the folder: on the node it would point at nothing, or at something else."""
     if path.is_symlink() and not path.resolve().is_relative_to(top):
         raise UsageError(
             f"--code {folder}: {path.relative_to(top).as_posix()} is a link to {path.resolve()}, outside the folder",
             next_step="copy what it points to, or name the link in .lockstepignore",
         )
-    return False
 
 
 def _ignore_of(folder: Path) -> Ignore:
     for name in IGNORE_FILES:
         file = folder / name
         if file.is_file():
-            return Ignore(file.read_text(encoding="utf-8", errors="replace"))
+            return Ignore(file.read_text(encoding="utf-8", errors="replace"), name)
     return Ignore("")
 
 

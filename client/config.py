@@ -2,8 +2,9 @@
 
 ``lockstep.toml`` is looked for in this folder and upward; it and the user's own config may hold ``url``, ``token`` and
 ``token_file``. The address decides which token is used: one from the same place, or one that was given more explicitly.
-So a ``lockstep.toml`` in somebody else's repository does not get the token of the service on this machine, or of the
-user's config, for its own address; nor may it name a token file outside its folder.
+``LOCKSTEP_TOKEN`` is for ``LOCKSTEP_URL``; without that, for the addresses of the user config and of the
+local service. So a ``lockstep.toml`` in a foreign repository gets no token of the user's for its own
+address; nor may it name a token file outside its folder.
 
 Not here: changing the user's config (``client.cli.config``), and what the programs of the service are told
 (``client.local.settings``).
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -34,15 +35,21 @@ class Server:
     """Where the address was found, for messages."""
     token_origin: str | None = field(default=None, compare=False)
     """Where the token was found."""
+    withheld: str | None = field(default=None, compare=False)
+    """Why no token is sent although there is one, in one line."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """What one place says. Any of it may be missing."""
+    """Address and token of one place. Either may be missing."""
 
     origin: str
     url: str | None
     token: str | None
+    token_origin: str | None = None
+    """If it is another one than the address's."""
+    is_own: bool = False
+    """The user's own config, or the service on this machine: ``LOCKSTEP_TOKEN`` may be sent to its address."""
 
 
 def find_server(
@@ -77,21 +84,27 @@ def find_server(
     """
     places = [
         _Place("--url", url, token),
-        _Place("LOCKSTEP_URL", environment.get("LOCKSTEP_URL") or None, environment.get("LOCKSTEP_TOKEN") or None),
+        _Place(
+            "LOCKSTEP_URL",
+            environment.get("LOCKSTEP_URL") or None,
+            environment.get("LOCKSTEP_TOKEN") or None,
+            token_origin="LOCKSTEP_TOKEN",  # noqa: S106 -- the variable's name
+        ),
     ]
     if project := _search_upward(folder):
         places.append(_from_file(project, tokens_inside=project.parent))
     own = user_config or user_config_file()
     if own.is_file():
-        places.append(_from_file(own))
+        places.append(replace(_from_file(own), is_own=True))
     local = home or Home.of(environment)
     if running := local.running():
-        places.append(_Place(str(local.run_file), running.url, _token_in(Path(running.token_file))))
+        places.append(_Place(str(local.run_file), running.url, _token_in(Path(running.token_file)), is_own=True))
     for number, place in enumerate(places):
         if place.url is not None:
             giver = _token_giver(place, places, number)
-            token, token_origin = (giver.token, giver.origin) if giver is not None else (None, None)
-            return Server(place.url, token, place.origin, token_origin)
+            if giver is None:
+                return Server(place.url, None, place.origin, withheld=_why_withheld(place, places))
+            return Server(place.url, giver.token, place.origin, giver.token_origin or giver.origin)
     raise UnreachableError(
         "no server is known, and none runs on this machine",
         next_step="start one on this machine with `lockstep up`, or name one with --url or LOCKSTEP_URL",
@@ -99,15 +112,42 @@ def find_server(
 
 
 def _token_giver(chosen: _Place, places: list[_Place], number: int) -> _Place | None:
-    """Who gave the most explicit token for this address, or for none in particular before it."""
-    for place in places[: number + 1]:
-        if place.token is not None:
-            return place
-    # A later place may hold the token of the very same server.
-    for place in places[number + 1 :]:
-        if place.token is not None and place.url is not None and _same(place.url, chosen.url):
+    """The place with the most explicit token for the address of ``chosen``, which is ``places[number]``."""
+    assert chosen.url is not None
+    for index, place in enumerate(places):
+        if place.token is None:
+            continue
+        if place.token_origin is not None:
+            is_for_it = _is_for(place, chosen.url, places)
+        else:
+            # A later place may hold the token of the very same server.
+            is_for_it = index <= number or _same(chosen.url, place.url)
+        if is_for_it:
             return place
     return None
+
+
+def _is_for(environment: _Place, url: str, places: list[_Place]) -> bool:
+    """Decide if the environment's token may be sent to ``url``."""
+    if environment.url is not None:
+        return _same(url, environment.url)
+    return any(_same(url, place.url) for place in places if place.is_own)
+
+
+def _why_withheld(chosen: _Place, places: list[_Place]) -> str | None:
+    """One line about the first token that is not for the address of ``chosen``; None where there is no token."""
+    place = next((place for place in places if place.token is not None), None)
+    if place is None:
+        return None
+    said = f"no token is sent to {chosen.url}, which {chosen.origin} names: "
+    if place.token_origin is None:
+        return f"{said}the one in {place.origin} is for {place.url or 'another address'}"
+    if place.url is not None:
+        return f"{said}{place.token_origin} is for {place.url} ({place.origin}); give --token"
+    return (
+        f"{said}{place.token_origin} is for LOCKSTEP_URL or your own addresses; set LOCKSTEP_URL, or run "
+        f"`lockstep config set url {chosen.url}`, if you trust it"
+    )
 
 
 def _same(one: str, other: str | None) -> bool:

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import httpx2
 from pydantic import ValidationError
 
-from client.errors import ClientError, NotAllowedError
+from client.errors import ClientError, NotAllowedError, UsageError
 from client.local import installed
+from client.tls import certificate_error, verification
+from domain.packages import with_extra
 from domain.version import VERSION
 from domain.views import Health
 
@@ -63,11 +65,18 @@ def of_server(
     """
     yield Finding("ok", "address", f"{server.url}, from {server.origin}")
     try:
-        with httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as http:
+        verify = verification(server.url)
+        with httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False, verify=verify) as http:
             alive = http.get("/livez")
             here = clock()
             ready = http.get("/readyz")
+    except UsageError as error:
+        yield Finding("fail", "answer", error.message, error.next_step)
+        return
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        if (refused := certificate_error(server.url, error)) is not None:
+            yield Finding("fail", "answer", refused.message, refused.next_step)
+            return
         why = "connection refused" if "refused" in str(error) else str(error) or type(error).__name__
         yield Finding(
             "fail",
@@ -138,7 +147,7 @@ def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[Finding]:
     try:
         with connect() as client:
             client.jobs(limit=1)
-            giver = f"from {server.token_origin}" if server.token_origin else "none is needed"
+            giver = f"from {server.token_origin}" if server.token_origin else server.withheld or "none is needed"
             yield Finding("ok", "token", giver)
             yield from of_nodes(client.nodes())
     except NotAllowedError as error:
@@ -195,7 +204,7 @@ def of_machine(folder: Path) -> Iterator[Finding]:
     try:
         yield Finding("ok", "torch", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:
-        yield Finding("warn", "torch", "is not installed", "for lockstep up only: pip install 'lockstep[all]'")
+        yield Finding("warn", "torch", "is not installed", f"for lockstep up only: {with_extra('all')}")
     yield _disk(folder)
 
 

@@ -17,7 +17,8 @@ from typing import IO, TYPE_CHECKING, Final, Literal, NamedTuple
 
 from client.errors import ClientError
 from domain import event_files, limits
-from domain.metrics import from_json
+from domain.metrics import jsonable
+from domain.packages import with_extra
 
 if TYPE_CHECKING:
     from client.api import Client
@@ -36,8 +37,11 @@ class Point(NamedTuple):
     step: int
     time: float
     """Seconds since the epoch."""
-    value: float | str
-    """As JSON carries it: non-finite values are strings."""
+    value: float
+
+    def for_text(self) -> Point:
+        """The point as CSV and JSON write it: non-finite values by name, as the API has them."""
+        return self._replace(value=jsonable(self.value))  # type: ignore[arg-type] # a word if not finite
 
 
 def names_of(client: Client, reference: str) -> list[str]:
@@ -100,7 +104,7 @@ def to_tensorboard(client: Client, job: JobView, names: list[str], folder: Path)
         file.write(event_files.header(created))
         for name in names:
             for point in every_point(client, job.id, name):
-                file.write(event_files.record(point.step, point.time, {name: from_json(point.value)}))
+                file.write(event_files.record(point.step, point.time, {name: point.value}))
                 count += 1
         return count
 
@@ -119,7 +123,7 @@ def to_csv(client: Client, job: JobView, names: list[str], path: Path) -> tuple[
         count = 0
         for name in names:
             for point in every_point(client, job.id, name):
-                writer.writerow(point)
+                writer.writerow(point.for_text())
                 count += 1
         text.flush()
         text.detach()
@@ -142,7 +146,7 @@ def to_parquet(client: Client, job: JobView, names: list[str], path: Path) -> tu
     except ImportError as error:
         raise ClientError(
             f"an export to Parquet needs pyarrow, which is not installed here ({error})",
-            next_step="pip install 'lockstep[parquet]', or pip install pyarrow",
+            next_step=f"{with_extra('parquet')}, or pip install pyarrow",
         ) from None
     types = (pyarrow.string(), pyarrow.int32(), pyarrow.int64(), pyarrow.float64(), pyarrow.float64())
     schema = pyarrow.schema(list(zip(Point._fields, types, strict=True)))
@@ -153,7 +157,6 @@ def to_parquet(client: Client, job: JobView, names: list[str], path: Path) -> tu
         with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
             while some := list(islice(points, PARQUET_ROWS)):
                 columns = [list(column) for column in zip(*some, strict=True)]
-                columns[-1] = [from_json(value) for value in columns[-1]]
                 arrays = [pyarrow.array(values, type_) for values, type_ in zip(columns, types, strict=True)]
                 writer.write_table(pyarrow.table(arrays, schema=schema))
                 count += len(some)

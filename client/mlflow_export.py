@@ -1,6 +1,6 @@
 """Take a job's series to an MLflow tracking server: one run, with the spec as its parameters.
 
-MLflow's own client is used, imported only here; ``pip install 'lockstep[mlflow]'`` brings it.
+MLflow's own client is used, imported only here; the extra ``mlflow`` brings it.
 
 Not here: the command (``client.cli.export``), and how every point is fetched (``client.export``).
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from client.errors import ClientError
 from client.export import every_point
 from domain.lifecycle import JobState
-from domain.metrics import from_json
+from domain.packages import with_extra
 
 if TYPE_CHECKING:
     from client.api import Client
@@ -47,7 +47,7 @@ def to_mlflow(client: Client, job: JobView, names: list[str], uri: str) -> tuple
     except ImportError as error:
         raise ClientError(
             f"an export to MLflow needs its client, which is not installed here ({error})",
-            next_step="pip install 'lockstep[mlflow]', or pip install mlflow-skinny",
+            next_step=f"{with_extra('mlflow')}, or pip install mlflow-skinny",
         ) from None
     try:
         return _write(MlflowClient(tracking_uri=uri), client, job, names)
@@ -69,7 +69,7 @@ def _write(mlflow: Any, client: Client, job: JobView, names: list[str]) -> tuple
         mlflow.log_batch(run.info.run_id, params=told)
     count = 0
     points = (point for name in names for point in every_point(client, job.id, name))
-    metrics = (Metric(each.name, from_json(each.value), _milliseconds(each.time), each.step) for each in points)
+    metrics = (Metric(each.name, each.value, _milliseconds(each.time), each.step) for each in points)
     while some := list(islice(metrics, METRICS_PER_REQUEST)):
         mlflow.log_batch(run.info.run_id, metrics=some)
         count += len(some)

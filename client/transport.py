@@ -22,6 +22,7 @@ import httpx2
 from pydantic import BaseModel, ValidationError
 
 from client.errors import UnreachableError, UsageError, refusal
+from client.tls import certificate_error, verification
 from domain.views import Problem
 
 V = TypeVar("V", bound=BaseModel)
@@ -102,15 +103,13 @@ class Transport:
             headers["Authorization"] = f"Bearer {token}"
         try:
             # trust_env=False: a proxy meant for the internet must not see the traffic to a server on loopback, and a
-            # .netrc must not replace the token.
-            # Certificates are read only where there is one to check: they take longer than a request on loopback. No
-            # redirect is followed, so http:// never becomes https:// on the way.
+            # .netrc must not replace the token. SSL_CERT_FILE and SSL_CERT_DIR are read by client.tls.
             self._http = httpx2.Client(
                 base_url=self.url,
                 headers=headers,
                 timeout=TIMEOUT,
                 trust_env=False,
-                verify=not self.url.lower().startswith("http://"),
+                verify=verification(self.url),
                 follow_redirects=False,
             )
         except (httpx2.InvalidURL, ValueError) as error:
@@ -293,6 +292,8 @@ class Transport:
             except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
                 raise _no_address(self.url, error) from None
             except httpx2.TransportError as error:
+                if (refused := certificate_error(self.url, error)) is not None:
+                    raise refused from None
                 why = _why(error)
             else:
                 if response.status_code not in RETRIED_STATUS:

@@ -26,7 +26,7 @@ from pydantic import BaseModel
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # from a checkout that is not installed
 
-from domain import lifecycle, outcomes, quarantine, support, tasks  # noqa: E402  # after the path above
+from domain import job_environment, lifecycle, outcomes, quarantine, support, tasks  # noqa: E402  # after the path above
 from domain.spec import JobSpec  # noqa: E402
 from tests.engine import contract  # noqa: E402
 from tests.faults import record  # noqa: E402
@@ -58,6 +58,7 @@ def pages() -> dict[str, str]:
         "state_machine.md": state_machine(),
         "reasons.md": reasons(),
         "spec.md": spec(),
+        "environment.md": environment(),
         "contract.md": f"{NOTICE}\n{contract.page()}",
         "reliability.md": filled("reliability.md", states="\n".join(diagram()), faults=record.table()),
     }
@@ -75,6 +76,46 @@ def filled(name: str, **parts: str) -> str:
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}{content}\n{end}{rest.partition(end)[2]}"
     return text
+
+
+def environment() -> str:
+    """The environment variables of a rank."""
+    groups = (
+        ("Of Lockstep", job_environment.OF_LOCKSTEP),
+        ("As torchrun sets them", job_environment.OF_TORCHRUN),
+        ("Of devices and threads", job_environment.OF_THE_MACHINE),
+    )
+    lines = [
+        NOTICE,
+        "# Environment variables of a job",
+        "",
+        "Every rank of a job, of kind `train` or `script`, gets these variables. They are set for each attempt. The job's own",
+        "`env` is added; where the last column says `yes` it may replace the value.",
+    ]
+    for title, variables in groups:
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| variable | value | set for | `env` may replace it |",
+            "| --- | --- | --- | --- |",
+        ]
+        lines += [
+            f"| `{each.name}` | {each.value} | {each.only or 'all'} | {'yes' if each.can_be_replaced else 'no'} |"
+            for each in variables
+        ]
+    lines += [
+        "",
+        "## Kept from the node",
+        "",
+        "Of the node's own environment these variables are passed on, and no other: the agent's holds the addresses and",
+        "credentials of the service. `env` may replace them.",
+        "",
+        *(f"* {each.names}" for each in job_environment.KEPT),
+        "",
+        "The working folder is the job's code; a script has its own folder first on the import path, as under `python`.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def state_machine() -> str:

@@ -39,11 +39,27 @@ def put(document: dict[str, Any], path: Sequence[str], value: object) -> None:
         if not isinstance(here, list):
             raise NoPlaceError(f"{where} is a single value and has no {name!r} in it")
         if not (name.isdecimal() and name.isascii() and int(name) < len(here)):
-            raise NoPlaceError(f"{where} is a list of {len(here)}; a number below that was expected, got {name[:40]!r}")
+            count = len(here)
+            there = f"its {count} entries are 0 to {count - 1}" if count else "it is empty"
+            advice = "to add one, set the whole list"
+            raise NoPlaceError(f"{where} has no entry {name[:40]!r}: {there}; {advice}")
         if last:
             here[int(name)] = value
         else:
             here = here[int(name)]
+
+
+def value_at(document: object, path: Sequence[str], default: object) -> object:
+    """The value at a path; ``default`` where there is none."""
+    here = document
+    for name in path:
+        if isinstance(here, dict) and name in here:
+            here = here[name]
+        elif isinstance(here, list) and name.isdecimal() and name.isascii() and int(name) < len(here):
+            here = here[int(name)]
+        else:
+            return default
+    return here
 
 
 def path_of(pointer: str) -> list[str]:

@@ -25,7 +25,8 @@ class JobState(StrEnum):
     STARTING = "starting"
     """Placed: an attempt holds its devices and ranks are being launched. If its node never answers, the lease ends it."""
     RUNNING = "running"
-    """All ranks have met. The attempt's outcome takes it out; if its node falls silent, the lease does."""
+    """All ranks have met; of a script: its processes have started. The attempt's outcome takes it out; if its node falls
+    silent, the lease does."""
     SUCCEEDED = "succeeded"
     """Every rank ended well. Final."""
     FAILED = "failed"
@@ -40,7 +41,7 @@ class AttemptState(StrEnum):
     STARTING = "starting"
     """It holds its devices; ranks are being launched."""
     RUNNING = "running"
-    """All ranks have met."""
+    """All ranks have met; of a script: its processes have started."""
     ENDED = "ended"
     """Its outcome is known. It never changes again."""
 
@@ -81,7 +82,11 @@ _LIVE = frozenset({JobState.STARTING, JobState.RUNNING})
 
 STEPS: Final[dict[str, Step]] = {
     "place": Step(frozenset({JobState.QUEUED}), JobState.STARTING, "the scheduler found devices and wrote an attempt"),
-    "run": Step(frozenset({JobState.STARTING}), JobState.RUNNING, "all ranks have met"),
+    "run": Step(
+        frozenset({JobState.STARTING}),
+        JobState.RUNNING,
+        "all ranks have met, or the processes of a script have started",
+    ),
     "succeed": Step(frozenset({JobState.RUNNING}), JobState.SUCCEEDED, "every rank ended well"),
     "fail": Step(_LIVE, JobState.FAILED, "an attempt failed for good, or no retry is left"),
     "requeue": Step(_LIVE, JobState.QUEUED, "the attempt was lost, preempted, or failed in a way that may pass"),

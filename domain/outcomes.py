@@ -8,9 +8,10 @@ last step, and advice. One table maps each reason to the job's final state, to a
 2. A class ``never`` fails, and so does ``replan`` where the micro-batch is one sample already or the loop is the job's own.
 3. Whoever failed on ``STUCK_NODES_MAX`` nodes after the same step fails: the nodes are not to blame.
 4. A *counted* attempt uses up one of ``retry.max``. **Progress** since the attempt before, whatever ended that, starts
-   the count afresh: of a train job a newer published checkpoint, because it is what the next attempt has; of a script,
+   the count again: of a train job a newer published checkpoint, because it is what the next attempt has; of a script,
    which keeps its own, a later step in its metrics. So a run of a week that fails every day goes on, and one that fails
-   between the same two checkpoints does not.
+   between the same two checkpoints does not. With ``retry.max: 3`` a job ends when four attempts in a row got no
+   further: five attempts in all, if the second one got further than the first. Each retry's event has its number.
 5. Attempts that are not counted end the job only where it spins: ``FRUITLESS_MAX`` in a row without progress, none of
    which ran for ``LONG_SECONDS``. User code that sends its own launcher SIGTERM looks like a service that restarts.
 6. Nothing is tried more often than ``ATTEMPTS_MAX`` times, because a script can claim any step.
@@ -247,6 +248,8 @@ class Verdict:
     """The next attempt runs half the micro-batch."""
     note: str = ""
     """Why it is not tried again, although the reason allows it."""
+    explanation: str = ""
+    """Number of this retry of ``retry.max``, and why the count started again if it did; empty without a retry."""
     advice: str = ""
     """Replaces the outcome's, where the note changes what is to be done."""
 
@@ -270,7 +273,20 @@ def judge(outcome: Outcome, before: Record, ending: Ending) -> Verdict:
         halve=rule.retry is RetryClass.REPLAN,
     )
     note, advice = _why_not_again(record, ending, charged=rule.charged)
-    return replace(verdict, step="fail", halve=False, note=note, advice=advice) if note else verdict
+    if note:
+        return replace(verdict, step="fail", halve=False, note=note, advice=advice)
+    return replace(verdict, explanation=_which_retry(before, record, ending, charged=rule.charged))
+
+
+def _which_retry(before: Record, record: Record, ending: Ending, *, charged: bool) -> str:
+    if not charged:
+        return "not counted as a retry"
+    which = f"retry {record.charged} of {ending.retries_max}"
+    if before.charged and record.step > before.step:
+        return f"{which}: the count starts again, because the job got from step {before.step} to step {record.step}"
+    if record.charged > 1:
+        return f"{which} without progress" + (f" since step {record.step}" if record.step else "")
+    return which
 
 
 def _recorded(outcome: Outcome, before: Record, ending: Ending, *, charged: bool) -> Record:
@@ -300,7 +316,14 @@ def _why_not_again(record: Record, ending: Ending, *, charged: bool) -> tuple[st
         )
     if charged and record.charged > ending.retries_max:
         counted = "an attempt" if record.charged == 1 else f"{record.charged} attempts in a row"
-        return f"{counted} got no further, and retry.max is {ending.retries_max}", ""
+        further = f"no further than step {record.step}" if record.step else "no further"
+        note = f"{counted} got {further}, and retry.max is {ending.retries_max}"
+        if earlier := ending.number - record.charged:
+            note += (
+                f"; {earlier} of the {ending.number} attempts {'is' if earlier == 1 else 'are'} not in this count, "
+                "which starts again when the job gets further and leaves out ends such as a preemption"
+            )
+        return note, ""
     if not charged and record.fruitless >= FRUITLESS_MAX:
         return (
             f"{record.fruitless} attempts in a row ended soon and got no further",

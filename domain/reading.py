@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from domain import tasks
 from domain.errors import ErrorCode, FieldError, LockstepError, pointer_of
 from domain.fields import PATTERNS
+from domain.launchers import launcher_refusals
 from domain.plan import check_batch
 from domain.spec import JobSpec
 from domain.support import not_yet
@@ -43,7 +44,7 @@ def read_spec(document: object) -> JobSpec:
         spec = JobSpec.model_validate(document)
     except ValidationError as error:
         raise invalid(field_errors(error, JobSpec, document)) from None
-    problems = tuple(check_batch(spec))
+    problems = (*check_batch(spec), *launcher_refusals(spec))
     if problems:
         raise invalid(problems)
     later = tuple(not_yet(spec))

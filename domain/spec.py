@@ -255,7 +255,8 @@ class Script(Section):
 
     command: Annotated[list[Annotated[str, AfterValidator(no_nul)]], Field(min_length=1, max_length=1_000)]
     """Script and arguments, as after ``torchrun``: ``[train.py, --lr, "3e-4"]``. A name ending in ``.py`` is run by the
-    node's Python; anything else is run as a program."""
+    node's Python; anything else is run as a program. A launcher (``torchrun``, ``accelerate``, ``deepspeed``, ``mpirun``)
+    that would be started in more than one rank is refused: Lockstep starts the ranks."""
     nproc_per_node: Annotated[int, Field(ge=1, le=1_024), NO_BOOL] | None = None
     """Ranks per node; null starts one per device."""
 
@@ -296,7 +297,7 @@ class Retry(Section):
 
     max: Annotated[int, Field(ge=0, le=100), NO_BOOL] = 3
     """Retries after the first attempt. Preemption and service restarts are not counted, and progress since the last failure
-    (a newer checkpoint; of a script, a later step in its metrics) starts the count afresh."""
+    (a newer checkpoint; of a script, a later step in its metrics) starts the count again. ``3`` ends a job when four attempts in a row got no further."""
 
 
 class Retention(Section):
@@ -333,7 +334,7 @@ class JobSpec(Section):
     env: Annotated[
         dict[FreeEnvName, Annotated[str, Field(max_length=32_768), AfterValidator(no_nul)]], Field(max_length=1_000)
     ] = Field(default_factory=dict)
-    """Environment variables of every rank."""
+    """Environment variables of every rank, beside those that ``docs/environment.md`` lists."""
     secrets: Annotated[list[EnvName], Field(max_length=100)] = Field(default_factory=list)
     """Names of stored secrets that the ranks get as environment variables."""
     retry: Retry = Retry()

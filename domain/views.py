@@ -9,16 +9,24 @@ Not here: what a request may contain (``domain.spec``), and how rows become view
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
 from domain.described import Described
 from domain.lifecycle import AttemptState, Intent, JobState
+from domain.metrics import jsonable
 from domain.outcomes import Outcome
 from domain.plan import BatchPlan
 
 T = TypeVar("T")
+
+Value = Annotated[
+    float,
+    PlainSerializer(jsonable, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]}),
+]
+"""Value of a metric: a float in Python; in JSON non-finite ones are "NaN", "Infinity" and "-Infinity"."""
 
 
 class _View(Described, BaseModel):
@@ -40,7 +48,7 @@ class Progress(_View):
     fraction: float | None
     """0 to 1."""
     eta_seconds: float | None
-    latest: dict[str, float | Literal["NaN", "Infinity", "-Infinity"]] = {}
+    latest: dict[str, Value] = {}
     """The newest value of each series."""
 
 
@@ -139,9 +147,9 @@ class SeriesView(_View):
     step: list[int]
     time: list[float]
     """Seconds since the epoch."""
-    value: list[float | str]
-    min: list[float | str]
-    max: list[float | str]
+    value: list[Value]
+    min: list[Value]
+    max: list[Value]
 
 
 class JobSeriesView(_View):

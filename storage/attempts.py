@@ -87,7 +87,7 @@ def writer(session: Session, assignment_id: str, token: str) -> Writer | None:
 
 
 def mark_running(session: Session, assignment_id: str, token: str) -> bool:
-    """Note that all ranks have met. Saying it again changes nothing.
+    """Note that all ranks have met, or that the processes of a script have started. A second call changes nothing.
 
     Returns
     -------

@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import fsspec
+from fsspec.registry import known_implementations
 
 from domain.attempt import MANIFEST
+from domain.errors import ErrorCode, LockstepError
 
 _KEY: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
 """Parts of letters and digits that do not begin with a dot: no key can lead out of the store."""
@@ -35,13 +37,18 @@ class BlobStore:
     ----------
     url : str
         An absolute folder, or an fsspec URL (``file:///…``, ``s3://bucket/prefix``, ``memory://…``).
+
+    Raises
+    ------
+    LockstepError
+        If no such kind of store exists, or the package for it is not installed.
     """
 
     def __init__(self, url: str) -> None:
         if "://" not in url and not Path(url).is_absolute():
             raise ValueError(f"the store is an absolute folder or a URL such as s3://bucket/prefix, got {url!r}")
         self._files: Any
-        self._files, root = fsspec.core.url_to_fs(url)
+        self._files, root = _opened(url)
         self._root = str(root).rstrip("/")
         self._local = "file" in _protocols(self._files)
 
@@ -185,3 +192,22 @@ def _link_or_copy(source: str | Path, target: str | Path) -> None:
 def _manifest_last(folder: Path) -> list[Path]:
     files = [file for file in folder.rglob("*") if file.is_file()]
     return sorted(files, key=lambda file: (file.name == MANIFEST, str(file)))
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it."""
+    scheme = url.partition("://")[0] if "://" in url else "file"
+    try:
+        files, root = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        package = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"LOCKSTEP_STORE: a {scheme}:// store needs a package that is not installed here: {error}",
+            next_step=f"pip install '{package or scheme}' where the api and the agents run",
+        ) from None
+    except ValueError as error:
+        raise LockstepError(
+            ErrorCode.INVALID, f"LOCKSTEP_STORE: {error}", next_step="use an absolute folder, or s3://bucket/prefix"
+        ) from None
+    return files, str(root)

@@ -44,6 +44,8 @@ def move_job(session: Session, attempt: AttemptRow, outcome: Outcome, *, timings
     if verdict.note:
         message = f"{outcome.message}; not tried again: {verdict.note}"
         outcome = outcome.model_copy(update={"message": message, "advice": verdict.advice or outcome.advice})
+    elif verdict.explanation:
+        outcome = outcome.model_copy(update={"message": f"{outcome.message}; {verdict.explanation}"})
     changes: dict[str, Any] = {
         "outcome": outcome.model_dump(mode="json"),
         "reason": outcome.reason.value,

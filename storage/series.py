@@ -126,7 +126,7 @@ _BUMPED: Final = for_each(
 
 def _by_name(records: Iterable[Record]) -> dict[str, Points]:
     series: dict[str, Points] = defaultdict(Points)
-    for step, time, values in records:
+    for step, time, values, _ in records:
         for name, value in values.items():
             series[name].add(step, time, value)
     return series

@@ -9,6 +9,7 @@ import sys
 
 from pydantic import ValidationError
 
+from domain.errors import LockstepError
 from worker import logs, service
 from worker.settings import Settings
 
@@ -21,7 +22,10 @@ def main() -> None:
         lines = [f"LOCKSTEP_{'.'.join(map(str, line['loc'])).upper()}: {line['msg']}" for line in error.errors()]
         sys.exit("\n".join(["the node agent cannot start:", *lines]))
     logs.configure(settings.log_format)
-    service.run(settings)
+    try:
+        service.run(settings)
+    except LockstepError as error:
+        sys.exit(f"the node agent cannot start: {error.message}; {error.next_step}")
 
 
 if __name__ == "__main__":

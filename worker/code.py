@@ -1,8 +1,8 @@
 """Bring a job's code to the node.
 
-``upload``: the archive is fetched from the store, its digest is checked, and it is unpacked with tarfile's ``data``
-filter, which refuses absolute names, ``..``, links that lead out, and devices. The api refused such archives at upload;
-they are checked again because the store is not the api's alone.
+``upload``: the archive is fetched from the store, its digest is checked, and it is unpacked. Names and links must stay
+inside (``domain.archive_tree``, the api's own rules); tarfile's ``data`` filter refuses devices, and the rest again. The
+api refused such archives at upload; they are checked again because the store is not the api's alone.
 
 ``path``: the folder is already on the node, and is run in place through a symbolic link. Copying it was rejected: such
 folders are on a shared mount and often hold the data set as well; and a person who names a folder of the node expects
@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tarfile
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from domain import limits
+from domain.archive_tree import ArchiveTree, UnsafeMemberError
 from domain.spec import GitCode, PathCode, UploadedCode
 from storage import repositories
 from storage.blobs import BlobStore
@@ -88,7 +90,8 @@ def unpack(archive: Path, target: Path) -> None:
     CodeUnavailableError
         If it is no such archive, holds more than the limits allow, or a member that leads out of ``target``.
     """
-    target.mkdir(exist_ok=True)
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
     try:
         with tarfile.open(archive, "r:gz") as opened:
             # Members are read as they are written: a bomb is noticed by what its headers add up to, before its bytes.
@@ -96,22 +99,23 @@ def unpack(archive: Path, target: Path) -> None:
                 opened.extractall(target, members=_bounded(opened), filter="data")
             else:  # Python before 3.11.4, which some systems still have
                 opened.extractall(target, members=map(_plain, _bounded(opened)))  # noqa: S202 -- _plain is the check
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, UnsafeMemberError, UnicodeEncodeError) as error:
         raise CodeUnavailableError(f"the uploaded code cannot be unpacked: {error}") from None
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """A member as ``tarfile.data_filter`` would let it through, stricter: links are refused."""
-    path = PurePosixPath(member.name)
-    if path.is_absolute() or ".." in path.parts or not (member.isreg() or member.isdir()):
-        raise tarfile.TarError(f"{member.name!r} leads out of it, or is neither a file nor a folder")
+    """A member as ``tarfile.data_filter`` would let it through, stricter: hard links are refused."""
+    if not (member.isreg() or member.isdir() or member.issym()):
+        raise tarfile.TarError(f"{member.name!r} is neither a file, a folder nor a symbolic link")
     member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
     member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
     return member
 
 
 def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The members, each checked before it is unpacked."""
     total_bytes = 0
+    tree = ArchiveTree()
     for files, member in enumerate(archive, start=1):
         total_bytes += member.size
         if files > limits.UPLOAD_FILES_MAX:
@@ -120,7 +124,9 @@ def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
             raise CodeUnavailableError(
                 f"the uploaded code is larger than {limits.UPLOAD_UNPACKED_BYTES_MAX} bytes unpacked"
             )
+        tree.add(member.name, member.linkname if member.issym() else None)
         yield member
+    tree.check()
 
 
 def _sha256(path: Path) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -46,6 +46,9 @@ Record = TypeVar("Record")
 POISON_TRIES = 5
 """A batch that the database refuses this often while it answers is dropped, with a warning: behind it wait others."""
 LINE_CHARS_SHOWN = 200
+REFUSED_NAMES_MAX = 5
+"""Names that are warned about because their values are no metrics."""
+NAME_CHARS_SHOWN = 60
 PIECES_MAX = 16
 RECORDS_ENOUGH = 2_000
 """While steps are left out, a batch ends at either: 4 MiB of the spool, or so many records that one transaction stays short."""
@@ -187,6 +190,9 @@ class MetricsShipper(PointsShipper[int]):
         """Step of the newest record that was read; a line without a step takes the next one."""
         self._thinner = Thinner(warn)
         self._bad_lines = 0
+        self._refused: dict[str, None] = {}
+        """Names whose values are left out, in the order in which they came."""
+        self._refused_values = 0
         self._not_theirs = False
         self._told = False
         self._freed = 0
@@ -275,6 +281,8 @@ class MetricsShipper(PointsShipper[int]):
             self._bad(line, str(error))
             return None
         self.last_step = record.step
+        if record.refused:
+            self._note_refused(record.refused)
         if not_theirs := [name for name in record.values if name.startswith(metrics.SYSTEM)]:
             for name in not_theirs:
                 del record.values[name]
@@ -290,6 +298,17 @@ class MetricsShipper(PointsShipper[int]):
             which = f"the line at byte {line.offset}" if self._freed else f"line {self._number(line.offset)}"
             self._warn(f"{which} of $LOCKSTEP_METRICS is left out: {why}; it reads {shown!r}")
 
+    def _note_refused(self, refused: Mapping[str, str]) -> None:
+        """Warn about each name once, for as many names as may be warned about."""
+        self._refused_values += len(refused)
+        for name, why in refused.items():
+            if name in self._refused or len(self._refused) > REFUSED_NAMES_MAX:
+                continue
+            self._refused[name] = None
+            if len(self._refused) <= REFUSED_NAMES_MAX:
+                shown, reason = repr(name[:NAME_CHARS_SHOWN]), why[:LINE_CHARS_SHOWN]
+                self._warn(f"values of {shown} in $LOCKSTEP_METRICS are left out: {reason}")
+
     def _tell_what_is_missing(self, path: Path) -> None:
         if self._told:
             return
@@ -299,6 +318,10 @@ class MetricsShipper(PointsShipper[int]):
             self._warn("$LOCKSTEP_METRICS names a file for JSON lines; the job has made something else there")
         if self._bad_lines > 1:
             self._warn(f"{self._bad_lines} lines of $LOCKSTEP_METRICS were left out")
+        if self._refused_values > 1:
+            names = ", ".join(repr(name[:NAME_CHARS_SHOWN]) for name in list(self._refused)[:REFUSED_NAMES_MAX])
+            more = ", and of further names" if len(self._refused) > REFUSED_NAMES_MAX else ""
+            self._warn(f"{self._refused_values} values of $LOCKSTEP_METRICS were left out: {names}{more}")
 
     def _number(self, offset: int) -> int:
         """Number of the line that begins at ``offset``, counted from 1."""

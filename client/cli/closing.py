@@ -13,7 +13,7 @@ from client.api import Client
 from client.cli import output as out
 from domain import limits
 from domain.lifecycle import JobState
-from domain.metrics import METRICS, from_json
+from domain.metrics import METRICS
 from domain.outcomes import Outcome, Reason
 from domain.views import JobView, MetricsView, SeriesView
 
@@ -90,7 +90,7 @@ def time_shares(series: Iterable[SeriesView]) -> list[tuple[str, float]]:
 
 
 def _total(series: SeriesView) -> float:
-    values = [from_json(value) for value in series.value]
+    values = series.value
     return sum(values) / len(values) * max(series.count, len(values)) if values else 0.0
 
 

@@ -53,6 +53,8 @@ class Connection:
         from client import api
 
         server = self.server()
+        if server.withheld is not None:
+            say(server.withheld)
         patience = SUPERVISED_PATIENCE_SECONDS if _is_supervised(server) else api.PATIENCE_SECONDS
         return api.Client(server.url, server.token, patience_seconds=patience, say=say)
 

@@ -45,7 +45,7 @@ def list_(*, output: Output | None = None, connection: Connection | None = None)
     elif form == "name":
         print(server.url)
     else:
-        rows = [["url", server.url, server.origin], ["token", shown, server.token_origin or "-"]]
+        rows = [["url", server.url, server.origin], ["token", shown, server.token_origin or server.withheld or "-"]]
         out.print_table(["SETTING", "VALUE", "FROM"], rows)
     return ExitCode.OK
 

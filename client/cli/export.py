@@ -31,8 +31,8 @@ def export(
         wrote there is replaced.
     to
         tensorboard: event files for `tensorboard --logdir DIR`, values as 32-bit floats; csv and parquet: one line or row per point,
-        the latter needs pip install 'lockstep[parquet]';
-        mlflow: a run with the spec as its parameters, which needs pip install 'lockstep[mlflow]'.
+        the latter needs the package pyarrow;
+        mlflow: a run with the spec as its parameters, which needs the package mlflow-skinny.
     names
         Only these series, separated by commas; may be given several times.
     """

@@ -95,7 +95,7 @@ class Follower:
             which = f" (attempt {attempt.number})" if attempt.number > 1 else ""
             yield f"starting {ranks} on {', '.join(attempt.nodes)}{which}"
         elif job.state is JobState.RUNNING and (last is None or last.state is not JobState.RUNNING):
-            yield "running: all ranks have met"
+            yield f"running: {_running(job)}"
 
 
 class LogTail:
@@ -215,6 +215,14 @@ def progress_view() -> Iterator[View]:
         yield Bar(progress)
 
 
+def _running(job: JobView) -> str:
+    """What is known of the ranks: a script does not report that they have met."""
+    if job.kind != "script":
+        return "all ranks have met"
+    ranks = job.attempt.world_size if job.attempt is not None else 1
+    return "1 process has started" if ranks == 1 else f"{ranks} processes have started"
+
+
 def _number(job: JobView) -> int:
     """Of the newest attempt; 0 before the first. Its state may change a moment before the job's does, which is no news."""
     return job.attempt.number if job.attempt is not None else 0
@@ -227,7 +235,7 @@ def _numbers(job: JobView) -> Iterator[str]:
     speed = next((latest[name] for name in SPEED_NAMES if name in latest), None)
     if loss is not None:
         yield f"loss {out.loss(loss)}"
-    if isinstance(speed, float | int):
+    if speed is not None:
         yield f"{speed:.0f} samples/s" if speed >= 10 else f"{speed:.2f} samples/s"
 
 

@@ -5,6 +5,7 @@ Not here: reading it again and again, and putting it on a terminal (``client.cli
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from client.cli import output as out
 from client.cli.output import Word
 from domain.lifecycle import TERMINAL, JobState
-from domain.metrics import SYSTEM, from_json, unit_of
+from domain.metrics import SYSTEM, unit_of
 
 if TYPE_CHECKING:
     from domain.views import JobView, LogLine, MetricsView, NodeView
@@ -67,7 +68,7 @@ def usage_names(ranks: int) -> list[str]:
 
 def usage_of(found: MetricsView) -> Usage:
     """The newest of each rank's values, as a mean over the ranks."""
-    newest = {series.name: from_json(series.value[-1]) for series in found.series if series.value}
+    newest = {series.name: series.value[-1] for series in found.series if series.value}
     means: list[float | None] = []
     for name in _OF_A_RANK:
         values = [value for series, value in newest.items() if series.endswith(f"/{name}")]
@@ -174,16 +175,14 @@ def _numbers(job: JobView, width: int, rows: int) -> Iterator[Line]:
             if rows <= 0:
                 return
         gap = "   " if line else "latest  " if name == names[0] else " " * 8
-        odd = isinstance(latest[name], str)
+        odd = not math.isfinite(latest[name])
         line += [Word(gap, "bold"), Word(f"{name} ", "dim"), Word(value, "bold red" if odd else "")]
     if line:
         yield line
 
 
-def _value(name: str, value: float | str) -> str:
-    if unit_of(name) == "bytes" and not isinstance(value, str):
-        return out.size(round(value))
-    return out.number(value)
+def _value(name: str, value: float) -> str:
+    return out.size(value) if unit_of(name) == "bytes" else out.number(value)
 
 
 def _log_line(line: LogLine) -> Line:

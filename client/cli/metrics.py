@@ -153,17 +153,10 @@ def _chart(name: str, parts: list[SeriesView], charts: int) -> Iterator[list[Wor
     """One series with a title, each attempt a curve of its own."""
     from client.cli import output as out
     from client.cli.chart import COLOURS, Curve, draw
-    from domain.metrics import from_json
 
-    curves = [
-        Curve(
-            each.step,
-            *([from_json(number) for number in numbers] for numbers in (each.value, each.min, each.max)),
-        )
-        for each in parts
-    ]
+    curves = [Curve(each.step, each.value, each.min, each.max) for each in parts]
     unit = parts[-1].unit
-    shown = _bytes if unit == "bytes" else out.number
+    shown = out.size if unit == "bytes" else out.number
     title = [out.Word(name, "bold"), out.Word(f"  {shown(parts[-1].value[-1])} at step {parts[-1].step[-1]}", "")]
     title += [out.Word(f", {unit}", "")] if unit not in ("", "bytes") else []
     if len(parts) > 1:
@@ -181,16 +174,15 @@ def _chart(name: str, parts: list[SeriesView], charts: int) -> Iterator[list[Wor
 
 def _print_table(found: MetricsView, *, wide: bool) -> None:
     from client.cli import output as out
-    from domain.metrics import from_json
 
     several = len({series.attempt for series in found.series}) > 1
     rows = []
     for series in found.series:
         if not series.value:
             continue
-        shown = _bytes if series.unit == "bytes" else out.number
-        lows = [value for value in map(from_json, series.min) if not isnan(value)]
-        highs = [value for value in map(from_json, series.max) if not isnan(value)]
+        shown = out.size if series.unit == "bytes" else out.number
+        lows = [value for value in series.min if not isnan(value)]
+        highs = [value for value in series.max if not isnan(value)]
         row = [
             series.name,
             shown(series.value[0]),
@@ -205,9 +197,3 @@ def _print_table(found: MetricsView, *, wide: bool) -> None:
     columns = ["SERIES", "FIRST", "LAST", "MIN", "MAX", "UNIT", "POINTS", "STEP"]
     columns += ["ATTEMPT"] if several or wide else []
     out.print_table(columns, rows, right=("FIRST", "LAST", "MIN", "MAX", "POINTS", "STEP", "ATTEMPT"))
-
-
-def _bytes(value: float | str) -> str:
-    from client.cli import output as out
-
-    return value if isinstance(value, str) else out.size(round(value))

@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from domain.lifecycle import Intent
+from domain.metrics import jsonable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -227,9 +228,12 @@ def age(moment: datetime | None, now: datetime) -> str:
     return "-" if moment is None else duration(max(0.0, (now - moment).total_seconds() // 1))
 
 
-def size(count: int | None) -> str:
+def size(count: float | None) -> str:
+    """A number of bytes; a measured one that is not finite by name."""
     if count is None:
         return "-"
+    if not math.isfinite(count):
+        return str(jsonable(count))
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -238,21 +242,21 @@ def size(count: int | None) -> str:
     return f"{value:.1f} TiB"
 
 
-def number(value: float | str | None) -> str:
+def number(value: float | None) -> str:
     """A metric's value in four significant digits; non-finite ones by name."""
     if value is None:
         return "-"
-    if isinstance(value, str):
-        return value
+    if not math.isfinite(value):
+        return str(jsonable(value))
     if value == int(value) and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.4g}"
 
 
-def loss(value: float | str) -> str:
+def loss(value: float) -> str:
     """A loss in four decimals, or in three significant digits where those would all be zeros."""
-    if isinstance(value, str):
-        return value
+    if not math.isfinite(value):
+        return str(jsonable(value))
     return f"{value:.4f}" if abs(value) >= 0.01 or value == 0 else f"{value:.3g}"
 
 

@@ -24,12 +24,12 @@ def as_csv() -> Callable[[Point], object]:
     """Writes the heading, and then the points it is given."""
     writer = csv.writer(sys.stdout)
     writer.writerow(Point._fields)
-    return writer.writerow
+    return lambda point: writer.writerow(point.for_text())
 
 
 def as_json(point: Point) -> None:
     """Write a point as one JSON object."""
-    print(json.dumps(point._asdict()))
+    print(json.dumps(point.for_text()._asdict()))
 
 
 def write(

@@ -65,7 +65,7 @@ def scaling(
     wait_seconds
         How long one run may take, its time in the queue included, before it is cancelled.
     """
-    from client.cli.submit import prepared, send
+    from client.cli.submit import prepared, send, tell_left_out
 
     numbers = _numbers(gpus)
     form = (output or Output()).format
@@ -77,6 +77,7 @@ def scaling(
             _require_buckets(spec)
         if archive is not None:
             send(client, archive, say)
+            tell_left_out(archive, say, verbose=False)
         runs: list[Measured] = []
         swept: list[Measured] = []
         try:

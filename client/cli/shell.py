@@ -48,6 +48,8 @@ def open_(
     if job is not None:
         with options.client() as client:
             address += f"jobs/{client.job(job).id}"
+    elif server.withheld is not None:
+        say(server.withheld)
     if with_token and server.token is not None:
         print(handover.with_token(address, server.token))
     elif print_ or with_token or not _has_browser() or not _opened(address, server.token):

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 File = Annotated[str, Parameter(allow_leading_hyphen=True)]
 Code = Annotated[Path | None, Parameter(show_default=False)]
+Verbose = Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", show_default=False)]
+RULES_SHOWN: Final = 5
+NAMES_SHOWN: Final = 3
+"""Of what each rule leaves out, without --verbose."""
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative="", show_default=False)]
 
 
@@ -40,6 +44,7 @@ def submit(
     logs: Annotated[bool, Flag] = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", show_default=False)] = False,
     yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False)] = False,
+    verbose: Verbose = False,
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
@@ -52,7 +57,8 @@ def submit(
     file
         The job spec, as YAML or JSON; - reads it from stdin.
     code
-        Folder with the job's code; it is sent as one archive, for a dry run too: the server checks it.
+        Folder with the job's code; it is sent as one archive, for a dry run too: the server checks it. Caches, and what
+        its .lockstepignore or .gitignore names, are left out and listed.
     settings
         Change one value of the spec: --set train.steps=100. May be given several times.
     dry_run
@@ -65,12 +71,15 @@ def submit(
         Write nothing but the job's id.
     yes
         Do not ask before submitting.
+    verbose
+        Name everything that --code leaves out.
     """
     form = (output or Output()).format
     talk = _silent if quiet else say
     with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
         if archive is not None:
             send(client, archive, talk)
+            tell_left_out(archive, talk, verbose=verbose)
         answer = _plan(client, spec)
         if dry_run:
             return _show_plan(answer, spec, form)
@@ -111,6 +120,7 @@ def plan(
     *,
     code: Code = None,
     settings: Settings = None,
+    verbose: Verbose = False,
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
@@ -124,10 +134,13 @@ def plan(
         Folder with the job's code, sent as for submit: the server checks it.
     settings
         Change one value of the spec: --set train.steps=100. May be given several times.
+    verbose
+        Name everything that --code leaves out.
     """
     with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
         if archive is not None:
             send(client, archive, _silent)
+            tell_left_out(archive, say, verbose=verbose)
         return _show_plan(_plan(client, spec), spec, (output or Output()).format)
 
 
@@ -156,6 +169,24 @@ def send(client: Client, archive: Archive, talk: Callable[[str], None]) -> None:
     sent = client.upload_archive(archive)
     known = "" if sent.created else ", already there"
     talk(f"code: {archive.files} file{'s' if archive.files != 1 else ''}, {size(archive.size_bytes)}{known}")
+
+
+def tell_left_out(archive: Archive, talk: Callable[[str], None], *, verbose: bool) -> None:
+    """List what the archive leaves out, one line for each rule; without ``verbose`` only the first names."""
+    by_rule: dict[str, list[str]] = {}
+    for path, rule in archive.left_out:
+        by_rule.setdefault(rule, []).append(path)
+    rules = sorted(by_rule.items(), key=lambda item: (-len(item[1]), item[0]))
+    for rule, paths in rules if verbose else rules[:RULES_SHOWN]:
+        shown = paths if verbose else paths[:NAMES_SHOWN]
+        more = f" and {len(paths) - len(shown)} more" if len(paths) > len(shown) else ""
+        talk(f"left out, {rule}: {', '.join(shown)}{more}")
+    if not verbose:
+        if len(rules) > RULES_SHOWN:
+            paths_left = sum(len(paths) for _, paths in rules[RULES_SHOWN:])
+            talk(f"left out, {len(rules) - RULES_SHOWN} more rules: {paths_left} paths")
+        if len(rules) > RULES_SHOWN or any(len(paths) > NAMES_SHOWN for _, paths in rules):
+            talk("--verbose lists all that is left out")
 
 
 def _plan(client: Client, spec: SpecFile) -> PlanView:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from client.errors import UsageError
+from domain.packages import with_extra
 
 SERVER: Final = ("alembic", "celery", "fastapi", "sqlalchemy", "structlog", "uvicorn")
 NODE: Final = ("celery", "psutil", "sqlalchemy", "torch")
@@ -28,5 +29,5 @@ def require(needed: tuple[str, ...], *, find: Callable[[str], object] = find_spe
     if missing:
         raise UsageError(
             f"this is a client alone: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed here",
-            next_step="install the service too, with pip install 'lockstep[all]' (from a clone: pip install '.[all]')",
+            next_step=f"install the service too, with {with_extra('all')} (from a clone: pip install '.[all]')",
         )

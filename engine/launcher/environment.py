@@ -2,7 +2,7 @@
 
 The service's environment holds the database's address, the broker's and tokens. What a rank may see of it is therefore
 a list of what is *kept*: a list of what is removed would miss the next credential. On top come the job's own ``env`` and
-the names below; ``RANK``, ``WORLD_SIZE`` and the like are set as torchrun does.
+the names below; ``RANK``, ``WORLD_SIZE`` and the like are set as torchrun does. ``domain.job_environment`` lists them all.
 
 ``OMP_NUM_THREADS`` follows one fixed rule, because the number of threads is part of a run's arithmetic: on CPU slots 1
 (a slot is a core); on GPUs the node's cores divided by the ranks on it, at most 8. The job's ``env`` may set another.
@@ -19,23 +19,12 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import NamedTuple
 
-from domain import attempt
+from domain import attempt, job_environment
 from domain.attempt import AssignmentFile
 
 THREADS_PER_RANK_MAX = 8
 
-_KEPT = re.compile(
-    "|".join(
-        (
-            "PATH|HOME|USER|LOGNAME|SHELL|TERM|TZ|TMPDIR|TEMP|TMP|LANG|LANGUAGE|LC_[A-Z]+|HOSTNAME",
-            "LD_LIBRARY_PATH|LD_PRELOAD|VIRTUAL_ENV|CONDA_PREFIX",
-            "XDG_CACHE_HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|HF_HOME|TORCH_HOME|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR",
-            "SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE",
-            "(?i:https?_proxy|no_proxy|all_proxy)",
-            "(?:CUDA|NVIDIA|NCCL|GLOO|TP_SOCKET|UCX|FI)_[A-Z0-9_]+",
-        )
-    )
-)
+_KEPT = re.compile("|".join(kept.pattern for kept in job_environment.KEPT))
 
 
 class Command(NamedTuple):
@@ -88,6 +77,8 @@ def rank_environment(assignment: AssignmentFile, folder: Path, *, cores: int) ->
         **({} if assignment.spec.script is None else {"LOCKSTEP_TENSORBOARD": str(folder / attempt.TENSORBOARD)}),
         "LOCKSTEP_JOB_ID": assignment.job_id,
         "LOCKSTEP_ATTEMPT": str(assignment.attempt_number),
+        # Laid over torch elastic's own, which counts the restarts of one attempt: there are none.
+        "TORCHELASTIC_RESTART_COUNT": str(assignment.attempt_number - 1),
     }
 
 

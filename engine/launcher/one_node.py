@@ -75,7 +75,7 @@ def _terminate(ranks: Mapping[int, RankProcess]) -> None:
 
 
 def _as_torchrun(gang: Gang, rank: int, port: int) -> dict[str, str]:
-    """What a rank finds under torchrun, on one node and without restarts (torch's documentation of ``torchrun``)."""
+    """Variables of a rank under torchrun on one node (torch's documentation of ``torchrun``)."""
     count = str(gang.ranks_here)
     return {
         "RANK": str(rank),
@@ -89,7 +89,6 @@ def _as_torchrun(gang: Gang, rank: int, port: int) -> dict[str, str]:
         "GROUP_WORLD_SIZE": "1",
         "MASTER_ADDR": gang.rendezvous_host,
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_RUN_ID": gang.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": "False",

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from domain.outcomes import Reason
+from domain.packages import with_extra
 from domain.tasks import HfCausalLMArgs
 from engine.errors import EngineError
 from engine.tasks import text
@@ -91,6 +92,6 @@ def _transformers() -> Any:
         import transformers
     except ImportError:
         raise EngineError(
-            Reason.BAD_SPEC, "hf_causal_lm needs the package transformers on the node: pip install 'lockstep[hf]'"
+            Reason.BAD_SPEC, f"hf_causal_lm needs the package transformers on the node: {with_extra('hf')}"
         ) from None
     return transformers

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from domain.outcomes import Reason
+from domain.packages import with_extra
 from engine.errors import EngineError
 
 BYTES: Final = 256
@@ -128,7 +129,7 @@ def load_tokenizer(file: Path) -> Any:
     except ImportError:
         raise EngineError(
             Reason.BAD_SPEC,
-            "task_args.tokenizer needs the package tokenizers on the node: pip install 'lockstep[hf]', or leave it out "
+            f"task_args.tokenizer needs the package tokenizers on the node: {with_extra('hf')}, or leave it out "
             "to train on bytes",
         ) from None
     if not file.is_file():

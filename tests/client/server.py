@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import ssl
 import struct
+import sys
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -63,14 +65,16 @@ def problem(status: int, code: str, detail: str, **more: Any) -> Answer:
 class ReplayServer:
     """Answers each address with what it was given: one after the other, the last one again and again."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.asked: list[Asked] = []
         self._answers: dict[tuple[str, str], list[Answer]] = defaultdict(list)
         self._lock = threading.Lock()
         self._http = _Http(("127.0.0.1", port), self)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,))
         self.port = self._http.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
+        if tls is not None:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -110,6 +114,11 @@ class _Http(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], replay: ReplayServer):
         super().__init__(address, _Handler)
         self.replay = replay
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that does not accept the certificate ends the handshake."""
+        if not isinstance(sys.exception(), ssl.SSLError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from api.archives import examine
 from client import archive
 from client.archive import pack
 from client.errors import UsageError
 from domain import limits
+from worker.code import unpack
 
 SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since Python 3.11.4
 
@@ -102,6 +104,51 @@ def test_a_link_inside_the_folder_arrives_as_its_file(code: Path, tmp_path: Path
     pack(code, tmp_path / "a.tar.gz")
     with tarfile.open(tmp_path / "a.tar.gz") as tar:
         assert tar.getmember("alias.py").isreg()
+
+
+def test_a_linked_folder_inside_the_folder_arrives_as_a_link(code: Path, tmp_path: Path) -> None:
+    """Packed by the client, examined as the api does, unpacked as the agent does."""
+    (code / "sub" / "deep").mkdir()
+    (code / "sub" / "deep" / "x.py").write_text("x = 2\n")
+    (code / "latest").symlink_to("sub")
+    (code / "chain").symlink_to("latest/deep")
+    (code / "sub" / "absolute").symlink_to(code / "sub" / "deep")
+    (code / "sub" / "up").symlink_to("..")
+    packed = pack(code, tmp_path / "a.tar.gz")
+    assert packed.left_out == ()
+    examine(packed.path, packed.sha256)
+    unpack(packed.path, tmp_path / "out")
+    assert (tmp_path / "out/latest").is_symlink()
+    for name in ("latest/deep/x.py", "chain/x.py", "sub/absolute/x.py", "sub/up/sub/deep/x.py"):
+        assert (tmp_path / "out" / name).read_text() == "x = 2\n"
+    shutil.copytree(code, tmp_path / "again", symlinks=True)
+    (tmp_path / "again/sub/absolute").unlink()
+    (tmp_path / "again/sub/absolute").symlink_to("deep")
+    assert pack(tmp_path / "again", tmp_path / "b.tar.gz").sha256 == packed.sha256
+
+
+def test_all_that_is_left_out_is_named_with_its_rule(code: Path, tmp_path: Path) -> None:
+    for name in (".git/HEAD", "__pycache__/a.pyc", "data/x.bin", "sub/data/y.bin", "a.yaml", "old.pyc", "keep.yaml"):
+        (code / name).parent.mkdir(exist_ok=True, parents=True)
+        (code / name).write_text("x")
+    (code / ".gitignore").write_text("# data\ndata/\n*.yaml\n!keep.yaml\n")
+    (code / "weights").symlink_to("data")
+    (code / "gone").symlink_to("nowhere")
+    os.mkfifo(code / "pipe")
+    packed = pack(code, tmp_path / "a.tar.gz")
+    assert {each.path: each.rule for each in packed.left_out} == {
+        ".git/": "built-in rule",
+        "__pycache__/": "built-in rule",
+        "old.pyc": "built-in rule",
+        "data/": ".gitignore line 2 (data/)",
+        "sub/data/": ".gitignore line 2 (data/)",
+        "a.yaml": ".gitignore line 3 (*.yaml)",
+        "weights": "a link to what is left out",
+        "gone": "a link to nothing",
+        "pipe": "neither a file nor a folder",
+    }
+    with tarfile.open(packed.path) as tar:
+        assert tar.getnames() == [".gitignore", "keep.yaml", "run.sh", "sub/model.py", "train.py"]
 
 
 def test_a_link_out_of_the_folder_is_refused_by_name(code: Path, tmp_path: Path) -> None:

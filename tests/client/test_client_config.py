@@ -9,6 +9,9 @@ import pytest
 from client.config import Server, find_server
 from client.errors import UnreachableError, UsageError
 from client.local.home import Home, RunFile
+from tests.client import examples
+from tests.client.server import ReplayServer
+from tests.client.terminal import CommandLine
 
 
 class Places:
@@ -58,17 +61,83 @@ def test_a_local_service_is_found_with_its_token(places: Places) -> None:
     assert places.find() == Server("http://local", "local-token", str(places.home.run_file))
 
 
-def test_a_token_given_more_explicitly_than_the_address_is_used(places: Places) -> None:
+def test_a_token_on_the_command_line_goes_to_the_address_in_force(places: Places) -> None:
     places.toml('url = "http://project"\n')
-    assert places.find(LOCKSTEP_TOKEN="t").token == "t"
     assert places.find(token="flag", LOCKSTEP_TOKEN="t").token == "flag"
+
+
+def test_the_environments_token_does_not_go_to_an_address_from_a_project_file(places: Places) -> None:
+    places.toml('url = "http://somewhere.else"\n')
+    found = places.find(LOCKSTEP_TOKEN="t")
+    assert (found.url, found.token) == ("http://somewhere.else", None)
+    project = places.project.parent / "lockstep.toml"
+    assert found.withheld == (
+        f"no token is sent to http://somewhere.else, which {project} names: LOCKSTEP_TOKEN is for LOCKSTEP_URL or your "
+        "own addresses; set LOCKSTEP_URL, or run `lockstep config set url http://somewhere.else`, if you trust it"
+    )
+    places.toml('url = "http://somewhere.else"\ntoken = "theirs"\n')
+    found = places.find(LOCKSTEP_TOKEN="t")
+    assert (found.token, found.withheld) == ("theirs", None)
+
+
+def test_the_environments_token_goes_to_a_projects_address_that_is_the_users_own_too(places: Places) -> None:
+    places.toml('url = "http://team/"\n')
+    places.user.write_text('url = "http://team"\n')
+    assert places.find(LOCKSTEP_TOKEN="t").token == "t"
+    places.user.unlink()
+    places.local()
+    places.toml('url = "http://local"\n')
+    assert places.find(LOCKSTEP_TOKEN="t").token == "t"
+
+
+def test_the_environments_token_goes_to_the_environments_address_alone(places: Places) -> None:
+    assert places.find(LOCKSTEP_TOKEN="t", LOCKSTEP_URL="http://env").token == "t"
+    found = places.find("http://flag", LOCKSTEP_TOKEN="t", LOCKSTEP_URL="http://env")
+    assert found.token is None
+    assert found.withheld == (
+        "no token is sent to http://flag, which --url names: LOCKSTEP_TOKEN is for http://env (LOCKSTEP_URL); give --token"
+    )
+
+
+def test_without_an_address_in_the_environment_its_token_goes_to_the_users_addresses(places: Places) -> None:
+    places.local()
+    assert places.find(LOCKSTEP_TOKEN="t").token == "t"
+    places.user.write_text('url = "http://user"\ntoken = "user-token"\n')
+    assert places.find(LOCKSTEP_TOKEN="t").token == "t"
+    assert places.find("http://user", LOCKSTEP_TOKEN="t").token == "t"
+    assert places.find("http://user").token == "user-token"
+    assert places.find("http://flag", LOCKSTEP_TOKEN="t").token is None
 
 
 def test_a_project_file_does_not_get_the_token_of_another_server(places: Places) -> None:
     places.local()
     places.user.write_text('url = "http://user"\ntoken = "user-token"\n')
     places.toml('url = "http://somewhere.else"\n')
-    assert places.find().token is None
+    found = places.find()
+    assert found.token is None
+    assert found.withheld == (
+        f"no token is sent to http://somewhere.else, which {places.project.parent / 'lockstep.toml'} names: the one in "
+        f"{places.user} is for http://user"
+    )
+
+
+def test_where_there_is_no_token_nothing_is_withheld(places: Places) -> None:
+    places.toml('url = "http://somewhere.else"\n')
+    assert places.find().withheld is None
+
+
+def test_the_command_says_in_one_line_why_no_token_was_sent(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lockstep.toml").write_text(f'url = "{server.url}"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LOCKSTEP_URL", raising=False)
+    monkeypatch.setenv("LOCKSTEP_TOKEN", "secret")
+    server.on("GET", "/v1/jobs/last", examples.succeeded())
+    said = lockstep("show", "last", "-o", "name")
+    assert said.code == 0
+    assert [line for line in said.err.splitlines() if "no token is sent" in line] == [said.err.strip()]
+    assert all("authorization" not in asked.headers for asked in server.asked)
 
 
 def test_the_same_address_from_a_later_place_brings_its_token(places: Places) -> None:

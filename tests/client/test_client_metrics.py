@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 
 import pytest
 
+from client.api import Client
 from domain.lifecycle import JobState
-from domain.views import MetricsView
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine
@@ -25,8 +26,39 @@ def test_metrics_as_table_csv_json_and_names(lockstep: CommandLine, server: Repl
     rows = list(csv.reader(lockstep("metrics", "last", "-o", "csv").out.splitlines()))
     assert rows[0] == ["name", "attempt", "step", "time", "value"]
     assert rows[2] == ["train/loss", "1", "2", "1002.0", "NaN"]
-    assert MetricsView.model_validate_json(lockstep("metrics", "last", "--json").out) == found
+    assert json.loads(lockstep("metrics", "last", "--json").out) == json.loads(found.model_dump_json())
     assert lockstep("metrics", "last", "-o", "name").out == "train/loss\n"
+
+
+@pytest.mark.parametrize("unit", ["loss", "bytes"])
+def test_infinite_values_are_shown_in_the_table_and_the_chart(
+    lockstep: CommandLine, server: ReplayServer, unit: str
+) -> None:
+    found = examples.series("loss", ["Infinity", 2.0, "-Infinity"]).model_copy(update={"unit": unit})
+    server.on("GET", "/v1/jobs/last/metrics", examples.metrics(found))
+    said = lockstep("metrics", "last")
+    assert said.code == 0
+    assert said.out.splitlines()[1].split()[:5] == ["loss", "Infinity", "-Infinity", "-Infinity", "Infinity"]
+    said = lockstep("metrics", "last", "-o", "chart")
+    assert said.code == 0
+    assert said.out.startswith("loss  -Infinity at step 3")
+
+
+def test_the_client_answers_with_floats_and_the_command_with_json(lockstep: CommandLine, server: ReplayServer) -> None:
+    found = examples.metrics(examples.series("loss", ["NaN", "Infinity", "-Infinity", 1.5]))
+    server.on("GET", "/v1/jobs/last/metrics", found)
+    server.on("GET", "/v1/jobs/last", examples.job(JobState.RUNNING, progress=examples.progress(3, "-Infinity")))
+    with Client(server.url) as client:
+        series = client.metrics("last").series[0]
+        job = client.job("last")
+    for values in (series.value, series.min, series.max):
+        assert [type(value) for value in values] == [float] * 4
+        assert math.isnan(values[0])
+        assert values[1:] == [math.inf, -math.inf, 1.5]
+    assert job.progress is not None
+    assert job.progress.latest["train/loss"] == -math.inf
+    written = json.loads(lockstep("metrics", "last", "--json").out)["series"][0]["value"]
+    assert written == ["NaN", "Infinity", "-Infinity", 1.5]
 
 
 def test_a_series_that_is_not_there_is_named(lockstep: CommandLine, server: ReplayServer) -> None:

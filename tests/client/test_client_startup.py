@@ -69,6 +69,8 @@ def test_no_certificates_are_read_for_an_address_without_encryption(monkeypatch:
     from client.transport import Transport
 
     made: list[object] = []
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("httpx2.Client", lambda **given: made.append(given["verify"]))
     for url in ("http://127.0.0.1:1", "HTTP://127.0.0.1:1", "https://127.0.0.1:1"):
         Transport(url, None, patience_seconds=0, say=lambda _: None)

@@ -77,6 +77,23 @@ def test_a_job_is_planned_submitted_followed_and_summed_up(
     assert closing["page"] == f"{accepting.url}/jobs/{examples.ID}"
 
 
+@pytest.mark.parametrize(
+    ("kind", "ranks", "says"),
+    [
+        ("train", 2, "all ranks have met"),
+        ("script", 2, "2 processes have started"),
+        ("script", 1, "1 process has started"),
+    ],
+)
+def test_a_script_is_not_said_to_have_met(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path, kind: str, ranks: int, says: str
+) -> None:
+    running = job(JobState.RUNNING, kind=kind, attempt=examples.attempt(world_size=ranks))
+    accepting.on("GET", JOB, job(), running, examples.succeeded())
+    said = lockstep("submit", str(spec)).err
+    assert [line for line in said.splitlines() if line.startswith("running")] == [f"running: {says}"]
+
+
 def test_what_is_sent_is_what_was_written_with_the_settings(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:
@@ -199,6 +216,31 @@ def test_code_is_sent_once_under_its_digest_and_named_in_the_spec(
     assert accepting.requests("POST", "/v1/jobs")[0].json()["code"] == {"upload": digest}
     order = [asked.method for asked in accepting.asked]
     assert order == ["GET", "PUT", "POST", "POST"]
+
+
+def test_what_code_leaves_out_is_printed_by_rule(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path, tmp_path: Path
+) -> None:
+    code = tmp_path / "code"
+    for name in ("task.py", ".git/HEAD", "data/x", *(f"{number}.yaml" for number in range(5))):
+        (code / name).parent.mkdir(exist_ok=True, parents=True)
+        (code / name).write_text("x = 1\n")
+    (code / ".gitignore").write_text("*.yaml\ndata/\n")
+    spec.write_text(YAML.replace("causal_lm", "task.py:Mine"))
+    accepting.on("PUT", "/v1/uploads/*", view(UploadView(sha256="0" * 64, bytes=1, files=1, created=True), 201))
+    words = [str(spec), "--code", str(code)]
+    short = [
+        "left out, .gitignore line 1 (*.yaml): 0.yaml, 1.yaml, 2.yaml and 2 more",
+        "left out, .gitignore line 2 (data/): data/",
+        "left out, built-in rule: .git/",
+        "--verbose lists all that is left out",
+    ]
+    for command in (["submit", "-d"], ["plan"], ["submit", "--dry-run"]):
+        said = lockstep(command[0], *words, *command[1:])
+        assert [line for line in said.err.splitlines() if "left out" in line] == short
+    said = lockstep("submit", *words, "-d", "-v")
+    assert "left out, .gitignore line 1 (*.yaml): 0.yaml, 1.yaml, 2.yaml, 3.yaml, 4.yaml\n" in said.err
+    assert "left out" not in lockstep("submit", *words, "-d", "-q").err
 
 
 def test_a_task_of_ones_own_without_code_is_told_how_to_send_it(

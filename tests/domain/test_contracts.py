@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -65,7 +66,9 @@ def test_a_series_carries_non_finite_values_as_text() -> None:
 
 def test_progress_refuses_a_text_that_is_no_number() -> None:
     numbers = {"step": 1, "steps": None, "samples": None, "fraction": None, "eta_seconds": None}
-    assert views.Progress.model_validate({**numbers, "latest": {"a": "NaN"}}).latest == {"a": "NaN"}
+    progress = views.Progress.model_validate({**numbers, "latest": {"a": "NaN", "b": "-Infinity"}})
+    assert math.isnan(progress.latest["a"])
+    assert json.loads(progress.model_dump_json())["latest"] == {"a": "NaN", "b": "-Infinity"}
     with pytest.raises(ValidationError):
         views.Progress.model_validate({**numbers, "latest": {"a": "high"}})
 

@@ -77,6 +77,30 @@ def test_completed_steps_that_no_checkpoint_kept_are_no_progress() -> None:
     assert verdicts == ["requeue", "requeue", "fail"]
 
 
+def test_each_retry_says_how_many_are_left_and_why_the_count_started_again() -> None:
+    """``retry.max: 3`` and progress in attempt 2: five attempts."""
+    job = Job(retries_max=3)
+    said = [job.end(Reason.KILLED, reached=reached).explanation for reached in (1, 2, 2, 2)]
+    assert said == [
+        "retry 1 of 3",
+        "retry 1 of 3: the count starts again, because the job got from step 1 to step 2",
+        "retry 2 of 3 without progress since step 2",
+        "retry 3 of 3 without progress since step 2",
+    ]
+    last = job.end(Reason.KILLED, reached=2)
+    assert (last.step, last.explanation) == ("fail", "")
+    assert last.note == (
+        "4 attempts in a row got no further than step 2, and retry.max is 3; 1 of the 5 attempts is not in this count, "
+        "which starts again when the job gets further and leaves out ends such as a preemption"
+    )
+
+
+def test_a_retry_that_is_not_counted_says_so() -> None:
+    job = Job(retries_max=0)
+    assert job.end(Reason.SHUTDOWN).explanation == "not counted as a retry"
+    assert job.end(Reason.KILLED).note.startswith("an attempt got no further, and retry.max is 0; 1 of the 2 attempts")
+
+
 def test_progress_before_a_shutdown_counts_for_the_failure_after_it() -> None:
     job = Job(retries_max=1)
     assert job.end(Reason.KILLED, reached=50).step == "requeue"

@@ -14,7 +14,7 @@ from domain.lifecycle import STEPS
 from domain.outcomes import Reason
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("state_machine.md", "reasons.md", "spec.md")
+PAGES = ("state_machine.md", "reasons.md", "spec.md", "environment.md")
 
 
 def _run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -63,7 +63,7 @@ def test_a_node_that_never_answered_is_lost_from_the_placement_on(world: World) 
     assert (row.state, row.reason, row.avoid_nodes) == (JobState.QUEUED, "unanswered", ["n"])
     assert row.charged_attempts == 0
     assert row.outcome is not None
-    assert row.outcome["message"] == "node n never answered"
+    assert row.outcome["message"] == "node n never answered; not counted as a retry"
     assert world.held() == []
 
 

@@ -69,6 +69,19 @@ def test_a_script_has_come_as_far_as_its_metrics_say(database: Database) -> None
     assert scenes.state_of(database, claimed.job_id) is JobState.FAILED
 
 
+def test_a_retry_is_explained_in_the_event_and_in_the_jobs_outcome(database: Database) -> None:
+    claimed = scenes.run(database, retry={"max": 2}, **SCRIPT)
+    claimed = again(database, claimed, Reason.KILLED, last_step=10)
+    assert outcome_of(database, claimed.job_id).message == "it ended: killed; retry 1 of 2"
+    claimed = again(database, claimed, Reason.KILLED, last_step=20)
+    with database.read_jobs() as session:
+        messages = [
+            event.message for event in events.page(session, claimed.job_id, limit=100) if event.kind == "requeued"
+        ]
+    expected = "it ended: killed; retry 1 of 2: the count starts again, because the job got from step 10 to step 20"
+    assert messages[-1] == outcome_of(database, claimed.job_id).message == expected
+
+
 def test_a_job_whose_budget_is_used_up_says_so(database: Database) -> None:
     claimed = scenes.run(database, retry={"max": 0})
     scenes.end(database, claimed, Reason.KILLED)

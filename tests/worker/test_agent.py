@@ -51,7 +51,7 @@ def test_the_last_lines_without_a_newline_arrive(node: Node) -> None:
 def test_a_bad_metrics_line_is_named_once_and_the_others_arrive(node: Node) -> None:
     job_id = node.submit(
         "ranks(); metric({'step': 1, 'loss': 1.0}); metric('loss: 3'); metric({'step': 2, 'loss': 2.0})\n"
-        "metric({'step': 3, 'loss': None}); metric({'step': 4, 'loss': 4.0}); finish()"
+        "metric({'step': -3, 'loss': 3.0}); metric({'step': 4, 'loss': 4.0}); finish()"
     )
     node.wait(job_id, "succeeded")
     assert node.series(job_id)["loss"].step == [1, 2, 4]

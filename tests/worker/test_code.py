@@ -113,6 +113,31 @@ def test_a_member_that_leads_out_is_refused(tmp_path: Path, member: tarfile.TarI
     assert not (tmp_path / "inside/out.py").exists()
 
 
+@pytest.mark.usefixtures("_both")
+def test_a_link_that_stays_inside_is_unpacked(tmp_path: Path) -> None:
+    members = [(_file("pkg/v1/x.py"), b"1"), (_link("pkg/latest", "v1"), b""), (_link("pkg/v1/up", "../.."), b"")]
+    target = tmp_path / "code"
+    code.unpack(_archive(tmp_path / "a.tar.gz", members), target)
+    assert (target / "pkg/latest/x.py").read_text() == "1"
+    assert (target / "pkg/v1/up").resolve() == target
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [(_file("d/f.py"), b""), (_link("d/up", ".."), b""), (_link("out", "d/up/../x"), b"")],
+        [(_link("out", "d/up/../x"), b""), (_file("d/f.py"), b""), (_link("d/up", ".."), b"")],
+        [(_file("e/g.py"), b""), (_link("d", "e"), b""), (_file("d/f.py"), b"")],
+        [(_file("e"), b""), (_link("d", "e"), b""), (_file("d"), b"written through the link")],
+    ],
+    ids=["through", "through-later", "behind", "same-name"],
+)
+@pytest.mark.usefixtures("_both")
+def test_no_member_is_reached_through_a_link(tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+    with pytest.raises(code.CodeUnavailableError, match="cannot be unpacked: member"):
+        code.unpack(_archive(tmp_path / "a.tar.gz", members), tmp_path / "code")
+
+
 def test_an_archive_that_unpacks_to_too_much_is_refused_by_its_headers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

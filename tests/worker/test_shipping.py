@@ -15,7 +15,7 @@ from domain.attempt import LogRecord, segment_name
 from storage import curves, log_pages, streams
 from storage.database import Database
 from worker.folders import Folder
-from worker.shipping import POISON_TRIES, LogShipper, MetricsShipper, Stream
+from worker.shipping import POISON_TRIES, REFUSED_NAMES_MAX, LogShipper, MetricsShipper, Stream
 
 STREAM = Stream(assignment_id="assignment-1", job_id="job-1", attempt_number=1, token="token-1")
 
@@ -186,6 +186,37 @@ def test_a_job_that_makes_a_folder_of_its_metrics_file_ends_and_is_told(faulty: 
     folder.file("spool/metrics.jsonl").mkdir()
     _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
     assert warnings == ["$LOCKSTEP_METRICS names a file for JSON lines; the job has made something else there"]
+
+
+def test_a_bad_value_is_named_once_and_the_good_ones_of_its_line_arrive(faulty: Faulty, folder: Folder) -> None:
+    warnings: list[str] = []
+    lines: list[dict[str, object]] = [
+        {"step": 1, "loss": 1.0, "note": "warming up"},
+        {"step": 2, "loss": 2.0, "note": "warm", "eval": None},
+        {"step": 3, "loss": 3.0, "note": "warm", "parts": {"a": 1}, "eval": None},
+    ]
+    folder.file("spool/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
+    assert _steps(faulty) == [1, 2, 3]
+    why = "a metric is a number, or one of NaN, Infinity, -Infinity; got"
+    assert warnings == [
+        f"values of 'note' in $LOCKSTEP_METRICS are left out: {why} 'warming up'",
+        f"values of 'eval' in $LOCKSTEP_METRICS are left out: {why} None",
+        f"values of 'parts' in $LOCKSTEP_METRICS are left out: {why} {{'a': 1}}",
+        "6 values of $LOCKSTEP_METRICS were left out: 'note', 'eval', 'parts'",
+    ]
+
+
+def test_a_job_with_ever_new_bad_names_is_not_warned_about_each(faulty: Faulty, folder: Folder) -> None:
+    warnings: list[str] = []
+    lines = [{"step": step, "loss": 1.0, f"note {step}": "x" * 1000} for step in range(1, 101)]
+    folder.file("spool/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
+    assert _steps(faulty) == list(range(1, 101))
+    assert len(warnings) == REFUSED_NAMES_MAX + 1
+    assert warnings[-1].startswith("100 values of $LOCKSTEP_METRICS were left out: 'note 1', 'note 2', ")
+    assert warnings[-1].endswith(", and of further names")
+    assert max(map(len, warnings)) < 500
 
 
 def test_the_longest_line_arrives_also_where_json_takes_six_bytes_for_each_of_its_own(

@@ -6,14 +6,19 @@ Not here: the loop that uses it (``engine``).
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from domain import job_environment
 from domain.outcomes import Reason
 from engine.launcher.environment import rank_environment, scrub
-from tests.engine.launcher.attempts import Attempt, assignment_of
+from tests.engine.launcher.attempts import Attempt, assignment_of, free_port
 
 DUMP = "import json, os, sys\nprint(json.dumps([dict(os.environ), os.getcwd(), sys.path, sys.argv]))"
 
@@ -55,6 +60,7 @@ def test_a_rank_knows_its_gang_its_job_and_its_folder(attempt: Attempt) -> None:
         "MASTER_ADDR": "127.0.0.1",
         "LOCKSTEP_JOB_ID": "0190-job",
         "LOCKSTEP_ATTEMPT": "2",
+        "TORCHELASTIC_RESTART_COUNT": "1",
         "LOCKSTEP_METRICS": str(attempt.folder / "spool" / "metrics.jsonl"),
         "LOCKSTEP_TENSORBOARD": str(attempt.folder / "tensorboard"),
         "OMP_NUM_THREADS": "1",
@@ -66,6 +72,21 @@ def test_a_rank_knows_its_gang_its_job_and_its_folder(attempt: Attempt) -> None:
     assert {name: environ.get(name) for name in expected} == expected
     assert cwd == str(attempt.folder / "code")
     assert argv == ["train.py", "--lr", "3e-4 $x"]
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_the_restart_count_is_the_number_of_attempts_before(number: int) -> None:
+    environ = rank_environment(assignment_of(attempt_number=number), Path("/attempt"), cores=1)
+    assert environ["TORCHELASTIC_RESTART_COUNT"] == str(number - 1)
+
+
+def test_torchrun_started_once_makes_its_ranks_on_all_devices(attempt: Attempt) -> None:
+    """``script.nproc_per_node: 1``, which the refusal of a launcher names."""
+    source = "import os\nos.write(1, '{RANK}/{WORLD_SIZE}\\n'.format(**os.environ).encode())"
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
+    attempt.script(source).command(sys.executable, *words, devices=[0, 1])
+    assert attempt.start().outcome(seconds=120).reason is Reason.SUCCEEDED
+    assert sorted(attempt.lines()) == ["0/2", "1/2"]
 
 
 def test_a_rank_inherits_no_descriptor_beside_its_three_streams(attempt: Attempt) -> None:
@@ -111,6 +132,38 @@ def test_ranks_of_several_nodes_look_for_each_other_where_the_node_is_reached(mo
 def test_the_jobs_own_thread_count_wins() -> None:
     assignment = assignment_of(env={"OMP_NUM_THREADS": "3"})
     assert rank_environment(assignment, Path("/attempt"), cores=12)["OMP_NUM_THREADS"] == "3"
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_what_a_rank_sees_is_what_the_documentation_lists(attempt: Attempt, tmp_path: Path, nodes: int) -> None:
+    """Real ranks on one node and on two: no variable is missing in the table, and none is in it alone."""
+    parts = [attempt, *(Attempt(tmp_path / "other") for _ in range(nodes - 1))]
+    port = free_port()
+    for node_rank, part in enumerate(parts):
+        part.folder.mkdir(exist_ok=True)
+        gang = {"node_rank": node_rank, "node_count": nodes, "world_size": nodes, "rendezvous_port": port}
+        part.script(DUMP, **gang, interface="lo" if nodes > 1 else None).start(environ=SECRETS)
+    try:
+        assert all(part.outcome(seconds=120).reason is Reason.SUCCEEDED for part in parts)
+    finally:
+        for part in parts[1:]:
+            part.end()
+    environ = json.loads(attempt.lines(0)[0])[0]
+    kept = [re.compile(each.pattern) for each in job_environment.KEPT]
+    of_the_node = {name for name in os.environ if any(pattern.fullmatch(name) for pattern in kept)}
+    expected = {each.name for each in job_environment.SET if each.only != "several nodes" or nodes > 1}
+    assert set(environ) - of_the_node - {"LC_CTYPE"} == expected - of_the_node  # Python itself sets LC_CTYPE
+
+
+@pytest.mark.parametrize("variable", job_environment.SET, ids=lambda each: each.name)
+def test_a_jobs_env_replaces_what_the_documentation_says_and_no_more(variable: job_environment.Variable) -> None:
+    try:
+        assignment = assignment_of(env={variable.name: "mine"}, node_count=2, interface="eth1")
+    except ValidationError:
+        assert not variable.can_be_replaced
+        return
+    found = rank_environment(assignment, Path("/attempt"), cores=1)
+    assert (found[variable.name] == "mine") == variable.can_be_replaced
 
 
 def test_scrubbing_keeps_what_a_program_needs_to_find_its_way() -> None:

@@ -836,7 +836,7 @@ export type Progress = {
      * The newest value of each series.
      */
     latest?: {
-        [key: string]: number | 'NaN' | 'Infinity' | '-Infinity';
+        [key: string]: number | string;
     };
 };
 
@@ -1211,7 +1211,7 @@ export type Retry = {
      * Max
      *
      * Retries after the first attempt. Preemption and service restarts are not counted, and progress since the last failure
-     * (a newer checkpoint; of a script, a later step in its metrics) starts the count afresh.
+     * (a newer checkpoint; of a script, a later step in its metrics) starts the count again. ``3`` ends a job when four attempts in a row got no further.
      */
     max?: number;
 };
@@ -1288,7 +1288,8 @@ export type Script = {
      * Command
      *
      * Script and arguments, as after ``torchrun``: ``[train.py, --lr, "3e-4"]``. A name ending in ``.py`` is run by the
-     * node's Python; anything else is run as a program.
+     * node's Python; anything else is run as a program. A launcher (``torchrun``, ``accelerate``, ``deepspeed``, ``mpirun``)
+     * that would be started in more than one rank is refused: Lockstep starts the ranks.
      */
     command: Array<string>;
     /**
@@ -1585,7 +1586,7 @@ export type JobSpec = {
     /**
      * Env
      *
-     * Environment variables of every rank.
+     * Environment variables of every rank, beside those that ``docs/environment.md`` lists.
      */
     env?: {
         [key: string]: unknown | string;

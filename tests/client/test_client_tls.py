@@ -1,0 +1,116 @@
+"""TLS with a private CA: a real server and real certificates, which openssl makes."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from client.cli.app import run
+from tests.client import examples
+from tests.client.server import ReplayServer
+from tests.client.terminal import CommandLine
+
+CA = ("/CN=Test CA", "basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign")
+
+
+def openssl(*words: str) -> None:
+    subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``ca.pem`` and, issued by it for 127.0.0.1, ``server.pem`` with ``server.key``."""
+    made = tmp_path_factory.mktemp("pki")
+    subject, *extensions = CA
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    added = [word for extension in extensions for word in ("-addext", extension)]
+    openssl("req", "-x509", *key, "-keyout", f"{made}/ca.key", "-out", f"{made}/ca.pem", "-subj", subject, *added)
+    issued = ["-CA", f"{made}/ca.pem", "-CAkey", f"{made}/ca.key", "-addext", "subjectAltName=IP:127.0.0.1"]
+    issued += ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", "authorityKeyIdentifier=keyid"]
+    named = ["-keyout", f"{made}/server.key", "-out", f"{made}/server.pem", "-subj", "/CN=server"]
+    openssl("req", "-x509", *key, *named, *issued)
+    (made / "folder").mkdir()
+    (made / "folder" / "ca.pem").write_bytes((made / "ca.pem").read_bytes())
+    openssl("rehash", f"{made}/folder")
+    return made
+
+
+@pytest.fixture
+def secure(pki: Path) -> Iterator[ReplayServer]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pki / "server.pem", pki / "server.key")
+    with ReplayServer(tls=context) as running:
+        running.on("GET", "/v1/jobs/last", examples.succeeded())
+        running.on("GET", "/livez", examples.succeeded())
+        yield running
+
+
+@pytest.fixture
+def command(lockstep: CommandLine, secure: ReplayServer, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    monkeypatch.setenv("LOCKSTEP_URL", secure.url)
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return lockstep
+
+
+@pytest.mark.parametrize(("name", "value"), [("SSL_CERT_FILE", "ca.pem"), ("SSL_CERT_DIR", "folder")])
+def test_a_private_ca_is_trusted_where_the_environment_names_it(
+    command: CommandLine, pki: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, str(pki / value))
+    assert command("show", "last", "-o", "name") == (0, f"{examples.ID}\n", "")
+    assert "is not accepted" not in command("doctor").out
+
+
+def test_an_unknown_ca_is_refused_at_once_with_advice_about_certificates(
+    command: CommandLine, secure: ReplayServer
+) -> None:
+    said = command("show", "last")
+    assert said.code == 5
+    assert f"{secure.url}: its certificate is not accepted: unable to get local issuer certificate" in said.err
+    assert "SSL_CERT_FILE" in said.err
+    assert "lockstep up" not in said.err
+    assert "trying again" not in said.err
+    said = command("doctor")
+    assert "SSL_CERT_FILE" in said.out
+    assert "lockstep up" not in said.out
+    assert not secure.asked
+
+
+def test_a_certificate_for_another_name_is_refused(
+    command: CommandLine, secure: ReplayServer, pki: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(pki / "ca.pem"))
+    said = command("show", "last", "--url", secure.url.replace("127.0.0.1", "localhost"))
+    assert said.code == 5
+    assert "certificate is not valid for 'localhost'" in said.err
+    assert "use an address that the certificate names" in said.err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("SSL_CERT_FILE", "/nowhere/ca.pem", "SSL_CERT_FILE=/nowhere/ca.pem: cannot be read as certificates"),
+        ("SSL_CERT_FILE", __file__, "cannot be read as certificates"),
+        ("SSL_CERT_DIR", "/nowhere", "SSL_CERT_DIR=/nowhere: is not a folder"),
+    ],
+)
+def test_certificates_that_cannot_be_read_are_named(
+    command: CommandLine, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    said = command("show", "last")
+    assert said.code == 2
+    assert says in said.err
+
+
+def test_the_environments_certificates_are_not_read_for_plain_http(
+    lockstep: CommandLine, server: ReplayServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+    server.on("GET", "/v1/jobs/last", examples.succeeded())
+    assert run(["show", "last", "-o", "name"]) == 0
