@@ -27,6 +27,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum, auto
 
 import structlog
@@ -37,7 +38,7 @@ from domain.attempt import AssignmentFile, StopFile
 from domain.lifecycle import AssignmentState
 from domain.outcomes import Outcome, Reason
 from storage import attempts, streams
-from storage.attempts import Claim, HeldAssignment
+from storage.attempts import Claim, HeldAssignment, Published
 from worker import identity, launching
 from worker.addresses import Reservation
 from worker.code import CodeUnavailableError
@@ -48,6 +49,7 @@ from worker.outcomes import StopReason, of_a_dead_launcher, stopped
 from worker.outflow import Outflow
 from worker.peers import Peers, interface_to_peers, unreachable
 from worker.preparing import InitUnavailableError, prepare
+from worker.reconciling import reconcile
 from worker.shipping import Stream
 from worker.sweeping import Tree
 from worker.tools import Tools
@@ -219,7 +221,9 @@ class Attempt:
         reason = Reason.STORAGE
         try:
             interface = interface_to_peers(self._claim, self._tools)
-            prepare(self.folder, self._claim, self._tools.blobs, self._tools.timings, interface=interface)
+            claim, others = self._reconciled(self._claim)
+            tools = self._tools
+            prepare(self.folder, claim, tools.blobs, tools.timings, interface=interface, others=others)
             # After a long preparation the lease may be nearly over, or lost: ranks are not started to be killed.
             if self._lost or self._left or identity.boottime() >= self._fence_deadline:
                 return Phase.PREPARE
@@ -227,7 +231,6 @@ class Attempt:
             if self._claim.device_kind == "cuda":
                 self.folder.write_memory_before(used_bytes(self._claim.devices))
             reason = Reason.LAUNCH_FAILED
-            tools = self._tools
             self._tree.launcher = launching.launch(
                 self.folder, tools.children, tools.warm, tools.launcher_command, tools.environment
             )
@@ -246,6 +249,19 @@ class Attempt:
             return self._conclude(Outcome.of(reason, message))
         # Nothing may fail from here on: this step would be repeated, and a second launcher started.
         return Phase.WATCH
+
+    def _reconciled(self, claim: Claim) -> tuple[Claim, list[Published]]:
+        """Return the claim with the checkpoints that the store has, and whole ones that were never published."""
+        try:
+            found = reconcile(self._tools.database, self._tools.blobs, self.stream)
+        except Exception as error:
+            if claim.published:
+                raise
+            # A job that has none needs nothing of the store to begin.
+            log.warning("the store is not compared", assignment=claim.assignment_id, error=repr(error))
+            return claim, []
+        init = None if found.published else claim.init
+        return replace(claim, published=found.published, init=init), found.others
 
     def _watch(self) -> Phase:
         """One look at a running attempt."""
