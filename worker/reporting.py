@@ -124,8 +124,11 @@ class Reporter:
             return False
         found = whole_lines(self._folder.file(attempt.EVENTS), self._place, last=last)
         if found.offset == self._place:
-            self._agree_with_the_store()
-            return last and self._was_set_back(self._place)
+            self._agree_with_the_store(last)
+            return last and self._has_moved(self._place)
+        # An event that is told again by a later step would stand twice in the job's history.
+        if self._has_moved(self._place):
+            return True
         for line in found.lines:
             self._carry_out(line)
             if not self._advance(line.end):
@@ -141,18 +144,24 @@ class Reporter:
         self._refused = state.sealed or (same and not is_open(self._database, self._stream))
         return None if self._refused else state.events_offset
 
-    def _was_set_back(self, place: int) -> bool:
-        """Everything is carried out: check that the database still has it."""
+    def _has_moved(self, place: int) -> bool:
+        """Return whether the database has another place than this agent; the next step goes on from that one."""
         self._place = self._read_place()
-        if self._place is None or self._place >= place:
-            return False
-        self.set_back("")
-        return True
+        if self._place is not None and self._place < place:
+            self.set_back("")
+        return self._place != place
 
-    def _agree_with_the_store(self) -> None:
-        if self._rows_differ:
+    def _agree_with_the_store(self, last: bool) -> None:
+        if not self._rows_differ:
+            return
+        try:
             reconcile(self._database, self._blobs, self._stream)
-            self._rows_differ = False
+        except Exception as error:
+            # The end of an attempt does not wait for the store: the next attempt compares them before it starts.
+            if not last:
+                raise
+            log.warning("the store is not compared", assignment=self._stream.assignment_id, error=repr(error))
+        self._rows_differ = False
 
     def _advance(self, place: int) -> bool:
         """Note that everything before ``place`` is carried out; False if the stream is not where it was."""
