@@ -35,7 +35,7 @@ from worker.identity import is_alive, launcher_key
 
 SCALE: Final = 0.3
 """Fence 15 s, lease 18 s: a restore is over within it on a busy machine."""
-POINTS: Final = 60
+POINTS: Final = 40
 """Of each part of the story: before the backup, between backup and restore, after the restore."""
 EVERY: Final = 10
 """Steps from one checkpoint to the next, and lines of one log segment."""
