@@ -27,7 +27,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from enum import Enum, auto
 
 import structlog
@@ -38,7 +37,7 @@ from domain.attempt import AssignmentFile, StopFile
 from domain.lifecycle import AssignmentState
 from domain.outcomes import Outcome, Reason
 from storage import attempts, streams
-from storage.attempts import Claim, HeldAssignment, Published
+from storage.attempts import Claim, HeldAssignment
 from worker import identity, launching
 from worker.addresses import Reservation
 from worker.code import CodeUnavailableError
@@ -49,7 +48,7 @@ from worker.outcomes import StopReason, of_a_dead_launcher, stopped
 from worker.outflow import Outflow
 from worker.peers import Peers, interface_to_peers, unreachable
 from worker.preparing import InitUnavailableError, prepare
-from worker.reconciling import reconcile
+from worker.reconciling import reconciled
 from worker.shipping import Stream
 from worker.sweeping import Tree
 from worker.tools import Tools
@@ -221,8 +220,8 @@ class Attempt:
         reason = Reason.STORAGE
         try:
             interface = interface_to_peers(self._claim, self._tools)
-            claim, others = self._reconciled(self._claim)
             tools = self._tools
+            claim, others = reconciled(self._claim, tools.database, tools.blobs)
             prepare(self.folder, claim, tools.blobs, tools.timings, interface=interface, others=others)
             # After a long preparation the lease may be nearly over, or lost: ranks are not started to be killed.
             if self._lost or self._left or identity.boottime() >= self._fence_deadline:
@@ -249,19 +248,6 @@ class Attempt:
             return self._conclude(Outcome.of(reason, message))
         # Nothing may fail from here on: this step would be repeated, and a second launcher started.
         return Phase.WATCH
-
-    def _reconciled(self, claim: Claim) -> tuple[Claim, list[Published]]:
-        """Return the claim with the checkpoints that the store has, and whole ones that were never published."""
-        try:
-            found = reconcile(self._tools.database, self._tools.blobs, self.stream)
-        except Exception as error:
-            if claim.published:
-                raise
-            # A job that has none needs nothing of the store to begin.
-            log.warning("the store is not compared", assignment=claim.assignment_id, error=repr(error))
-            return claim, []
-        init = None if found.published else claim.init
-        return replace(claim, published=found.published, init=init), found.others
 
     def _watch(self) -> Phase:
         """One look at a running attempt."""

@@ -19,7 +19,8 @@ from worker.folders import Folder
 from worker.pump import Pump
 from worker.reporting import Reporter
 from worker.sampling import Sampler
-from worker.shipping import LogShipper, MetricsShipper, Stream, opened
+from worker.shipper import opened
+from worker.shipping import LogShipper, MetricsShipper, Stream
 from worker.system import SystemShipper
 from worker.tensorboard import EventFilesShipper
 

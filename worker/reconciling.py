@@ -11,15 +11,20 @@ Not here: fetching a checkpoint and checking its files (``worker.resuming``).
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import NamedTuple
+
+import structlog
 
 from domain.attempt import MANIFEST
 from domain.manifest import ManifestError, read_manifest
 from storage import checkpoints, published
-from storage.attempts import Published
+from storage.attempts import Claim, Published
 from storage.blobs import BlobStore
 from storage.database import Database
-from worker.shipping import Stream
+from worker.shipper import Stream
+
+log = structlog.get_logger(__name__)
 
 
 class Reconciled(NamedTuple):
@@ -58,6 +63,20 @@ def reconcile(database: Database, blobs: BlobStore, stream: Stream) -> Reconcile
     unknown = trees.keys() - {row.location for row in rows}
     others = [other for location in unknown if (other := _unpublished(blobs, location)) is not None] if kept else []
     return Reconciled(kept, sorted(others, reverse=True, key=lambda other: (_attempt_of(other.location), other.step)))
+
+
+def reconciled(claim: Claim, database: Database, blobs: BlobStore) -> tuple[Claim, list[Published]]:
+    """Return the claim with the checkpoints that the store has, and whole ones that were never published."""
+    stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
+    try:
+        found = reconcile(database, blobs, stream)
+    except Exception as error:
+        if claim.published:
+            raise
+        # A job that has no checkpoint needs nothing of the store to begin.
+        log.warning("the store is not compared", assignment=claim.assignment_id, error=repr(error))
+        return claim, []
+    return replace(claim, published=found.published, init=None if found.published else claim.init), found.others
 
 
 def _unpublished(blobs: BlobStore, location: str) -> Published | None:

@@ -38,7 +38,7 @@ from storage.database import Database
 from storage.published import Note, write_note
 from worker.folders import Folder
 from worker.reconciling import reconcile
-from worker.shipping import Stream, is_open, is_poison, state_of
+from worker.shipper import Stream, is_open, is_poison, state_of
 from worker.tail import Line, whole_lines
 
 log = structlog.get_logger(__name__)
