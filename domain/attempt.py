@@ -22,8 +22,8 @@ file                      written by    says
 ``spool/events.jsonl``    rank 0        one ``EngineEvent`` per line
 ``spool/system.jsonl``    agent         one ``metrics.Record`` per line: what the attempt takes of its node (``worker.sampling``)
 ``tensorboard/``          script        TensorBoard event files, whose scalars are stored as series (``worker.tensorboard``)
-``logs/NNNNNN.jsonl``     launcher      one ``LogRecord`` per line, in segments numbered from 0; the agent deletes those
-                                        that lie wholly before ``logs/shipped``
+``logs/NNNNNN.jsonl``     launcher      one ``LogRecord`` per line, in segments numbered from 0; of those that lie wholly
+                                        before ``logs/shipped`` the agent deletes the oldest
 ``logs/shipped``          agent         ``ShippedFile``: what of the logs is in the database, so that the launcher can
                                         hold its ranks back when shipping lags
 ``checkpoints/``          rank 0        one folder per checkpoint, complete when it has its ``manifest.json``

@@ -23,6 +23,9 @@ LOG_LINE_BYTES_MAX: Final = 64 * 1024
 LOG_SEGMENT_BYTES: Final = 1024 * 1024
 LOG_BACKLOG_BYTES_MAX: Final = 64 * 1024 * 1024
 """Unshipped log bytes an attempt may keep on its node; beyond it the launcher reads its ranks' pipes more slowly."""
+LOG_STORED_BYTES: Final = 64 * 1024 * 1024
+"""Log segments that are stored already and stay on the node until the attempt ends: if a backup of the database is restored,
+they are sent again. At the rate below they hold the last minute, and of an ordinary log all of it."""
 LOG_BYTES_PER_SECOND_MAX: Final = 1024 * 1024
 """What the ranks of one node may write to their log over ten seconds, on average. Nobody reads faster, and a node's agent
 stores five times as much: what is beyond is counted and left out in the middle, where a line says so."""
@@ -36,7 +39,8 @@ METRIC_NAMES_PER_JOB_MAX: Final = 1_000
 SYSTEM_NAMES_PER_JOB_MAX: Final = 2_000
 """Series that the node agents measure (``system/``), counted apart from the job's own: a node of eight GPUs has 54."""
 SYSTEM_SPOOL_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What they may take of a node's disk while they cannot be stored: a day of a node of eight GPUs."""
+"""What they may take of a node's disk while they cannot be stored: a day of a node of eight GPUs. Half of it stays when it
+is stored, as of the job's own metrics."""
 TENSORBOARD_FILES_MAX: Final = 200
 """Event files of one job that are read. Each is asked for its length four times a second."""
 METRIC_POINTS_PER_JOB_MAX: Final = 200_000_000
@@ -49,6 +53,9 @@ METRIC_POINTS_PER_SECOND_MAX: Final = 10_000
 METRIC_SPOOL_BYTES_MAX: Final = 256 * 1024 * 1024
 """What a job's metrics may take of its node's disk while they cannot be stored. A run of 20 series and 10 steps a second
 writes it in ten hours; a flood, within half a minute."""
+METRIC_SPOOL_STORED_BYTES: Final = 64 * 1024 * 1024
+"""Metrics that are stored already and stay on the node until the attempt ends, for the same reason. A run of 20 series and
+10 steps a second writes it in two and a half hours."""
 SERIES_POINTS_MAX: Final = 10_000
 """``max_points`` of one series in one response."""
 SERIES_JOBS_MAX: Final = 50

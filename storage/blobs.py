@@ -103,6 +103,25 @@ class BlobStore:
         found: bytes = self._files.cat_file(self._path(key))
         return found
 
+    def write(self, key: str, content: bytes) -> None:
+        """Store a small file. One that is there already under the same key is replaced."""
+        target = self._path(key)
+        if not self._local:
+            self._files.pipe_file(target, content)
+            return
+        temporary = _beside(Path(target))
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def find(self, key: str) -> list[str]:
+        """Return the keys of all files below a key, in order; none where nothing is there."""
+        self._files.invalidate_cache()  # Other programs write to the store as well.
+        start = len(self._root) + 1
+        return sorted(found for path in self._files.find(self._path(key)) if _KEY.fullmatch(found := str(path)[start:]))
+
     def open(self, key: str) -> AbstractContextManager[BinaryIO]:
         """A file, to be read from any place; a remote one is fetched as it is read.
 
@@ -115,9 +134,14 @@ class BlobStore:
         return opened
 
     def put_tree(self, folder: Path, key: str) -> None:
-        """Store a folder. A whole tree that is there already under the same key is left as it is."""
+        """Store a folder. The same whole tree that is there already under this key is left as it is.
+
+        Another one is replaced. It is there when the database was set back and a number of an attempt is used again.
+        """
         if self.exists(key):
-            return
+            if self._manifest_of(key) == _manifest_in(folder):
+                return
+            self.delete_tree(key)
         target = self._path(key)
         if not self._local:
             for file in _manifest_last(folder):
@@ -164,6 +188,12 @@ class BlobStore:
         with suppress(FileNotFoundError):
             self._files.rm(path, recursive=True)
 
+    def _manifest_of(self, key: str) -> bytes | None:
+        try:
+            return self.read(f"{key}/{MANIFEST}")
+        except FileNotFoundError:
+            return None
+
     def _path(self, key: str) -> str:
         if not _KEY.fullmatch(key):
             raise ValueError(f"{key!r} is no key: parts of letters, digits, '.', '_' and '-' that begin with no dot")
@@ -187,6 +217,11 @@ def _link_or_copy(source: str | Path, target: str | Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def _manifest_in(folder: Path) -> bytes | None:
+    manifest = folder / MANIFEST
+    return manifest.read_bytes() if manifest.is_file() else None
 
 
 def _manifest_last(folder: Path) -> list[Path]:

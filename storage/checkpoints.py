@@ -1,15 +1,18 @@
 """Checkpoints that count: a row per checkpoint, written under a valid token.
 
-Not here: their files (``storage.blobs``). A folder without a row is not a checkpoint, whatever is in it.
+A database that was restored from a backup names checkpoints that have been deleted since, and lacks those that were
+published since. The rows are then made to agree with the notes beside the files (``storage.published``).
+
+Not here: their files (``storage.blobs``). A folder with neither row nor note was never published.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import uuid_utils
-from sqlalchemy import Select, delete, select
+from sqlalchemy import Row, Select, delete, select
 from sqlalchemy.orm import Session
 
 from domain.lifecycle import AssignmentState
@@ -18,6 +21,7 @@ from domain.sources import JobCheckpoint
 from storage import events
 from storage.clock import db_now
 from storage.dialects import changed, upsert, write
+from storage.published import Note
 from storage.tables import AssignmentRow, AttemptRow, CheckpointRow
 
 
@@ -49,6 +53,74 @@ def publish(
     bool
         False, and nothing written, when the token is not valid any more.
     """
+    attempt = _fenced(session, assignment_id, token)
+    if attempt is None:
+        return False
+    note = Note(attempt=attempt.number, step=step, bytes=bytes, sha256=sha256, final=final, value=value)
+    if _add(session, attempt.job_id, location, note):
+        events.add(
+            session,
+            job_id=attempt.job_id,
+            attempt=attempt.number,
+            kind="checkpoint",
+            message=f"{'final checkpoint' if final else 'checkpoint'} of step {step}",
+            actor="lockstep",
+            data={"step": step, "bytes": bytes, "sha256": sha256, "final": final},
+        )
+    return True
+
+
+def reconcile(
+    session: Session,
+    assignment_id: str,
+    token: str,
+    *,
+    found: Sequence[tuple[str, Note]],
+    gone: Collection[str],
+) -> bool:
+    """Make a job's rows agree with the store, and add one event if that changes any.
+
+    Parameters
+    ----------
+    session : Session
+    assignment_id, token : str
+    found : sequence of (location, Note)
+        Published checkpoints that are in the store; those without a row get one.
+    gone : collection of str
+        Ids of rows whose checkpoints are not in the store any more. These rows are deleted.
+
+    Returns
+    -------
+    bool
+        False, and nothing written, when the token is not valid any more.
+    """
+    attempt = _fenced(session, assignment_id, token)
+    if attempt is None:
+        return False
+    added = [note.step for location, note in found if _add(session, attempt.job_id, location, note)]
+    rows = delete(CheckpointRow).where(CheckpointRow.job_id == attempt.job_id, CheckpointRow.id.in_(gone))
+    deleted = sorted(write(session, rows.returning(CheckpointRow.step)).scalars()) if gone else []
+    if added or deleted:
+        told = [f"found and published again: {_steps(added)}"] if added else []
+        told += [f"deleted since and forgotten: {_steps(deleted)}"] if deleted else []
+        events.add(
+            session,
+            job_id=attempt.job_id,
+            attempt=attempt.number,
+            kind="checkpoints_reconciled",
+            message=f"The database did not agree with the store about checkpoints. {'; '.join(told).capitalize()}.",
+            actor="lockstep",
+            data={"found": sorted(added), "gone": deleted},
+        )
+    return True
+
+
+def _steps(steps: Sequence[int]) -> str:
+    return f"step{'s' if len(steps) > 1 else ''} {', '.join(map(str, sorted(steps)))}"
+
+
+def _fenced(session: Session, assignment_id: str, token: str) -> Row[str, int] | None:
+    """Return job and number of the attempt whose token this is, locked; None if the token is not valid any more."""
     # The lock keeps the attempt from ending between the check and the insert.
     fence = (
         select(AttemptRow.job_id, AttemptRow.number)
@@ -60,37 +132,21 @@ def publish(
         )
         .with_for_update(key_share=True, of=AttemptRow)
     )
-    attempt = session.execute(fence).one_or_none()
-    if attempt is None:
-        return False
-    written = (
-        upsert(session, CheckpointRow)
-        .values(
-            id=str(uuid_utils.uuid7()),
-            job_id=attempt.job_id,
-            attempt=attempt.number,
-            step=step,
-            location=location,
-            bytes=bytes,
-            sha256=sha256,
-            # No database compares NaN as the others do, and it is never best anyway.
-            value=value if value is not None and math.isfinite(value) else None,
-            final=final,
-            created_at=db_now(),
-        )
-        .on_conflict_do_nothing()
+    return session.execute(fence).one_or_none()
+
+
+def _add(session: Session, job_id: str, location: str, note: Note) -> bool:
+    """Write the row of a checkpoint; False if it is there already.
+
+    The row of another one at the same place is replaced: after the database was set back a number of an attempt is used
+    again. A new id tells that from a row that stayed (:func:`ids`).
+    """
+    place = (CheckpointRow.job_id == job_id, CheckpointRow.attempt == note.attempt, CheckpointRow.step == note.step)
+    write(session, delete(CheckpointRow).where(*place, CheckpointRow.sha256 != note.sha256))
+    row = upsert(session, CheckpointRow).values(
+        id=str(uuid_utils.uuid7()), job_id=job_id, location=location, created_at=db_now(), **note.model_dump()
     )
-    if changed(session, written) == 1:
-        events.add(
-            session,
-            job_id=attempt.job_id,
-            attempt=attempt.number,
-            kind="checkpoint",
-            message=f"{'final checkpoint' if final else 'checkpoint'} of step {step}",
-            actor="lockstep",
-            data={"step": step, "bytes": bytes, "sha256": sha256, "final": final},
-        )
-    return True
+    return changed(session, row.on_conflict_do_nothing()) == 1
 
 
 def of_job(session: Session, job_id: str) -> list[CheckpointRow]:

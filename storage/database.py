@@ -22,7 +22,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -45,6 +47,7 @@ been restarted. Asking each time would be a message more in each transaction."""
 _WRITE: Final = "lockstep_write"
 _LOOK: Final = "lockstep_look"
 _IDLE_SINCE: Final = "lockstep_idle_since"
+_FILE: Final = "lockstep_file"
 
 Waited = Callable[[str, str, float], None]
 """Takes ``jobs`` or ``series``, ``read`` or ``write``, and how many seconds it took until the transaction had begun."""
@@ -253,6 +256,7 @@ def _sqlite_engine(url: str, pool: Mapping[str, Any], *, durable: bool) -> Engin
         connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         connection.execute("PRAGMA foreign_keys=ON")
 
+    _follow_the_file(engine)
     turn = threading.Lock()
 
     @event.listens_for(engine, "begin")
@@ -263,6 +267,44 @@ def _sqlite_engine(url: str, pool: Mapping[str, Any], *, durable: bool) -> Engin
             connection.exec_driver_sql("BEGIN")
 
     return engine
+
+
+def _follow_the_file(engine: Engine) -> None:
+    """Let no connection outlive its file: a backup may be put in its place under a running program.
+
+    A connection to a deleted file goes on as if nothing had happened, and what it commits is lost. Once this program has
+    used the file it creates none either: an empty one between a deletion and a restore would lie in the backup's way.
+    """
+    name = engine.url.database
+    if not name or name == ":memory:":
+        return
+    path, found = Path(name).absolute(), False
+
+    @event.listens_for(engine, "do_connect")
+    def _existing(_dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> None:
+        if found:
+            arguments[0] = f"file:{quote(str(path))}?mode=rw"
+            options["uri"] = True
+
+    @event.listens_for(engine, "connect")
+    def _note(_connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
+        nonlocal found
+        found = True
+        record.info[_FILE] = _identity(path)
+
+    @event.listens_for(engine, "checkout")
+    def _check(_connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: Any) -> None:
+        if record.info.get(_FILE) != _identity(path):
+            raise InvalidatePoolError
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a file; None if it is not there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _begin_writing(connection: Connection, turn: threading.Lock) -> None:

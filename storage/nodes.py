@@ -76,6 +76,11 @@ def touch(session: Session, name: str) -> bool:
     return changed(session, update(NodeRow).where(NodeRow.name == name).values(seen_at=db_now())) == 1
 
 
+def is_registered(session: Session, name: str) -> bool:
+    """Return whether the database has a node of this name."""
+    return session.scalars(select(NodeRow.name).where(NodeRow.name == name)).one_or_none() is not None
+
+
 def set_draining(session: Session, name: str, draining: bool) -> bool:
     """Stop or go on giving a node work; what runs there runs on. False when it is not registered."""
     return changed(session, update(NodeRow).where(NodeRow.name == name).values(draining=draining)) == 1

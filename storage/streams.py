@@ -81,7 +81,12 @@ def open_stream(session: Session, writer: Writer) -> bool:
         False when it is sealed, has another token, or a later attempt has a stream.
     """
     run(session, _INSERTED, asdict(writer))
-    mine = {"of_assignment": writer.assignment_id, "of_token": writer.token}
+    return is_open(session, writer.assignment_id, writer.token)
+
+
+def is_open(session: Session, assignment_id: str, token: str) -> bool:
+    """Return whether a writer with this token may add to a stream."""
+    mine = {"of_assignment": assignment_id, "of_token": token}
     return run(session, _IS_OPEN, mine).one_or_none() is not None
 
 

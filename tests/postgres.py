@@ -63,6 +63,10 @@ class PostgresServer:
         """Delete a database, with whoever is still connected to it."""
         self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a database to which nobody is connected another name."""
+        self._execute(f"ALTER DATABASE {name} RENAME TO {new_name}")
+
     def migrated(self) -> str:
         """Make a database that is up to date, as a copy of one that is made once; returns its name."""
         if self._template is None:

@@ -1,7 +1,6 @@
 """One attempt on this node, from its claim to the release of its devices.
 
-Each has a thread of its own, which takes one small step after another, so that unpacking code or waiting for a store
-never delays the heartbeats of others:
+Each has a thread of its own, so that unpacking code or waiting for a store never delays the heartbeats of others:
 
 =========  =======================================================================================================
 phase      what happens                                                       then
@@ -17,8 +16,6 @@ CLEAR      sweep processes, seal the stream, release the devices, delete      OV
 Every step may be repeated: a new agent begins where folder and row say that the old one stopped (``adopt``). A step that
 raises is logged and tried again after a pause. The steps wait for the databases as long as they are away: an outcome
 without its metrics is worth less than a late one, and the lease goes on being renewed meanwhile.
-
-Not here: which attempts there are, and heartbeats (``worker.supervisor``).
 """
 
 from __future__ import annotations
@@ -48,6 +45,7 @@ from worker.outcomes import StopReason, of_a_dead_launcher, stopped
 from worker.outflow import Outflow
 from worker.peers import Peers, interface_to_peers, unreachable
 from worker.preparing import InitUnavailableError, is_disk_failure, prepare
+from worker.reconciling import reconciled
 from worker.shipping import Stream
 from worker.sweeping import Tree
 from worker.tools import Tools
@@ -220,7 +218,9 @@ class Attempt:
         reason = Reason.STORAGE
         try:
             interface = interface_to_peers(self._claim, self._tools)
-            prepare(self.folder, self._claim, self._tools.blobs, self._tools.timings, interface=interface)
+            tools = self._tools
+            claim, others = reconciled(self._claim, tools.database, tools.blobs)
+            prepare(self.folder, claim, tools.blobs, tools.timings, interface=interface, others=others)
             # After a long preparation the lease may be nearly over, or lost: ranks are not started to be killed.
             if self._lost or self._left or identity.boottime() >= self._fence_deadline:
                 return Phase.PREPARE
@@ -228,7 +228,6 @@ class Attempt:
             if self._claim.device_kind == "cuda":
                 self.folder.write_memory_before(used_bytes(self._claim.devices))
             reason = Reason.LAUNCH_FAILED
-            tools = self._tools
             self._tree.launcher = launching.launch(
                 self.folder, tools.children, tools.warm, tools.launcher_command, tools.environment
             )

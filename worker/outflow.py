@@ -12,13 +12,14 @@ from typing import Protocol
 
 from domain import attempt
 from domain.attempt import AssignmentFile
-from storage import attempts, streams
+from storage import streams
 from storage.blobs import BlobStore
 from storage.database import Database
 from worker.folders import Folder
 from worker.pump import Pump
 from worker.reporting import Reporter
 from worker.sampling import Sampler
+from worker.shipper import opened
 from worker.shipping import LogShipper, MetricsShipper, Stream
 from worker.system import SystemShipper
 from worker.tensorboard import EventFilesShipper
@@ -82,6 +83,9 @@ class Outflow:
                 self._senders.append(Pump(f"tensorboard-{name}", step, pause_seconds=pause_seconds))
         sampler = Sampler(folder, assignment)
         system = SystemShipper(database, folder, stream, sampler.sample, every_seconds=sample_seconds)
+        self._shippers = (self._metrics, self._event_files, logs, system)
+        for shipper in self._shippers:
+            shipper.on_set_back = self._set_back
         self._system = Pump(f"system-{name}", self._opened(system), pause_seconds=pause_seconds)
         self._system_until: float | None = None
         # After the others have ended, because they warn through it.
@@ -104,15 +108,18 @@ class Outflow:
         """Open the stream, once for all senders, and read how far it is: each place is moved by its own sender alone."""
         with self._opening:
             if not self._found:
-                with self._database.read_jobs() as session:
-                    writer = attempts.writer(session, self._stream.assignment_id, self._stream.token)
-                with self._database.series() as session:
-                    if writer is not None:
-                        streams.open_stream(session, writer)
-                    # Where it is not ours to open, every append will be refused.
-                    state = streams.state(session, self._stream.assignment_id)
-                self._found.append(state)
+                # Where it is not ours to open, every append will be refused.
+                self._found.append(opened(self._database, self._stream))
             return self._found[0]
+
+    def _set_back(self, what: str) -> None:
+        """The database lacks what one sender had seen stored: let each of them begin again where it is.
+
+        Samples of the node come every few seconds, so this is noticed soon also where the job sends nothing.
+        """
+        for shipper in self._shippers:
+            shipper.look_again()
+        self._reporter.set_back(what)
 
     @property
     def last_step(self) -> int | None:

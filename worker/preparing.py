@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from domain.plan import BatchPlan
 from domain.sources import job_checkpoint
 from domain.spec import JobSpec
 from domain.timings import Timings
-from storage.attempts import Claim
+from storage.attempts import Claim, Published
 from storage.blobs import BlobStore
 from worker import code, resuming
 from worker.folders import Folder
@@ -33,10 +34,19 @@ class InitUnavailableError(Exception):
     """The checkpoint that ``train.init_from`` names is not there. Trying again does not bring it."""
 
 
-def prepare(folder: Folder, claim: Claim, blobs: BlobStore, timings: Timings, *, interface: str | None = None) -> None:
+def prepare(
+    folder: Folder,
+    claim: Claim,
+    blobs: BlobStore,
+    timings: Timings,
+    *,
+    interface: str | None = None,
+    others: Sequence[Published] = (),
+) -> None:
     """Make the folder complete, up to ``assignment.json``, which is written last.
 
-    ``interface`` is the network interface that reaches the other nodes of a gang.
+    ``interface`` is the network interface that reaches the other nodes of a gang. ``others`` are checkpoints to go on
+    from where none of the claim's is whole.
 
     Raises
     ------
@@ -54,7 +64,7 @@ def prepare(folder: Folder, claim: Claim, blobs: BlobStore, timings: Timings, *,
     folder.create()
     _check_disk(folder.path)
     code.bring(spec.code, folder.file(attempt.CODE), blobs)
-    resuming.bring(folder, claim.published, blobs)
+    resuming.bring(folder, claim.published, blobs, others)
     if not claim.published:
         _bring_checkpoint(folder.file(attempt.INIT), _init_of(spec, claim), blobs)
     folder.write_assignment(_assignment_of(claim, spec, plan, timings, interface))

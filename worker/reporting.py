@@ -9,17 +9,21 @@ then removed from the node. The numbers of the steps before it are stored first:
 this node is gone, does not run these steps again. A store that does not answer is tried for ``PUBLISH_PATIENCE_SECONDS``; then the checkpoint is
 given up with a warning, and training goes on.
 
+After the database was set back by a restore, events are carried out again from the place that it has: a checkpoint that is
+not on the node any more is published from the store. Then its rows are compared with the store (``worker.reconciling``).
+
 Not here: metrics and logs (``worker.shipping``), and whether a checkpoint is whole (``engine`` checks it before use).
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -31,8 +35,10 @@ from domain.plan import BatchPlan
 from storage import attempts, checkpoints, events, streams
 from storage.blobs import BlobStore
 from storage.database import Database
+from storage.published import Note, write_note
 from worker.folders import Folder
-from worker.shipping import Stream, is_poison
+from worker.reconciling import reconcile
+from worker.shipper import Stream, is_open, is_poison, state_of
 from worker.tail import Line, whole_lines
 
 log = structlog.get_logger(__name__)
@@ -41,6 +47,14 @@ PUBLISH_PATIENCE_SECONDS = 300.0
 WARNINGS_MAX = 100
 """Kept while the database is away; the oldest go first."""
 WARNING_CHARS_MAX = 2_000
+
+
+class _Told(NamedTuple):
+    """An event for the job's people that is not sent yet."""
+
+    kind: str
+    message: str
+    data: dict[str, Any]
 
 
 class Reporter:
@@ -66,8 +80,12 @@ class Reporter:
         self._is_script = is_script
         self._keep_last = keep_last
         self._before_publishing = before_publishing
-        self._warnings: deque[str] = deque(maxlen=WARNINGS_MAX)
+        self._waiting: deque[_Told] = deque(maxlen=WARNINGS_MAX)
         self._place: int | None = None
+        self._refused_at: int | None = None
+        self._refused = False
+        self._set_back = False
+        self._rows_differ = False
         self._marked_running = False
         self._failing_since: float | None = None
         self.final_checkpoint_lost = False
@@ -75,43 +93,94 @@ class Reporter:
 
     def warn(self, message: str) -> None:
         """Tell the job's owner. From any thread; sent by the next step."""
-        self._warnings.append(message[:WARNING_CHARS_MAX])
+        self._waiting.append(_Told("warning", message[:WARNING_CHARS_MAX], {}))
+
+    def set_back(self, what: str) -> None:
+        """Begin again where the database is, which was restored from a backup. From any thread.
+
+        ``what`` is a noun for what another sender sends again, for the job's owner; empty for nothing of interest.
+        """
+        if what:
+            message = f"The database was restored from a backup: {what} that it lacks are sent again."
+            self._waiting.append(_Told("stream_reset", message, {"what": what}))
+        self._set_back = True
 
     def begin(self, state: streams.StreamState | None) -> None:
-        """Go on from where the stream is, as whoever opened it has read; without this it is read by the first step."""
-        self._place = 0 if state is None else state.events_offset
+        """Go on from where the stream is, as its opener has read it; without this it is read by the first step."""
+        self._place = None if state is None else state.events_offset
 
     def step(self, last: bool) -> bool:
         """Carry out one batch of events. See ``worker.pump``."""
-        self._send_warnings()
+        self._send_waiting()
+        if self._set_back:
+            self._set_back, self._rows_differ = False, True
+            self._place, self._marked_running = None, False
         # A script cannot say that its ranks have met; that the launcher has started them all is what can be known.
         if self._is_script and not self._marked_running and self._folder.file(attempt.RANKS).exists():
             self._mark_running()
-        if self._place is None:
-            with self._database.read_series() as session:
-                self.begin(streams.state(session, self._stream.assignment_id))
-        assert self._place is not None
+        if self._place is None and not self._refused:
+            self._place = self._read_place()
+        if self._refused or self._place is None:
+            return False
         found = whole_lines(self._folder.file(attempt.EVENTS), self._place, last=last)
         if found.offset == self._place:
-            return False
+            self._agree_with_the_store(last)
+            return last and self._has_moved(self._place)
+        # An event that is told again by a later step would stand twice in the job's history.
+        if self._has_moved(self._place):
+            return True
         for line in found.lines:
             self._carry_out(line)
-            self._advance(line.end)
+            if not self._advance(line.end):
+                return True
         self._advance(found.offset)
         return True
 
-    def _advance(self, place: int) -> None:
+    def _read_place(self) -> int | None:
+        """Return the place that the stream has; None if nothing of this attempt is wanted any more."""
+        state = state_of(self._database, self._stream)
+        refused_at, self._refused_at = self._refused_at, None
+        same = state.events_offset == refused_at
+        self._refused = state.sealed or (same and not is_open(self._database, self._stream))
+        return None if self._refused else state.events_offset
+
+    def _has_moved(self, place: int) -> bool:
+        """Return whether the database has another place than this agent; the next step goes on from that one."""
+        self._place = self._read_place()
+        if self._place is not None and self._place < place:
+            self.set_back("")
+        return self._place != place
+
+    def _agree_with_the_store(self, last: bool) -> None:
+        if not self._rows_differ:
+            return
+        try:
+            reconcile(self._database, self._blobs, self._stream)
+        except Exception as error:
+            # The end of an attempt does not wait for the store: the next attempt compares them before it starts.
+            if not last:
+                raise
+            log.warning("the store is not compared", assignment=self._stream.assignment_id, error=repr(error))
+        self._rows_differ = False
+
+    def _advance(self, place: int) -> bool:
+        """Note that everything before ``place`` is carried out; False if the stream is not where it was."""
         before, self._place = self._place, None
-        if before is not None and place != before:
+        assert before is not None
+        if place != before:
             with self._database.series() as session:
-                streams.advance_events(
+                moved = streams.advance_events(
                     session,
                     assignment_id=self._stream.assignment_id,
                     token=self._stream.token,
                     offset_before=before,
                     offset_after=place,
                 )
+            if not moved:
+                self._refused_at, self._rows_differ = before, True
+                return False
         self._place = place
+        return True
 
     def _carry_out(self, line: Line) -> None:
         """Have an event's effect, unless it is damaged: user code can write to the spool as well."""
@@ -153,16 +222,16 @@ class Reporter:
             attempts.mark_running(session, self._stream.assignment_id, self._stream.token)
         self._marked_running = True
 
-    def _send_warnings(self) -> None:
-        while self._warnings:
-            message = self._warnings.popleft()
+    def _send_waiting(self) -> None:
+        while self._waiting:
+            told = self._waiting.popleft()
             try:
-                self._tell("warning", message, {})
+                self._tell(*told)
             except Exception as error:
                 if is_poison(error):
                     log.warning("a warning is left out", assignment=self._stream.assignment_id, error=repr(error))
                     continue
-                self._warnings.appendleft(message)
+                self._waiting.appendleft(told)
                 raise
 
     def _tell(self, kind: str, message: str, data: dict[str, Any]) -> None:
@@ -180,13 +249,21 @@ class Reporter:
     def _checkpoint(self, data: dict[str, Any]) -> None:
         name = Path(str(data["folder"])).name
         folder = self._folder.file(attempt.CHECKPOINTS) / name
-        if not (folder / attempt.MANIFEST).is_file():
-            # Stored before the agent that did it died, or pruned by the engine while the store was away.
-            log.info("a checkpoint is not on the node any more", folder=str(folder))
-            return
         key = f"jobs/{self._stream.job_id}/{self._stream.attempt_number}/{name}"
-        if not self._store(folder, key):
-            self.final_checkpoint_lost = bool(data["final"])
+        note = Note(
+            attempt=self._stream.attempt_number,
+            step=int(data["step"]),
+            bytes=int(data["bytes"]),
+            sha256=str(data["sha256"]),
+            final=bool(data["final"]),
+            value=_value(data.get("metric")),
+        )
+        if (folder / attempt.MANIFEST).is_file():
+            if not self._store(folder, key):
+                self.final_checkpoint_lost = note.final
+                return
+        elif not self._is_stored(key, note.sha256):
+            log.info("a checkpoint is neither on the node nor in the store any more", key=key)
             return
         self._before_publishing()
         with self._database.jobs() as session:
@@ -194,21 +271,36 @@ class Reporter:
                 session,
                 self._stream.assignment_id,
                 self._stream.token,
-                step=int(data["step"]),
                 location=key,
-                bytes=int(data["bytes"]),
-                sha256=str(data["sha256"]),
-                final=bool(data["final"]),
-                value=_value(data.get("metric")),
+                **note.model_dump(exclude={"attempt"}),
             )
         if not published:
             log.warning("a checkpoint was refused: this attempt does not hold the job any more", key=key)
             return
+        self._note(key, note)
         shutil.rmtree(folder, ignore_errors=True)
         with self._database.jobs() as session:
             dropped = checkpoints.prune(session, self._stream.job_id, self._keep_last)
         for location in dropped:
             self._blobs.delete_tree(location)
+
+    def _note(self, key: str, note: Note) -> None:
+        try:
+            write_note(self._blobs, key, note)
+        except Exception as error:  # noqa: BLE001 - a remote store raises what its library raises
+            # The checkpoint counts without it. It is missed only if the database is restored.
+            log.warning("the note of a checkpoint could not be written", key=key, error=repr(error))
+
+    def _is_stored(self, key: str, manifest_sha256: str) -> bool:
+        """Return whether this checkpoint is in the store.
+
+        It is if it was published and the agent died before it noted that, or if the database was set back.
+        """
+        try:
+            manifest = self._blobs.read(f"{key}/{attempt.MANIFEST}")
+        except FileNotFoundError:
+            return False
+        return hashlib.sha256(manifest).hexdigest() == manifest_sha256
 
     def _store(self, folder: Path, key: str) -> bool:
         """Put a checkpoint into the store; False once that has failed for too long, which its job is told."""

@@ -4,7 +4,7 @@ A checkpoint that was torn or changed in the store, or on its way from there, do
 manifest is not the one that was published. It is fetched once more; if it is still damaged the one before it is taken,
 and the job is told through the attempt's events. The engine checks again what it reads, but has no other to choose.
 
-Not here: which checkpoints are published (``storage.checkpoints``).
+Not here: which checkpoints are published (``storage.checkpoints``), and that they are in the store (``worker.reconciling``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NoneWholeError(OSError):
     """There are checkpoints, and each of them is damaged. A fresh start in silence would hide that."""
 
 
-def bring(folder: Folder, published: Sequence[Published], blobs: BlobStore) -> None:
+def bring(folder: Folder, published: Sequence[Published], blobs: BlobStore, others: Sequence[Published] = ()) -> None:
     """Put the newest whole checkpoint at ``resume``; nothing where none was ever published, or one is there already.
 
     Parameters
@@ -45,6 +45,8 @@ def bring(folder: Folder, published: Sequence[Published], blobs: BlobStore) -> N
     published : sequence of Published
         Newest first.
     blobs : BlobStore
+    others : sequence of Published
+        Tried, newest first, where none of ``published`` is whole.
 
     Raises
     ------
@@ -57,7 +59,7 @@ def bring(folder: Folder, published: Sequence[Published], blobs: BlobStore) -> N
         return
     partial = target.with_name(f"{target.name}.partial")
     damaged: list[tuple[Published, str]] = []
-    for checkpoint in published:
+    for checkpoint in (*published, *others):
         damage = _fetched(checkpoint, partial, blobs)
         if not damage:
             _tell(folder, damaged)

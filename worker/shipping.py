@@ -1,9 +1,7 @@
 """Bring metrics and log lines from the attempt's folder into the series database, each exactly once.
 
-How exactly once comes about: the place up to which a file is stored is kept in the attempt's stream row and moves in the
-transaction that stores what lies before it. An agent that dies between reading and committing reads the same lines
-again; one that dies after committing finds the place behind them. ``append`` refuses a place that is not the stored one,
-a stale token and a sealed stream, so neither two agents nor an old attempt can add anything.
+What is stored stays on the node up to a limit (``limits.METRIC_SPOOL_STORED_BYTES``, ``limits.LOG_STORED_BYTES``), because
+the database may be restored from a backup; what it lacks and is not there any more is named.
 
 While the database is away the files wait: what is not stored of the spool stays in it, up to a limit, and ``logs/shipped``
 stands still, by which the launcher knows how much more it may write.
@@ -11,40 +9,43 @@ stands still, by which the launcher knows how much more it may write.
 One job's flood costs that job alone: its steps are thinned (``worker.thinning``), a batch is small and never waits with a lock
 in its hands, and what is stored is punched out of the spool.
 
-Not here: what the agent measures (``worker.sampling``), event files (``worker.tensorboard``), events (``worker.reporting``), when a stream ends (``worker.assignment``).
+Not here: how exactly once comes about (``worker.shipper``), what the agent measures (``worker.sampling``), event files (``worker.tensorboard``), events (``worker.reporting``), when a stream ends (``worker.assignment``).
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
 
 import structlog
 from pydantic import ValidationError
-from sqlalchemy.exc import IntegrityError
 
 from domain import attempt, limits, metrics
 from domain.attempt import LogRecord, segment_name
-from domain.errors import ErrorCode, LockstepError
 from domain.memory import in_words
 from storage import logs, series, streams
 from storage.database import Database
-from worker import holes
 from worker.folders import Folder
 from worker.room import Room
+from worker.shipper import POISON_TRIES, Batch, NotOpenError, Place, Shipper, Stream, is_poison
+from worker.spool import Spool
 from worker.tail import Line, Lines, next_segment_exists, whole_lines
 from worker.thinning import Thinner
 
+__all__ = [
+    "POISON_TRIES",
+    "Batch",
+    "LogShipper",
+    "MetricsShipper",
+    "NotOpenError",
+    "PointsShipper",
+    "Stream",
+    "is_poison",
+]
+
 log = structlog.get_logger(__name__)
 
-Place = TypeVar("Place")
-Record = TypeVar("Record")
-
-POISON_TRIES = 5
-"""A batch that the database refuses this often while it answers is dropped, with a warning: behind it wait others."""
 LINE_CHARS_SHOWN = 200
 REFUSED_NAMES_MAX = 5
 """Names that are warned about because their values are no metrics."""
@@ -52,104 +53,10 @@ NAME_CHARS_SHOWN = 60
 PIECES_MAX = 16
 RECORDS_ENOUGH = 2_000
 """While steps are left out, a batch ends at either: 4 MiB of the spool, or so many records that one transaction stays short."""
-FREED_AT_ONCE_BYTES = 8 * 1024 * 1024
-SPOOL_KEPT_BYTES = 1024 * 1024
-"""What is stored of the spool is given back to the disk in pieces of the first size, except the last of the second."""
+HOLE_BYTES = 4096
+"""So many zero bytes are no damaged line: a piece of the file is gone."""
 LOG_BATCH_BYTES = 6 * limits.LOG_LINE_BYTES_MAX + 4096
 """Room for the longest record: a control character takes one byte of a line and six in JSON."""
-
-
-class Stream(NamedTuple):
-    """Whose metrics and logs they are, and the token that says so."""
-
-    assignment_id: str
-    job_id: str
-    attempt_number: int
-    token: str
-
-
-class Batch(NamedTuple, Generic[Place, Record]):
-    """What comes next of a file, and the place behind it."""
-
-    before: Place
-    after: Place
-    records: list[Record]
-
-
-class Shipper(ABC, Generic[Place, Record]):
-    """One file's way into the database."""
-
-    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
-        self._database = database
-        self._folder = folder
-        self._stream = stream
-        self._warn = warn
-        self._place: Place | None = None
-        self._poisoned: tuple[Place, int] | None = None
-        self.refused = False
-        """The stream is sealed or belongs to another token: nothing of this attempt is wanted any more."""
-
-    def begin(self, state: streams.StreamState | None) -> None:
-        """Go on from where the stream is, as whoever opened it has read; without this it is read by the first step."""
-        self._place = self._open_place(state)
-        if self._place is not None:
-            self._shipped(self._place)
-
-    def step(self, last: bool) -> bool:
-        """Ship one batch. See ``worker.pump``."""
-        if self.refused:
-            return False
-        if self._place is None:
-            self.begin(self._state())
-            if self._place is None:
-                return False
-        batch = self._read(self._place, last)
-        if batch is None:
-            return False
-        if self._poisoned == (batch.before, POISON_TRIES):
-            self._warn(f"{len(batch.records)} records were refused by the database and are left out")
-            batch = batch._replace(records=[])
-        try:
-            accepted = self._append(batch)
-        except Exception as error:
-            # Whether it was committed is not known: the place is read again.
-            self._place = None
-            if is_poison(error):
-                tries = self._poisoned[1] if self._poisoned and self._poisoned[0] == batch.before else 0
-                self._poisoned = (batch.before, tries + 1)
-            raise
-        if accepted:
-            self._place = batch.after
-            self._shipped(batch.after)
-        else:
-            self._place = self._open_place(self._state())
-            # Refused though this is the place: the stream is sealed, or a later attempt's.
-            self.refused = self.refused or self._place == batch.before
-        return True
-
-    def _state(self) -> streams.StreamState | None:
-        with self._database.read_series() as session:
-            return streams.state(session, self._stream.assignment_id)
-
-    def _open_place(self, state: streams.StreamState | None) -> Place | None:
-        """The file's place in the stream; None, and ``refused``, if nothing can be added any more."""
-        if state is None or state.sealed:
-            self.refused = True
-            return None
-        return self._place_of(state)
-
-    @abstractmethod
-    def _place_of(self, state: streams.StreamState) -> Place: ...
-
-    @abstractmethod
-    def _read(self, place: Place, last: bool) -> Batch[Place, Record] | None:
-        """What comes after ``place``; None if nothing does."""
-
-    @abstractmethod
-    def _append(self, batch: Batch[Place, Record]) -> bool: ...
-
-    def _shipped(self, place: Place) -> None:
-        """Everything before ``place`` is stored."""
 
 
 class PointsShipper(Shipper[Place, metrics.Record]):
@@ -184,6 +91,8 @@ class PointsShipper(Shipper[Place, metrics.Record]):
 class MetricsShipper(PointsShipper[int]):
     """``spool/metrics.jsonl``: offsets are bytes. A bad line is named in one warning, and does not stop the rest."""
 
+    what = "metrics"
+
     def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
         super().__init__(database, folder, stream, warn)
         self.last_step: int | None = None
@@ -195,7 +104,7 @@ class MetricsShipper(PointsShipper[int]):
         self._refused_values = 0
         self._not_theirs = False
         self._told = False
-        self._freed = 0
+        self._spool = Spool(folder.file(attempt.METRICS))
         self._hollowed_bytes = 0
         self.stored_bytes = 0
         """Of the spool, as far as this agent knows."""
@@ -205,15 +114,15 @@ class MetricsShipper(PointsShipper[int]):
         path = self._folder.file(attempt.METRICS)
         if path.is_file():
             self._thinner.look(path.stat().st_size)
-            self._hollow(path)
+            self._hollow()
         return super().step(last)
 
-    def _hollow(self, path: Path) -> None:
+    def _hollow(self) -> None:
         """Take the middle out of what waits to be stored, if it is more than may wait.
 
         The database is away for long, or the node does not keep up with the job.
         """
-        freed = holes.hollow(path, limits.METRIC_SPOOL_BYTES_MAX)
+        freed = self._spool.hollow(limits.METRIC_SPOOL_BYTES_MAX)
         if freed and not self._hollowed_bytes:
             self._warn(
                 f"metrics limited: more than {in_words(limits.METRIC_SPOOL_BYTES_MAX)} of them wait to be stored; "
@@ -222,12 +131,11 @@ class MetricsShipper(PointsShipper[int]):
         self._hollowed_bytes += freed
 
     def _shipped(self, place: int) -> None:
-        """Give the disk back what is stored, except the end, in which people and the launcher look for the last step."""
         self.stored_bytes = place
-        end = place - SPOOL_KEPT_BYTES
-        if end - self._freed >= FREED_AT_ONCE_BYTES:
-            holes.punch(self._folder.file(attempt.METRICS), self._freed, end)
-            self._freed = end
+        self._spool.stored(place, kept_bytes=limits.METRIC_SPOOL_STORED_BYTES)
+
+    def _is_behind(self, place: int, stored: int) -> bool:
+        return place < stored
 
     def _place_of(self, state: streams.StreamState) -> int:
         self.last_step = state.last_step
@@ -245,7 +153,7 @@ class MetricsShipper(PointsShipper[int]):
             if found.too_long is not None:
                 self._bad(Line(found.too_long, found.offset, b""), "it is longer than 256 KiB")
             if found.hole is not None and not self._hollowed_bytes:
-                self._bad(Line(found.hole, found.offset, b""), "it has zero bytes in it")
+                self._passed_over(found.hole, found.offset)
             records += self._records(found)
             end = found.offset
             if self._thinner.keep_every == 1 or len(records) >= RECORDS_ENOUGH:
@@ -256,6 +164,13 @@ class MetricsShipper(PointsShipper[int]):
                 self._tell_what_is_missing(path)
             return None
         return Batch(place, end, records)
+
+    def _passed_over(self, start: int, end: int) -> None:
+        """Name zero bytes in the spool: a piece that is gone, or a damaged line."""
+        if end - start >= HOLE_BYTES:
+            self._warn(f"{in_words(end - start)} of the metrics are missing: the node does not have them any more")
+        elif start >= self._spool.freed:
+            self._bad(Line(start, end, b""), "it has zero bytes in it")
 
     def _records(self, found: Lines) -> list[metrics.Record]:
         """What the lines of a piece say, as far as it is stored."""
@@ -295,7 +210,7 @@ class MetricsShipper(PointsShipper[int]):
         self._bad_lines += 1
         if self._bad_lines == 1:
             shown = line.text[:LINE_CHARS_SHOWN].decode(errors="replace")
-            which = f"the line at byte {line.offset}" if self._freed else f"line {self._number(line.offset)}"
+            which = f"the line at byte {line.offset}" if self._spool.freed else f"line {self._number(line.offset)}"
             self._warn(f"{which} of $LOCKSTEP_METRICS is left out: {why}; it reads {shown!r}")
 
     def _note_refused(self, refused: Mapping[str, str]) -> None:
@@ -337,15 +252,30 @@ class MetricsShipper(PointsShipper[int]):
 
 
 class LogShipper(Shipper[logs.Place, LogRecord]):
-    """``logs/NNNNNN.jsonl``: a place is a segment and bytes into it. Segments that are wholly stored are deleted."""
+    """``logs/NNNNNN.jsonl``: a place is a segment and bytes into it.
+
+    Of the segments that are wholly stored the newest are kept, up to a limit, and the others deleted.
+    """
+
+    what = "log lines"
+
+    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
+        super().__init__(database, folder, stream, warn)
+        self._kept_from = -1
+        """The segment that was written to when stored ones were last looked at."""
 
     def _place_of(self, state: streams.StreamState) -> logs.Place:
         return logs.Place(state.log_segment, state.log_offset)
+
+    def _is_behind(self, place: logs.Place, stored: logs.Place) -> bool:
+        return place < stored
 
     def _read(self, place: logs.Place, last: bool) -> Batch[logs.Place, LogRecord] | None:
         folder = self._folder.file(attempt.LOGS)
         complete = next_segment_exists(folder, place.segment)
         path = folder / segment_name(place.segment)
+        if not path.exists() and (following := [number for number in _segments(folder) if number > place.segment]):
+            return self._without(place, min(following))
         found = whole_lines(path, place.offset, last=last or complete, batch_bytes=LOG_BATCH_BYTES)
         if found.offset == place.offset:
             return Batch(place, logs.Place(place.segment + 1, 0), []) if complete else None
@@ -363,12 +293,36 @@ class LogShipper(Shipper[logs.Place, LogRecord]):
                 records=batch.records,
             )
 
+    def _without(self, place: logs.Place, following: int) -> Batch[logs.Place, LogRecord]:
+        """Go on behind segments that were deleted as stored, before the database was set back."""
+        size = in_words((following - place.segment) * limits.LOG_SEGMENT_BYTES - place.offset)
+        self._warn(f"about {size} of the log are missing: the node does not have them any more")
+        note = f"… about {size} left out: the database was restored, and the node did not have them any more …"
+        record = LogRecord(time=time.time(), rank=-1, stream="launcher", text=note)
+        return Batch(place, logs.Place(following, 0), [record])
+
     def _shipped(self, place: logs.Place) -> None:
-        # First, because on a full disk the file below can be written only once they are gone.
-        for path in self._folder.file(attempt.LOGS).glob("[0-9]*.jsonl"):
-            if path.stem.isdecimal() and int(path.stem) < place.segment:
+        try:
+            if place.segment != self._kept_from:
+                self._delete_stored(place.segment, limits.LOG_STORED_BYTES)
+                self._kept_from = place.segment
+            self._folder.write_shipped(place.segment, place.offset)
+        except OSError:
+            # On a full disk the file can be written only once they are gone.
+            self._delete_stored(place.segment, 0)
+            self._folder.write_shipped(place.segment, place.offset)
+
+    def _delete_stored(self, segment: int, kept_bytes: int) -> None:
+        folder = self._folder.file(attempt.LOGS)
+        for number in sorted((number for number in _segments(folder) if number < segment), reverse=True):
+            path = folder / segment_name(number)
+            kept_bytes -= path.stat().st_size
+            if kept_bytes <= 0:
                 path.unlink(missing_ok=True)
-        self._folder.write_shipped(place.segment, place.offset)
+
+
+def _segments(folder: Path) -> list[int]:
+    return [int(path.stem) for path in folder.glob("[0-9]*.jsonl") if path.stem.isdecimal()]
 
 
 def _log_record(line: Line) -> LogRecord | None:
@@ -378,10 +332,3 @@ def _log_record(line: Line) -> LogRecord | None:
     except ValidationError:
         log.warning("a log line is damaged and left out", offset=line.offset)
         return None
-
-
-def is_poison(error: Exception) -> bool:
-    """Whether it was what we wrote that was refused; otherwise a database is away or full, which will pass."""
-    if isinstance(error, LockstepError):
-        return error.code is ErrorCode.INVALID
-    return isinstance(error, ValueError | TypeError | LookupError | ArithmeticError | IntegrityError)

@@ -11,6 +11,8 @@ Each heartbeat, in this order:
 3. Intents in the answer (cancel, timeout, shutdown) become graceful stops.
 4. Unclaimed assignments are claimed: their bell may have been lost. Held ones that nobody here knows are adopted: after a
    restart these are all; later, one whose claim was committed though the answer got lost.
+5. A database that was restored from a backup may lack this node, which is registered again, and have an assignment as
+   unclaimed whose ranks run here, which is claimed again.
 
 Between heartbeats intents are read more often, while the database answers.
 
@@ -262,6 +264,7 @@ class Supervisor:
     def _look_around(self) -> None:
         name = self._settings.node_name
         with self._database.read_jobs() as session:
+            self._registered = nodes.is_registered(session, name)
             unclaimed = attempts.unclaimed(session, name)
             held = attempts.held(session, name)
         unknown = [assignment for assignment in held if assignment.assignment_id not in self._attempts]
@@ -271,8 +274,10 @@ class Supervisor:
         if unknown:
             # Nobody renewed them while no agent ran: their fence may be too near to wait for the next heartbeat.
             self._renew()
-        self._waiting = set(unclaimed)
-        for assignment_id in unclaimed:
+        for assignment_id in self._attempts.keys() & set(unclaimed):
+            self._guarded("claim again", partial(self._claim_again, self._attempts[assignment_id]))
+        self._waiting = set(unclaimed) - self._attempts.keys()
+        for assignment_id in sorted(self._waiting):
             self._claim(assignment_id)
 
     def _address(self) -> str:
@@ -316,6 +321,22 @@ class Supervisor:
         deadline = sent_at + self._timings.fence_seconds
         folder = self._folder(assignment_id)
         self._take(Attempt.begin(self._tools, folder, claim, fence_deadline=deadline, meeting=meeting))
+
+    def _claim_again(self, attempt: Attempt) -> None:
+        """Let the database have the claim of an attempt that runs: it was restored from a backup made before that."""
+        assignment = attempt.folder.assignment()
+        if assignment is None or not attempt.leased:
+            return
+        log.warning("the database was set back: claiming again", assignment=attempt.stream.assignment_id)
+        with self._database.jobs() as session:
+            attempts.claim(
+                session,
+                attempt.stream.assignment_id,
+                self._settings.node_name,
+                lease_seconds=self._timings.lease_seconds,
+                rendezvous_port=assignment.rendezvous_port,
+                rendezvous_host=assignment.rendezvous_host,
+            )
 
     def _take(self, attempt: Attempt) -> None:
         # In this order: one whose thread cannot be started must not be renewed for ever. It is adopted later.

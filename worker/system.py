@@ -22,14 +22,14 @@ from domain.errors import LockstepError
 from domain.manifest import ManifestError, read_manifest
 from storage import series, streams
 from storage.database import Database
-from worker import holes
 from worker.folders import Folder
 from worker.shipping import Batch, PointsShipper, Stream
+from worker.spool import Spool
 from worker.tail import whole_lines
 
 log = structlog.get_logger(__name__)
 
-SPOOL_KEPT_BYTES: Final = 1024 * 1024
+PIECE_BYTES: Final = 1024 * 1024
 """What is stored is given back to the disk in pieces of this size."""
 
 
@@ -52,7 +52,7 @@ class SystemShipper(PointsShipper[int]):
         self._clock = clock
         self._next_at = clock()
         self._step: int | None = None
-        self._freed = 0
+        self._spool = Spool(folder.file(attempt.SYSTEM), piece_bytes=PIECE_BYTES)
 
     def _log(self, message: str) -> None:
         log.warning("system metrics", assignment=self._stream.assignment_id, message=message)
@@ -68,7 +68,7 @@ class SystemShipper(PointsShipper[int]):
 
     def _write(self, record: metrics.Record) -> None:
         path = self._folder.file(attempt.SYSTEM)
-        holes.hollow(path, limits.SYSTEM_SPOOL_BYTES_MAX)
+        self._spool.hollow(limits.SYSTEM_SPOOL_BYTES_MAX)
         with path.open("ab", buffering=0) as file:
             file.write(metrics.encode(record).encode() + b"\n")
 
@@ -99,9 +99,10 @@ class SystemShipper(PointsShipper[int]):
         return self._append_points(batch.records, before=batch.before, after=batch.after, source=streams.SYSTEM_SOURCE)
 
     def _shipped(self, place: int) -> None:
-        if place - self._freed >= SPOOL_KEPT_BYTES:
-            holes.punch(self._folder.file(attempt.SYSTEM), self._freed, place)
-            self._freed = place
+        self._spool.stored(place, kept_bytes=limits.SYSTEM_SPOOL_BYTES_MAX // 2)
+
+    def _is_behind(self, place: int, stored: int) -> bool:
+        return place < stored
 
 
 def resumed_step(folder: Folder) -> int:

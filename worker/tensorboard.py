@@ -52,6 +52,8 @@ class _Piece(NamedTuple):
 class EventFilesShipper(PointsShipper[Places]):
     """``tensorboard/**/*tfevents*`` of one attempt."""
 
+    what = "scalars of event files"
+
     def __init__(
         self,
         database: Database,
@@ -76,6 +78,9 @@ class EventFilesShipper(PointsShipper[Places]):
 
     def _place_of(self, state: streams.StreamState) -> Places:
         return {source: place for source, place in state.places.items() if source.startswith(SOURCE)}
+
+    def _is_behind(self, place: Places, stored: Places) -> bool:
+        return any(_bytes_of(place.get(source, 0)) < _bytes_of(at) for source, at in stored.items())
 
     def _read(self, place: Places, last: bool) -> Batch[Places, metrics.Record] | None:
         self._look(place, last=last)
@@ -193,6 +198,10 @@ class EventFilesShipper(PointsShipper[Places]):
         if what not in self._told:
             self._told.add(what)
             self._warn(message)
+
+
+def _bytes_of(place: int) -> int:
+    return place if place >= 0 else -1 - place
 
 
 def _event_files(root: Path) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The log of an attempt on its node's disk: numbered segments of JSON lines, bounded by what has been shipped.
 
 A record goes to disk in one ``write`` of whole lines, unbuffered, so that a reader which takes whole lines loses
-nothing when the launcher is killed. Segments that lie wholly before ``logs/shipped`` are deleted by the agent, which
-alone knows that nobody reads them any more.
+nothing when the launcher is killed. Of the segments that lie wholly before ``logs/shipped`` the agent deletes the oldest, because it
+alone reads them.
 
 Not here: reading the ranks' pipes (``engine.launcher.streams``), and shipping (``worker.shipping``).
 """

@@ -64,6 +64,10 @@ FAULTS: Final[dict[int, tuple[str, str]]] = {
     29: ("one job floods its log", "it alone is limited, and told so"),
     30: ("SQLite, SIGKILL in the middle of writes", "it opens clean, and holds every accepted job"),
     33: ("the api refuses, resets and answers 503", "the client repeats what is safe, and says so"),
+    34: (
+        "a backup is restored in place of the database while jobs run",
+        "running jobs are whole again from their spools and from the store; none fails for storage",
+    ),
 }
 """By number: the fault, and what must happen. The numbers are names and never change."""
 

@@ -35,8 +35,8 @@ NOT_TOLD: Final = {
     "scheduler.passes._quarantine": "the story's node is a good one",
     "scheduler.passes.settle": "gangs are told by the model",
     "worker.peers": "likewise",
-    "worker.shipping._state": "how far a stream is, is read again only after a call that failed: lost answers make it so",
-    "worker.reporting.step": "likewise",
+    "worker.shipper.is_open": "a stream is looked at only after a refused append: lost answers make it so",
+    "worker.supervisor._claim_again": "no backup is restored in the story",
 }
 
 Tell = Callable[[], Telling]

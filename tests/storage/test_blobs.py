@@ -111,6 +111,30 @@ def test_a_remote_tree_without_its_manifest_is_absent(checkpoint: Path) -> None:
     assert store.exists("jobs/1/step-1")
 
 
+def test_another_tree_under_the_same_key_is_replaced(store: BlobStore, checkpoint: Path, tmp_path: Path) -> None:
+    """After the database was set back a number of an attempt is used again."""
+    key = "jobs/0198/1/step-00000050"
+    store.put_tree(checkpoint, key)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "weights").write_bytes(b"others")
+    (other / "manifest.json").write_text('{"of": "another attempt"}')
+    store.put_tree(other, key)
+    store.get_tree(key, tmp_path / "resume")
+    assert _contents(tmp_path / "resume") == _contents(other)
+
+
+def test_files_are_found_below_a_key(store: BlobStore, checkpoint: Path) -> None:
+    assert store.find("jobs/1") == []
+    store.put_tree(checkpoint, "jobs/1/1/step-1")
+    store.put_tree(checkpoint, "jobs/10/1/step-1")
+    for content in (b"first", b"second"):
+        store.write("jobs/1/1/step-1/note.json", content)
+    names = ("empty", "manifest.json", "note.json", "ranks/0.pt")
+    assert store.find("jobs/1") == [f"jobs/1/1/step-1/{name}" for name in names]
+    assert store.read("jobs/1/1/step-1/note.json") == b"second"
+
+
 @pytest.mark.parametrize("key", ["", "/etc/passwd", "../outside", "a/../../b", "a//b", "a/", ".hidden", "a/.b", "a\n"])
 def test_a_key_cannot_lead_out_of_the_store(store: BlobStore, key: str) -> None:
     with pytest.raises(ValueError, match="is no key"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psycopg
@@ -283,3 +284,28 @@ def test_all_statements_of_a_reader_see_one_moment(database: Database) -> None:
             jobs.cancel(writer, job_id, "ada")
         assert len(lists.queued(session, limit=10)) == 1
     assert scenes.kinds(database, job_id) == ["submitted", "cancelled"]
+
+
+def test_a_program_follows_a_file_that_a_backup_was_put_in_place_of(sqlite_urls: Urls, tmp_path: Path) -> None:
+    """A connection to a deleted file goes on as if nothing had happened."""
+    database = Database(*sqlite_urls)
+    files = [tmp_path / name for name in ("jobs.db", "series.db")]
+    (tmp_path / "backup").mkdir()
+    before = scenes.submit(database)
+    for file in files:
+        copy = tmp_path / "backup" / file.name
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+    lost = scenes.submit(database)
+    for file in files:
+        for path in tmp_path.glob(f"{file.name}*"):
+            path.unlink()
+    with pytest.raises(LockstepError, match="the jobs database does not answer: unable to open database file"):
+        scenes.submit(database)
+    assert list(tmp_path.glob("*.db*")) == []
+    for file in files:
+        (tmp_path / "backup" / file.name).rename(file)
+    after = scenes.submit(database)
+    with closing(sqlite3.connect(files[0])) as found:
+        assert {row[0] for row in found.execute("SELECT id FROM jobs")} == {before, after} - {lost}
+    database.close()

@@ -189,8 +189,8 @@ def test_a_backlog_of_a_calm_job_is_stored_whole(job: Job) -> None:
 
 
 def test_what_is_stored_of_a_spool_is_given_back_to_the_disk(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "FREED_AT_ONCE_BYTES", 100_000)
-    monkeypatch.setattr(shipping, "SPOOL_KEPT_BYTES", 50_000)
+    job.shipper._spool._piece_bytes = 100_000
+    monkeypatch.setattr(limits, "METRIC_SPOOL_STORED_BYTES", 50_000)
     taken = 0
     for _ in range(20):
         job.write(2_000)

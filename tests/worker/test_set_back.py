@@ -1,0 +1,361 @@
+"""The database is restored from a backup while an attempt goes on: its agent sends again what is missing there.
+
+Real databases of both kinds; no agent, except where the supervisor's loop is the point.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete
+
+from domain import attempt, limits
+from domain.attempt import LogRecord, segment_name
+from storage import checkpoints, curves, events, log_pages, nodes
+from storage.blobs import BlobStore
+from storage.database import Database
+from storage.series_tables import StreamRow
+from storage.tables import NodeRow
+from tests.rows import Backup
+from tests.storage import scenes
+from tests.worker.node import Node, until
+from tests.worker.test_outflow import outflow_of
+from worker.folders import Folder
+from worker.outflow import Outflow
+from worker.reporting import Reporter
+from worker.shipping import LogShipper, MetricsShipper, NotOpenError, Stream
+
+SCRIPT = {"kind": "script", "script": {"command": ["true"]}}
+
+
+class Job:
+    """A running attempt's files, and what is stored of them."""
+
+    def __init__(self, database: Database, home: Path) -> None:
+        claim = scenes.run(database)
+        self.database = database
+        self.stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
+        self.folder = Folder(home / claim.assignment_id)
+        self.folder.create()
+        self.warnings: list[str] = []
+        self.told: list[str] = []
+
+    def metrics(self) -> MetricsShipper:
+        return self._told(MetricsShipper(self.database, self.folder, self.stream, self.warnings.append))
+
+    def logs(self) -> LogShipper:
+        return self._told(LogShipper(self.database, self.folder, self.stream, self.warnings.append))
+
+    def _told(self, shipper):
+        shipper.on_set_back = self.told.append
+        return shipper
+
+    def write(self, steps: range, *, padding: str = "") -> None:
+        """A point and a line of each step; each ten lines are a segment."""
+        with self.folder.file(attempt.METRICS).open("a") as file:
+            file.writelines(json.dumps({"step": step, "loss": step / 2}) + padding + "\n" for step in steps)
+        for step in steps:
+            with (self.folder.file(attempt.LOGS) / segment_name(step // 10)).open("a") as file:
+                file.write(LogRecord(time=1.0, rank=0, stream="stdout", text=f"{step}").model_dump_json() + "\n")
+
+    def steps(self) -> list[int]:
+        with self.database.read_series() as session:
+            views = curves.read(session, self.stream.job_id, names=["loss"], max_points=100_000)
+        return [step for view in views for step in view.step]
+
+    def lines(self) -> list[str]:
+        with self.database.read_series() as session:
+            return [line.text for line in log_pages.page(session, self.stream.job_id, limit=1000).lines]
+
+    def events(self, kind: str) -> list[str]:
+        with self.database.read_jobs() as session:
+            found = events.page(session, self.stream.job_id, limit=100)
+        return [row.message for row in found if row.kind == kind]
+
+
+@pytest.fixture
+def job(database: Database, tmp_path: Path) -> Job:
+    return Job(database, tmp_path)
+
+
+def ship(*shippers: MetricsShipper | LogShipper, last: bool = False) -> None:
+    for shipper in shippers:
+        while shipper.step(last):
+            pass
+
+
+def test_what_a_restored_database_lacks_is_sent_again_once(job: Job) -> None:
+    shippers = job.metrics(), job.logs()
+    job.write(range(25))
+    ship(*shippers)
+    backup = Backup(job.database)
+    job.write(range(25, 60))
+    ship(*shippers)
+    backup.restore()
+    job.write(range(60, 70))
+    ship(*shippers)
+    assert job.steps() == list(range(70))
+    assert job.lines() == [str(step) for step in range(70)]
+    assert job.told == ["metrics", "log lines"]
+    assert job.warnings == []
+
+
+def test_a_restore_just_before_the_end_is_noticed(job: Job) -> None:
+    """Nothing more is written that could be refused."""
+    shippers = job.metrics(), job.logs()
+    job.write(range(5))
+    ship(*shippers)
+    backup = Backup(job.database)
+    job.write(range(5, 45))
+    ship(*shippers)
+    backup.restore()
+    ship(*shippers, last=True)
+    assert job.steps() == list(range(45))
+    assert job.lines() == [str(step) for step in range(45)]
+
+
+def test_a_stream_that_the_backup_does_not_have_is_opened_again(job: Job) -> None:
+    with job.database.series() as session:
+        session.execute(delete(StreamRow))
+    backup = Backup(job.database)
+    shippers = job.metrics(), job.logs()
+    job.write(range(20))
+    ship(*shippers)
+    backup.restore()
+    job.write(range(20, 30))
+    ship(*shippers)
+    assert job.steps() == list(range(30))
+    assert job.lines() == [str(step) for step in range(30)]
+
+
+def test_a_database_that_is_empty_for_a_moment_is_waited_for(job: Job) -> None:
+    """A restore that is not one transaction shows tables without rows."""
+    shippers = job.metrics(), job.logs()
+    empty = Backup(job.database)
+    empty.forget_all()
+    job.write(range(20))
+    ship(*shippers)
+    backup = Backup(job.database)
+    empty.restore()
+    job.write(range(20, 30))
+    for shipper in shippers:
+        for _ in range(3):
+            with pytest.raises(NotOpenError, match="has no stream of this attempt"):
+                shipper.step(True)
+        assert not shipper.refused
+    backup.restore()
+    ship(*shippers, last=True)
+    assert job.steps() == list(range(30))
+    assert job.lines() == [str(step) for step in range(30)]
+
+
+def test_the_place_of_a_backup_may_be_this_one(job: Job) -> None:
+    """Refused by an empty database, and then the place is right: no reason to stop."""
+    shipper = job.metrics()
+    job.write(range(5))
+    ship(shipper)
+    backup = Backup(job.database)
+    with job.database.series() as session:
+        session.execute(delete(StreamRow))
+    job.write(range(5, 10))
+    read = shipper._read_place
+
+    def restored_before_it_is_read() -> None:
+        backup.restore_series()
+        read()
+
+    shipper._read_place = restored_before_it_is_read  # type: ignore[method-assign]
+    ship(shipper)
+    assert not shipper.refused
+    assert job.steps() == list(range(10))
+
+
+def test_log_segments_that_are_gone_are_named_where_they_were(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipper = job.logs()
+    job.write(range(5))
+    ship(shipper)
+    backup = Backup(job.database)
+    monkeypatch.setattr(limits, "LOG_STORED_BYTES", 0)
+    job.write(range(5, 45))
+    ship(shipper)
+    assert [path.stem for path in job.folder.file("logs").glob("*.jsonl")] == ["000004"]
+    backup.restore()
+    job.write(range(45, 50))
+    ship(shipper)
+    lines = job.lines()
+    assert lines[:5] + lines[6:] == [str(step) for step in [*range(5), *range(40, 50)]]
+    assert lines[5].startswith("… about 4.0 MiB left out: the database was restored")
+    assert job.warnings == ["about 4.0 MiB of the log are missing: the node does not have them any more"]
+
+
+def test_metrics_that_are_gone_are_named(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipper = job.metrics()
+    shipper._spool._piece_bytes = 1
+    job.write(range(5))
+    ship(shipper)
+    backup = Backup(job.database)
+    monkeypatch.setattr(limits, "METRIC_SPOOL_STORED_BYTES", 8192)
+    job.write(range(5, 500), padding=" " * 100)
+    ship(shipper)
+    backup.restore()
+    job.write(range(500, 510))
+    ship(shipper)
+    found = job.steps()
+    assert found[:5] == list(range(5))
+    after = [step for step in found if step >= 450]
+    assert after == list(range(450, 510))
+    assert found == sorted(set(found))
+    (warning,) = job.warnings
+    assert warning.endswith(" KiB of the metrics are missing: the node does not have them any more")
+
+
+def test_room_is_made_of_what_is_stored_before_anything_else_is_left_out(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipper = job.metrics()
+    job.write(range(20_000), padding=" " * 100)
+    ship(shipper)
+    size = job.folder.file(attempt.METRICS).stat().st_size
+    assert size > 2_000_000
+    # Half of it is behind, and it may take as much.
+    monkeypatch.setattr(limits, "METRIC_SPOOL_BYTES_MAX", size + 100_000)
+    job.write(range(20_000, 25_000), padding=" " * 100)
+    ship(shipper)
+    assert [text for text in job.warnings if "limited" in text] == []
+    assert job.steps()[-1] == 24_999
+
+
+def test_events_are_carried_out_again_and_rows_agree_with_the_store(job: Job, tmp_path: Path) -> None:
+    store = BlobStore(str(tmp_path / "store"))
+    reporter = Reporter(job.database, store, job.folder, job.stream, node_name="n1", is_script=False, keep_last=2)
+    save(job, 10)
+    save(job, 20)
+    run(reporter)
+    backup = Backup(job.database)
+    for step in (30, 40, 50):
+        save(job, step)
+    say(job, "resumed", step=1, **{"from": "resume"})
+    run(reporter)
+    expected = rows(job)
+    assert [row["step"] for row in expected] == [50, 40]
+    backup.restore()
+    assert [row["step"] for row in rows(job)] == [20, 10]
+    say(job, "resumed", step=2, **{"from": "resume"})
+    run(reporter)
+    assert rows(job) == expected
+    assert job.events("resumed") == [f"Training goes on from the checkpoint of step {step}." for step in (1, 2)]
+
+
+def test_rows_of_checkpoints_that_are_gone_do_not_wait_for_the_next_one(job: Job, tmp_path: Path) -> None:
+    store = BlobStore(str(tmp_path / "store"))
+    reporter = Reporter(job.database, store, job.folder, job.stream, node_name="n1", is_script=False, keep_last=3)
+    save(job, 10)
+    run(reporter)
+    backup = Backup(job.database)
+    save(job, 20)
+    run(reporter)
+    store.delete_tree(f"jobs/{job.stream.job_id}/1/step-00000010")
+    backup.restore()
+    run(reporter, last=True)
+    assert [row["step"] for row in rows(job)] == [20]
+    (message,) = job.events("checkpoints_reconciled")
+    assert message.endswith("Deleted since and forgotten: step 10.")
+
+
+def save(job: Job, step: int) -> None:
+    """As the engine does it."""
+    target = job.folder.file(attempt.CHECKPOINTS) / f"step-{step:08d}"
+    target.mkdir()
+    (target / attempt.MANIFEST).write_text(f"manifest of step {step}")
+    sha256 = hashlib.sha256((target / attempt.MANIFEST).read_bytes()).hexdigest()
+    metric = {"name": "eval/loss", "value": 100.0 - step}
+    say(job, "checkpoint", step=step, folder=target.name, bytes=2, sha256=sha256, final=False, metric=metric)
+
+
+def say(job: Job, kind: str, /, **data: object) -> None:
+    with job.folder.file(attempt.EVENTS).open("a") as file:
+        file.write(json.dumps({"kind": kind, "time": 1.0, "data": data}) + "\n")
+
+
+def run(reporter: Reporter, *, last: bool = False) -> None:
+    while reporter.step(last):
+        pass
+
+
+def rows(job: Job) -> list[dict[str, object]]:
+    """What the rows of the job's checkpoints say, newest first."""
+    with job.database.read_jobs() as session:
+        found = checkpoints.of_job(session, job.stream.job_id)
+    names = ("attempt", "step", "location", "bytes", "sha256", "value", "final")
+    return [{name: getattr(row, name) for name in names} for row in found]
+
+
+@pytest.fixture
+def outflow(job: Job) -> Iterator[Outflow]:
+    made = outflow_of(job.database, job.folder.path.parent, SCRIPT, job.stream)
+    yield made
+    made.stop()
+    made.join(30)
+
+
+def test_a_job_that_writes_nothing_more_is_whole_again(job: Job, outflow: Outflow) -> None:
+    """Samples of its node are refused, and let every sender look where it is."""
+    job.write(range(5))
+    outflow.start()
+    until(lambda: job.steps() == list(range(5)) and len(job.lines()) == 5, 60, "the first steps")
+    backup = Backup(job.database)
+    job.write(range(5, 25))
+    until(lambda: job.steps() == list(range(25)) and len(job.lines()) == 25, 60, "further steps")
+    backup.restore()
+    until(lambda: job.steps() == list(range(25)) and len(job.lines()) == 25, 60, "what was missing")
+    until(lambda: len(job.events("stream_reset")) == 2, 60, "the events")
+    assert set(job.events("stream_reset")) == {
+        f"The database was restored from a backup: {what} that it lacks are sent again."
+        for what in ("metrics", "log lines")
+    }
+
+
+def test_a_node_that_the_backup_does_not_have_is_registered_again(own_node: Node) -> None:
+    own_node.start()
+    with own_node.database.jobs() as session:
+        session.execute(delete(NodeRow))
+
+    def back() -> bool:
+        with own_node.database.read_jobs() as session:
+            return nodes.is_registered(session, own_node.name)
+
+    until(back, 60, "the node is registered again")
+    job_id = own_node.submit("ranks(); finish()")
+    own_node.wait(job_id, "succeeded", seconds=60)
+
+
+def test_an_attempt_that_the_backup_has_as_unclaimed_goes_on(own_node: Node, tmp_path: Path) -> None:
+    """Its claim, its stream and that it runs came after the backup."""
+    job_id = own_node.submit("ranks(); metric({'step': 1, 'loss': 1.0}); until_told()", place=False)
+    own_node.start()
+    until(lambda: len(all_nodes(own_node)) == 1, 60, "the node")
+    own_node.agent.send_signal(signal.SIGSTOP)
+    own_node.place(job_id)
+    backup = Backup(own_node.database)
+    own_node.agent.send_signal(signal.SIGCONT)
+    own_node.wait(job_id, "running", seconds=60)
+    until(lambda: "loss" in own_node.series(job_id), 60, "the point")
+    pid = json.loads((own_node.folder(job_id) / "launcher.json").read_text())["pid"]
+    backup.restore()
+    assert own_node.job(job_id).state.value == "starting"
+    own_node.wait(job_id, "running", seconds=60)
+    until(lambda: "loss" in own_node.series(job_id), 60, "the point again")
+    assert json.loads((own_node.folder(job_id) / "launcher.json").read_text())["pid"] == pid
+    own_node.cancel(job_id)
+    own_node.wait(job_id, "cancelled", seconds=60)
+    assert len(own_node.attempts(job_id)) == 1
+
+
+def all_nodes(node: Node) -> list[NodeRow]:
+    with node.database.read_jobs() as session:
+        return nodes.all_nodes(session)
