@@ -22,6 +22,7 @@ from api.parts import Parts
 from api.settings import Settings
 from broker.publisher import Publisher
 from domain.errors import ErrorCode, LockstepError
+from storage import schema
 from storage.blobs import BlobStore
 from storage.database import CONNECTIONS_MAX, Database
 
@@ -39,6 +40,7 @@ def serve(settings: Settings) -> int:
         # All of them: a burst of requests uses them all, and the next burst comes in a second.
         database = Database(settings.database_url, settings.series_url, kept=CONNECTIONS_MAX)
         stack.callback(database.close)
+        schema.require(database)
         if settings.token_file is not None:
             ensure_token(settings.token_file, database)
         listener = stack.enter_context(_listen(settings.host, settings.port))

@@ -9,6 +9,7 @@ import sys
 
 from pydantic import ValidationError
 
+from domain.errors import LockstepError
 from worker import logs, service
 from worker.settings import Settings
 
@@ -21,7 +22,11 @@ def main() -> None:
         lines = [f"LOCKSTEP_{'.'.join(map(str, line['loc'])).upper()}: {line['msg']}" for line in error.errors()]
         sys.exit("\n".join(["the node agent cannot start:", *lines]))
     logs.configure(settings.log_format)
-    service.run(settings)
+    try:
+        service.run(settings)
+    except LockstepError as error:
+        print(f"agent: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201 -- for the person who starts it
+        sys.exit(2)
 
 
 if __name__ == "__main__":
