@@ -46,7 +46,10 @@ def serve(settings: Settings) -> int:
         listener = stack.enter_context(_listen(settings.host, settings.port))
         publisher = Publisher(settings.broker_url)
         stack.callback(publisher.close)
-        app = create_app(settings, database, BlobStore(settings.store), publisher)
+        blobs = BlobStore(settings.store)
+        with contextlib.suppress(OSError):  # reported by /readyz as long as it lasts
+            blobs.create()
+        app = create_app(settings, database, blobs, publisher)
         parts: Parts = app.state.parts
         stack.callback(parts.following.join)
         config = uvicorn.Config(

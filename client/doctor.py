@@ -66,7 +66,8 @@ def of_server(
         with httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as http:
             alive = http.get("/livez")
             here = clock()
-            ready = http.get("/readyz")
+            # With the token, because only its holder gets the reasons.
+            ready = http.get("/readyz", headers={"Authorization": f"Bearer {server.token}"} if server.token else {})
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         why = "connection refused" if "refused" in str(error) else str(error) or type(error).__name__
         yield Finding(
@@ -127,6 +128,8 @@ def _readiness(ready: httpx2.Response) -> Iterator[Finding]:
     for name, said in health.checks.items():
         if said == "ok":
             yield Finding("ok", name, "answers")
+        elif name == "store":
+            yield Finding("fail", name, said, "check that the folder or bucket of LOCKSTEP_STORE can be written")
         elif health.status == "unavailable" and name != "broker":
             yield Finding("fail", name, said, "jobs are refused until then; the api's log says more")
         else:
