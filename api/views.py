@@ -117,7 +117,7 @@ def job_view(job: JobRow, around: Around) -> JobView:
             position=job.wait_position, reason=waits, estimated_start=_moment_or_none(around.starts.get(job.id))
         ),
         intent=job.intent,
-        outcome=None if job.outcome is None else Outcome.model_validate(job.outcome),
+        outcome=None if job.outcome is None else Outcome.stored(job.outcome),
         priority=job.priority,
         labels=job.labels,
         owner=job.actor,
@@ -176,7 +176,7 @@ def attempt_view(attempt: AttemptRow) -> AttemptView:
         nodes=attempt.nodes,
         world_size=attempt.world_size,
         plan_sentence=None if attempt.plan is None else BatchPlan.model_validate(attempt.plan).sentence(),
-        outcome=None if attempt.outcome is None else Outcome.model_validate(attempt.outcome),
+        outcome=None if attempt.outcome is None else Outcome.stored(attempt.outcome),
         created_at=moment(attempt.created_at),
         running_at=_moment_or_none(attempt.running_at),
         ended_at=_moment_or_none(attempt.ended_at),

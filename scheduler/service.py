@@ -63,8 +63,9 @@ def run(settings: Settings) -> None:
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     timings = settings.timings
     database = Database(settings.database_url, settings.series_url)
-    schema.require_once_up(database, lambda why: log.warning("waiting for the database", error=why))
+    schema.require_once_up(database, lambda why: log.warning("the schema cannot be compared yet", error=why))
     publisher = Publisher(settings.broker_url)
+    unreadable: dict[str, str] = {}
     renumber, expires = _Every(RENUMBER_SECONDS), _Every(EXPIRES_SECONDS)
 
     def make_pass(rang: bool) -> Report:
@@ -76,6 +77,7 @@ def run(settings: Settings) -> None:
             rang=rang,
             renumber=renumber.due(),
             expires=expires.due(),
+            unreadable=unreadable,
             stopping=lambda: loop.stopping,
         )
 

@@ -138,7 +138,8 @@ def forgive(session: Session, name: str) -> None:
 def failures(session: Session) -> list[NodeFailure]:
     """What nodes failed lately without a success since, newest first."""
     recent = NodeFailureRow.at > db_now() - FAILURES_SECONDS
-    statement = select(NodeFailureRow).where(recent).order_by(NodeFailureRow.at.desc()).limit(FAILURES_MAX)
+    known = NodeFailureRow.reason.in_([reason.value for reason in Reason])  # others are a newer version's
+    statement = select(NodeFailureRow).where(recent, known).order_by(NodeFailureRow.at.desc()).limit(FAILURES_MAX)
     return [NodeFailure(row.node_name, row.job_id, Reason(row.reason), row.at) for row in session.scalars(statement)]
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from domain.plan import plan_of
 from domain.spec import JobSpec
+from domain.stored import UnreadableSpecError, read_stored_spec
 from storage import steps
 from storage.clock import db_now, now
 from storage.dialects import run, table_of
@@ -62,9 +63,18 @@ def place(
     -------
     PlacedAttempt or None
         None when the race was lost; nothing was written.
+
+    Raises
+    ------
+    UnreadableSpecError
+        When another version wrote the spec and asks for what this one does not know; nothing was written.
     """
     savepoint = session.begin_nested()
-    placed = _place(session, job_id, devices, lease_seconds=lease_seconds, attempts_before=attempts_before)
+    try:
+        placed = _place(session, job_id, devices, lease_seconds=lease_seconds, attempts_before=attempts_before)
+    except UnreadableSpecError:
+        savepoint.rollback()
+        raise
     if placed is None:
         savepoint.rollback()
     else:
@@ -111,7 +121,7 @@ def _ready(session: Session, names: list[str], lease_seconds: float) -> bool:
 
 
 def _write_attempt(session: Session, job: Row[Any], devices: Devices, *, lease_seconds: float) -> AttemptRow:
-    spec = JobSpec.model_validate(job.spec)
+    spec = read_stored_spec(job.spec)
     per_node = spec.ranks_per_node()
     ranks = [per_node or len(indices) for _name, indices in devices]
     first_name, first_indices = devices[0]

@@ -84,11 +84,8 @@ def mismatch(database: Database) -> Mismatch | None:
     LockstepError
         ``UNAVAILABLE`` when a database does not answer.
     """
-    with database.look_jobs() as jobs:
-        differs = compare(jobs, "jobs")
-    with database.look_series() as series:
-        other = compare(series, "series")
-    return other if differs is None or (other is not None and other.newer) else differs
+    jobs, series = _of_jobs(database), _of_series(database)
+    return series if jobs is None or (series is not None and series.newer) else jobs
 
 
 def require(database: Database) -> None:
@@ -99,31 +96,60 @@ def require(database: Database) -> None:
     LockstepError
         ``CONFLICT`` when a schema is older or newer; ``UNAVAILABLE`` when a database does not answer.
     """
-    differs = mismatch(database)
-    if differs is not None:
-        raise differs.error()
+    _refuse(mismatch(database))
 
 
 def require_once_up(
-    database: Database, waits: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
+    database: Database, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Refuse databases of another schema, as soon as they answer.
+    """Refuse databases of another schema, as soon as the jobs database answers.
+
+    A series database that does not answer then is not waited for: jobs are placed, stopped and ended without it.
 
     Parameters
     ----------
     database : Database
-    waits : callable
-        Takes the reason of the wait, once.
+    tell : callable
+        Takes the reason of the wait, once, and of going on without the series database.
     sleep : callable
+
+    Raises
+    ------
+    LockstepError
+        ``CONFLICT`` when a schema is older or newer.
     """
-    waited = False
-    while True:
-        try:
-            return require(database)
-        except LockstepError as error:
-            if error.code is not ErrorCode.UNAVAILABLE:
-                raise
-            if not waited:
-                waits(error.message)
-            waited = True
+    told = False
+    while (reason := _unavailable(_of_jobs, database)) is not None:
+        if not told:
+            tell(reason)
+        told = True
         sleep(RETRY_SECONDS)
+    reason = _unavailable(_of_series, database)
+    if reason is not None:
+        tell(reason)
+
+
+def _unavailable(ask: Callable[[Database], Mismatch | None], database: Database) -> str | None:
+    """Refuse a database of another schema; the reason where it does not answer."""
+    try:
+        _refuse(ask(database))
+    except LockstepError as error:
+        if error.code is not ErrorCode.UNAVAILABLE:
+            raise
+        return error.message
+    return None
+
+
+def _refuse(differs: Mismatch | None) -> None:
+    if differs is not None:
+        raise differs.error()
+
+
+def _of_jobs(database: Database) -> Mismatch | None:
+    with database.look_jobs() as connection:
+        return compare(connection, "jobs")
+
+
+def _of_series(database: Database) -> Mismatch | None:
+    with database.look_series() as connection:
+        return compare(connection, "series")

@@ -36,6 +36,8 @@ from domain import attempt as contract
 from domain.attempt import AssignmentFile, StopFile
 from domain.lifecycle import AssignmentState
 from domain.outcomes import Outcome, Reason
+from domain.stored import UnreadableSpecError
+from domain.version import VERSION
 from storage import attempts, streams
 from storage.attempts import Claim, HeldAssignment
 from worker import identity, launching
@@ -235,9 +237,11 @@ class Attempt:
             return self._conclude(Outcome.of(Reason.CODE_UNAVAILABLE, str(error)))
         except InitUnavailableError as error:
             return self._conclude(Outcome.of(Reason.BAD_SPEC, str(error)))
+        except UnreadableSpecError as error:
+            return self._conclude(Outcome.of(Reason.VERSION, f"node {self._tools.node_name}: {error}"))
         except ValidationError as error:
-            message = f"this node's version of Lockstep cannot read the job's spec: {error.errors()[0]['msg']}"
-            return self._conclude(Outcome.of(Reason.BAD_SPEC, message))
+            message = f"node {self._tools.node_name}: Lockstep {VERSION} cannot read the job's plan: {error.errors()[0]['msg']}"
+            return self._conclude(Outcome.of(Reason.VERSION, message))
         except Exception as error:
             self._prepare_failures += 1
             if self._prepare_failures < PREPARE_TRIES:

@@ -15,6 +15,7 @@ from domain.attempt import AssignmentFile
 from domain.plan import BatchPlan
 from domain.sources import job_checkpoint
 from domain.spec import JobSpec
+from domain.stored import read_stored_spec
 from domain.timings import Timings
 from storage.attempts import Claim
 from storage.blobs import BlobStore
@@ -37,12 +38,14 @@ def prepare(folder: Folder, claim: Claim, blobs: BlobStore, timings: Timings, *,
         If the job's code cannot be brought.
     InitUnavailableError
         If the weights to start from are not there.
+    UnreadableSpecError
+        If another version wrote the spec and asks for what this one does not know.
     pydantic.ValidationError
-        If the spec or the plan is not one that this version reads.
+        If the plan is not one that this version reads.
     OSError
         If the disk or the store refuses, or no published checkpoint is whole; that may pass.
     """
-    spec = JobSpec.model_validate(claim.spec)
+    spec = read_stored_spec(claim.spec)
     plan = None if claim.plan is None else BatchPlan.model_validate(claim.plan)
     folder.create()
     code.bring(spec.code, folder.file(attempt.CODE), blobs)

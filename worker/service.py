@@ -61,7 +61,7 @@ def run(
         warm_command = WARM_COMMAND
     environment = launching.environment_of(os.environ)
     with _alone(settings.node_dir), _databases(settings) as (heartbeats, shipping):
-        schema.require_once_up(heartbeats, lambda why: log.warning("waiting for the database", error=why))
+        schema.require_once_up(heartbeats, lambda why: log.warning("the schema cannot be compared yet", error=why))
         publisher = Publisher(settings.broker_url)
         supervisor = Supervisor(
             settings,

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 from domain.timings import Timings
+from domain.version import VERSION
 from storage import attempts, streams
-from storage.tables import AssignmentRow
+from storage.tables import AssignmentRow, JobRow
 from tests.worker.node import Node, alive, until
 
 TALK = """
@@ -264,7 +265,7 @@ def test_an_agent_whose_database_is_away_registers_when_it_is_back(own_node: Nod
     away = path.rename(path.with_suffix(".away"))
     path.mkdir()  # cannot be opened as a database
     node.agent = node.spawn()
-    until(lambda: node.said("supervision failed and is tried again") > 0)
+    until(lambda: node.said("the schema cannot be compared yet") > 0)
     path.rmdir()
     away.rename(path)
     until(lambda: node.said("registered") == 1)
@@ -322,3 +323,22 @@ def test_a_cancel_whose_bell_was_lost_is_read_in_time_for_grace_and_kill(own_nod
     until(lambda: fence.read_text() != before)  # the next heartbeat is five seconds away
     node.cancel(job_id)
     node.wait(job_id, "cancelled", seconds=3.0)
+
+
+def test_a_spec_of_a_newer_version_is_given_back_and_is_not_called_bad(own_node: Node) -> None:
+    node = own_node
+    node.start()
+    job_id = node.submit("pass", place=False)
+    with node.database.jobs() as session:
+        # Placed by a newer scheduler, which can read the whole spec.
+        assert attempts.place(session, job_id, ((node.name, (0,)),), lease_seconds=60) is not None
+        job = session.get_one(JobRow, job_id)
+        job.spec = {**job.spec, "retry": {**job.spec["retry"], "novel": 3}}
+    row = node.wait(job_id, "queued")
+    assert row.outcome["reason"] == "version"
+    assert row.outcome["message"] == (
+        f"node {node.name}: Lockstep {VERSION} cannot read the job's spec: it does not know retry.novel = 3"
+    )
+    assert "Upgrade Lockstep on the node" in row.outcome["advice"]
+    assert (row.charged_attempts, row.avoid_nodes) == (0, [node.name])
+    assert row.outcome["message"] in [message for _kind, message in node.events(job_id)]
