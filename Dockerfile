@@ -68,5 +68,5 @@ RUN pip install --constraint /opt/lockstep/constraints.txt ${PIP_TORCH_ARGS} tor
     && pip install --constraint /opt/lockstep/constraints.txt "$(echo /opt/lockstep/wheels/lockstep-*.whl)[node]"
 USER lockstep
 ENV LOCKSTEP_NODE_DIR=/var/lib/lockstep/node
-HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python", "/opt/lockstep/health.py", "agent"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python", "-I", "-S", "/opt/lockstep/health.py", "agent"]
 CMD ["python", "-m", "worker"]

@@ -26,7 +26,7 @@ from storage.figures import ControlFigures
 REMEMBER_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 2.0
 """Prometheus itself gives up after ten, and then knows less than "away"."""
-STATES: Final = ("ready", "draining", "quarantined", "lost")
+STATES: Final = ("ready", "draining", "quarantined", "leaving", "lost")
 
 log = structlog.get_logger("api.figures")
 

@@ -36,7 +36,7 @@ from storage.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
 
 NOT_LOOKED_AT: Final = "the scheduler has not looked at it yet"
 NO_NODE: Final = "no node is registered yet: it waits until one is"
-NodeState = Literal["ready", "draining", "quarantined", "lost"]
+NodeState = Literal["ready", "draining", "quarantined", "leaving", "lost"]
 NONE: Final[Mapping[str, float]] = MappingProxyType({})
 Value = float | str
 """As JSON carries it: non-finite ones are strings."""
@@ -234,9 +234,15 @@ def node_view(node: NodeRow, *, now: float, lease_seconds: float) -> NodeView:
 
 
 def node_state(node: NodeRow, *, now: float, lease_seconds: float) -> NodeState:
-    """A node that was silent for a lease is lost, draining or not: what ran there is being placed elsewhere."""
+    """The state of a node.
+
+    One that was silent for a lease is lost, draining or not: what ran there is being placed elsewhere. One whose agent
+    was stopped in order is leaving until then, or until an agent is back.
+    """
     if node_is_lost(node.seen_at, now=now, lease_seconds=lease_seconds):
         return "lost"
+    if node.left_at is not None and node.left_at >= node.seen_at:
+        return "leaving"
     if node.quarantined_at is not None:
         return "quarantined"
     return "draining" if node.draining else "ready"

@@ -168,6 +168,8 @@ def of_nodes(nodes: list[NodeView]) -> Iterator[Finding]:
             yield Finding(
                 "warn", node.name, "was not heard for too long", "start its agent, or check the network to it"
             )
+        elif node.state == "leaving":
+            yield Finding("warn", node.name, "is leaving: its agent was stopped", "start it again to give it work")
         elif node.state in ("quarantined", "draining"):
             words = f"is {node.state}" + (f": {node.reason}" if node.reason else "")
             yield Finding("warn", node.name, words, f"lockstep nodes resume {node.name} gives it work again")

@@ -70,7 +70,7 @@ class BlobStore:
         try:
             if self._local:
                 os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-                os.unlink(name)
+                Path(name).unlink()
             else:
                 self._files.pipe_file(name, b"")
                 self._files.rm_file(name)

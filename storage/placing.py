@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import uuid_utils
-from sqlalchemy import Double, Row, bindparam, func, select, update
+from sqlalchemy import Double, Row, bindparam, func, not_, select, update
 from sqlalchemy.orm import Session
 
 from domain.plan import plan_of
@@ -20,6 +20,7 @@ from storage import steps
 from storage.clock import db_now, now
 from storage.dialects import run, table_of
 from storage.endings import ACTOR
+from storage.nodes import is_leaving
 from storage.tables import AssignmentRow, AttemptRow, DeviceRow, NodeRow
 
 Devices = tuple[tuple[str, tuple[int, ...]], ...]
@@ -52,7 +53,7 @@ def place(
     1. The job is taken from the queue, if it is still queued, out of its backoff, and nobody wants it cancelled; and, if
        ``attempts_before`` is given, had no more attempts meanwhile: the stream of one that is unknown to whoever decided
        may not be sealed.
-    2. Its nodes must have been heard within a lease, and be neither draining nor quarantined.
+    2. Its nodes must have been heard within a lease, and be neither draining, quarantined nor leaving.
     3. The attempt and one assignment per node are written, each with its token and its lease.
     4. The devices are taken; one that somebody else holds undoes everything above.
 
@@ -187,6 +188,7 @@ _READY: Final = select(func.count()).where(
     _NODE.c.name.in_(bindparam("of_names", expanding=True)),
     _NODE.c.draining.is_(False),
     _NODE.c.quarantined_at.is_(None),
+    not_(is_leaving()),
     _NODE.c.seen_at > db_now() - bindparam("for_seconds", type_=Double),
 )
 _KIND: Final = select(_DEVICE.c.kind).where(

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, column, func, inspect, select, table
 
 from domain.errors import ErrorCode, LockstepError
 from domain.version import VERSION
@@ -69,10 +69,10 @@ def head(which: str) -> str:
 
 def compare(connection: Connection, which: str) -> Mismatch | None:
     """Compare one database with the code; None where they agree."""
-    table = VERSION_TABLES[which]
+    versions = table(VERSION_TABLES[which], column("version_num"))
     found = ""
-    if inspect(connection).has_table(table):
-        found = connection.execute(text(f"SELECT max(version_num) FROM {table}")).scalar() or ""
+    if inspect(connection).has_table(versions.name):
+        found = connection.execute(select(func.max(versions.c.version_num))).scalar() or ""
     return None if found == head(which) else Mismatch(which, found, head(which))
 
 

@@ -41,6 +41,7 @@ STYLES: Final = {
     "ready": "green",
     "draining": "yellow",
     "quarantined": "red",
+    "leaving": "yellow",
     "lost": "red",
 }
 _ESCAPES: Final = re.compile(

@@ -179,9 +179,7 @@ def test_code_for_a_store_that_cannot_be_written_is_refused_with_its_reason(api:
     archive = code(["train.py"])
     api.store.rmdir()
     api.store.write_text("not a folder")
-    sent = api.http.put(
-        f"/v1/uploads/{digest(archive)}", content=archive, headers={"Content-Type": "application/gzip"}
-    )
+    sent = api.http.put(f"/v1/uploads/{digest(archive)}", content=archive, headers={"Content-Type": "application/gzip"})
     found = problem(sent, 503, "unavailable")
     assert found["detail"] == "the store cannot be written: Not a directory; nothing was kept"
     assert "LOCKSTEP_STORE" in found["next_step"]

@@ -11,9 +11,11 @@ import signal
 import time
 from pathlib import Path
 
+from api.views import node_state
 from domain.timings import Timings
 from domain.version import VERSION
-from storage import attempts, streams
+from storage import attempts, nodes, scheduling, streams
+from storage.clock import now
 from storage.tables import AssignmentRow, JobRow
 from tests.worker.node import Node, alive, until
 
@@ -342,3 +344,46 @@ def test_a_spec_of_a_newer_version_is_given_back_and_is_not_called_bad(own_node:
     assert "Upgrade Lockstep on the node" in row.outcome["advice"]
     assert (row.charged_attempts, row.avoid_nodes) == (0, [node.name])
     assert row.outcome["message"] in [message for _kind, message in node.events(job_id)]
+
+
+def state(node: Node) -> str:
+    with node.database.read_jobs() as session:
+        return node_state(nodes.get(session, node.name), now=now(session), lease_seconds=node.timings.lease_seconds)
+
+
+def place_now(node: Node, job_id: str) -> bool:
+    """What the scheduler does in a pass, which looks at the nodes first, and at them again while it writes."""
+    with node.database.jobs() as session:
+        seen = {each.name: each for each in scheduling.cluster(session, lease_seconds=600)}[node.name]
+        placed = attempts.place(session, job_id, ((node.name, (1,)),), lease_seconds=600)
+        assert seen.ready == (placed is not None)
+        return placed is not None
+
+
+def test_a_stopped_agent_leaves_at_once_and_its_node_gets_no_job(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=1.0)  # a lease of a minute
+    running = node.submit("ranks(); event('running'); until_told()")
+    node.wait(running, "running")
+    waiting = node.submit("pass", place=False)
+    assert state(node) == "ready"
+    assert node.terminate() == 0
+    assert state(node) == "leaving"
+    assert not place_now(node, waiting)
+    node.start(scale=1.0)
+    assert state(node) == "ready"
+    assert place_now(node, waiting)
+
+
+def test_a_job_that_its_leaving_agent_requeues_is_not_placed_there(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=1.0, LOCKSTEP_STOP_JOBS_ON_EXIT="true")
+    job_id = node.submit("ranks(); event('running'); until_told()")
+    node.wait(job_id, "running")
+    assert node.agent is not None
+    node.agent.terminate()
+    node.wait(job_id, "queued", seconds=60)
+    assert state(node) == "leaving"
+    assert not place_now(node, job_id)
+    assert node.agent.wait(60) == 0
+    assert state(node) == "leaving"
