@@ -581,8 +581,10 @@ export type NodeView = {
     name: string;
     /**
      * State
+     *
+     * ``leaving``: its agent was stopped in order, and no other is there yet.
      */
-    state: 'ready' | 'draining' | 'quarantined' | 'lost';
+    state: 'ready' | 'draining' | 'quarantined' | 'leaving' | 'lost';
     /**
      * Reason
      *
@@ -867,7 +869,7 @@ export type QueuePlace = {
  *
  * Why an attempt ended.
  */
-export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered';
+export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered' | 'version';
 
 /**
  * SeriesView
