@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
@@ -39,6 +38,7 @@ from domain.placement import Placed, place
 from domain.quarantine import to_quarantine
 from domain.stored import UnreadableSpecError
 from domain.timings import Timings
+from scheduler.report import Report
 from storage import attempts, gangs, jobs, nodes, passes, retention, scheduling, series, streams
 from storage.clock import now
 from storage.database import Database
@@ -64,27 +64,6 @@ class Bell(Protocol):
     """Where messages go: never blocks and never raises."""
 
     def publish(self, message: Message) -> None: ...
-
-
-@dataclass
-class Report:
-    """What a pass did."""
-
-    held: bool = False
-    """False when another scheduler has the pass."""
-    again: bool = False
-    """Whether the next pass should follow at once."""
-    spared: int = 0
-    lost: int = 0
-    quarantined: int = 0
-    overdue: int = 0
-    sealed: int = 0
-    placed: int = 0
-    waiting: int = 0
-    rung_again: int = 0
-    expired: int = 0
-    failed: list[str] = field(default_factory=list)
-    """What raised and was left out: its kind and which."""
 
 
 def run_pass(

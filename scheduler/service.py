@@ -19,7 +19,8 @@ from broker.messages import RingScheduler
 from broker.publisher import Publisher
 from broker.queues import CONTROL
 from scheduler.loop import PassLoop
-from scheduler.passes import Report, run_pass
+from scheduler.passes import run_pass
+from scheduler.report import Report
 from scheduler.settings import Settings
 from storage import schema
 from storage.database import Database
