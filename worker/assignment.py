@@ -256,7 +256,7 @@ class Attempt:
         if self._outflow is None:
             assignment = self.folder.assignment()
             if assignment is None:
-                message = "the attempt's folder on the node was damaged, so its ranks were killed"
+                message = "the attempt's assignment.json is damaged or of another version, so its ranks were killed"
                 return self._conclude(Outcome.of(Reason.LAUNCH_FAILED, message))
             self._peers.node_count = assignment.node_count
             self._outflow = self._start_outflow(assignment)

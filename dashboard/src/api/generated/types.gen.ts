@@ -1913,7 +1913,7 @@ export type ListJobsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -1981,7 +1981,7 @@ export type SubmitJobErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2045,7 +2045,7 @@ export type PlanJobErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2086,7 +2086,7 @@ export type ListQueueErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2142,7 +2142,7 @@ export type DeleteJobErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2198,7 +2198,7 @@ export type GetJobErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2254,7 +2254,7 @@ export type CancelJobErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2344,7 +2344,7 @@ export type CloneJobErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2439,7 +2439,7 @@ export type GetJobMetricsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2491,7 +2491,7 @@ export type ListJobAttemptsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2543,7 +2543,7 @@ export type GetJobSpecErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2612,7 +2612,7 @@ export type ListJobEventsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2692,7 +2692,7 @@ export type GetSeriesErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2767,7 +2767,7 @@ export type DownloadJobMetricsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2819,7 +2819,7 @@ export type ListJobCheckpointsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2884,7 +2884,7 @@ export type GetJobCheckpointErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2959,7 +2959,7 @@ export type GetJobCheckpointFileErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3072,7 +3072,7 @@ export type GetJobLogsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3159,7 +3159,7 @@ export type DownloadJobLogsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3266,7 +3266,7 @@ export type FollowJobLogsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3322,7 +3322,7 @@ export type GetUploadErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3381,7 +3381,7 @@ export type PutUploadErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -3430,7 +3430,7 @@ export type ListNodesErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3482,7 +3482,7 @@ export type DrainNodeErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -3538,7 +3538,7 @@ export type ResumeNodeErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
