@@ -1,12 +1,12 @@
 """Readiness of the service, looked at no more than once in two seconds, however many ask.
 
-Ready means that a submit would be accepted: both databases answer and their schema is not older than this version's. A
-broker that is away, a scheduler that made no pass lately, a store that cannot be written and a newer schema are reported
-and do not make the service unready: jobs are accepted, and an api that is taken out of its proxy for them would only
-hide what is there.
+Ready means that a submit would be accepted: both databases answer and their schema is not older
+than this version's. A broker that is away, a scheduler that made no pass lately, a store that
+cannot be written and a newer schema are reported and do not make the service unready: jobs are
+accepted, and an api that is taken out of its proxy for them would only hide what is there.
 
-A driver's message names hosts, ports and roles, and a store's its place. So there are two texts of each check: one for
-everybody, and the details for callers with a token and for the log.
+A driver's message names hosts, ports and roles, and a store's its place. So there are two texts of
+each check: one for everybody, and the details for callers with a token and for the log.
 
 Not here: the health of nodes (``api.routes.nodes``).
 """

@@ -1,10 +1,11 @@
 """Reading what another version of Lockstep may have written: the spec of a job, the orders in an attempt's folder.
 
-What a person submits is checked strictly (``domain.reading``). What one program stores and another reads may be one
-version newer or older than the reader. A field that the reader does not know is ignored, and logged, where its value is
-neutral: null, false, zero or empty, also all through a section. New fields of the spec have neutral defaults (a test
-keeps that), so such a value asks for nothing. Any other unknown field asks for something that this version cannot do,
-and is refused by name.
+What a person submits is checked strictly (``domain.reading``). What one program stores and another
+reads may be one version newer or older than the reader. A field that the reader does not know is
+ignored, and logged, where its value is neutral: null, false, zero or empty, also all through a
+section. New fields of the spec have neutral defaults (a test keeps that), so such a value asks for
+nothing. Any other unknown field asks for something that this version cannot do, and is refused by
+name.
 
 Reports (outcomes, events, log lines) are not read here: they are worth more with an unknown detail left out than lost.
 

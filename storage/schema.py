@@ -1,7 +1,7 @@
 """Schema versions: those of the databases compared with those of this program's code.
 
-A version is the number of the newest migration. Numbers have four digits and grow, so that older and newer can be
-told apart also where the code does not have the database's migration.
+A version is the number of the newest migration. Numbers have four digits and grow, so that older
+and newer can be told apart also where the code does not have the database's migration.
 
 Not here: bringing the databases up to date (``storage.migrate``).
 """

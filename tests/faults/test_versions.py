@@ -1,7 +1,7 @@
 """Programs of two versions on one service: jobs run, or a program refuses to start with one sentence (no silence, no bad_spec).
 
-The newer version is this tree with a migration and a few fields more (``tests.faults.versions``), so this tree's programs
-are the older side, and both sides run as processes.
+The newer version is this tree with a migration and a few fields more (``tests.faults.versions``),
+so this tree's programs are the older side, and both sides run as processes.
 
 Not here: the whole rolling upgrade from the version in the git history (``test_upgrade``).
 """

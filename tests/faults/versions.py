@@ -59,9 +59,8 @@ def upgrade() -> None:
 def newer_version(folder: Path) -> Version:
     """Write the version after this one: this tree with a few fields and a migration more.
 
-    It is made, because the version before is not at hand in every clone, and because this tree has to be the older one
-    of two, too.
-    """
+    It is made, because the version before is not at hand in every clone, and because this tree has
+    to be the older one of two, too."""
     for package in PACKAGES:
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "pages"))
     for name, (old, new) in _EDITS.items():
