@@ -29,7 +29,10 @@ from storage.schema import Mismatch
 REMEMBER_SECONDS: Final = 2.0
 """Checks are not made more often, however many ask: this address is open."""
 NO_ANSWER: Final = "does not answer; callers with a token and the api's log get the reason"
-NO_STORE: Final = "cannot be used: code is not accepted and checkpoints are not stored; callers with a token and the api's log get the reason"
+NO_STORE: Final = (
+    "cannot be used: code is not accepted and checkpoints are not stored; "
+    "callers with a token and the api's log get the reason"
+)
 
 log = structlog.get_logger("api")
 

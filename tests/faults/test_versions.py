@@ -1,4 +1,6 @@
-"""Programs of two versions on one service: jobs run, or a program refuses to start with one sentence (no silence, no bad_spec).
+"""Programs of two versions on one service: jobs run, or a program refuses to start with one sentence.
+
+No job waits without a reason, and none ends as ``bad_spec``.
 
 The newer version is this tree with a migration and a few fields more (``tests.faults.versions``),
 so this tree's programs are the older side, and both sides run as processes.
