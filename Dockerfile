@@ -92,5 +92,5 @@ RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     && cd /usr/local/lib/python3.11/site-packages && rm -r api scheduler
 USER lockstep
 ENV LOCKSTEP_NODE_DIR=/var/lib/lockstep/node
-HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python", "/opt/lockstep/health.py", "agent"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python", "-I", "-S", "/opt/lockstep/health.py", "agent"]
 CMD ["python", "-m", "worker"]

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from api import openapi, problems
 from api.auth import Guard
+from api.bounded import BoundedCheck
 from api.dashboard import Dashboard
 from api.envelope import Envelope
 from api.estimates import Estimates
@@ -28,7 +29,7 @@ from api.uploads import Uploads
 from broker import probe
 from domain.timings import Timings
 from domain.version import VERSION
-from storage import migrate, passes
+from storage import passes, schema
 from storage.blobs import BlobStore
 from storage.database import Database
 
@@ -82,7 +83,8 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         lease_seconds=timings.lease_seconds,
         readiness=Readiness(
             database,
-            pending=lambda: migrate.pending(settings.database_url, settings.series_url),
+            mismatch=lambda: schema.mismatch(database),
+            store_trouble=BoundedCheck(blobs.trouble).ask,
             broker_answers=lambda: probe.answers(settings.broker_url),
             pass_seconds=pass_seconds,
             outage_seconds=timings.outage_seconds,

@@ -143,7 +143,7 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
     "drainNode": _NODE.model_copy(update={"state": "draining"}),
     "resumeNode": _NODE,
     "livez": Health(status="ok"),
-    "readyz": Health(status="ok", checks={"database": "ok", "broker": "ok", "scheduler": "ok"}),
+    "readyz": Health(status="ok", checks={"database": "ok", "broker": "ok", "scheduler": "ok", "store": "ok"}),
 }
 """By operation id: its best answer."""
 

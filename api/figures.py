@@ -26,7 +26,7 @@ from storage.figures import ControlFigures
 REMEMBER_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 2.0
 """Prometheus itself gives up after ten, and then knows less than "away"."""
-STATES: Final = ("ready", "draining", "quarantined", "lost")
+STATES: Final = ("ready", "draining", "quarantined", "leaving", "lost")
 
 log = structlog.get_logger("api.figures")
 
@@ -39,7 +39,7 @@ class Seen:
     nodes: dict[str, int]
     """How many, by state."""
     node_silence_seconds: float
-    """The longest of the nodes that are not lost; 0 when there is none."""
+    """The longest of the nodes that are neither lost nor leaving; 0 when there is none."""
     lease_oldest_seconds: float
     """Since the lease that was renewed longest ago was renewed; 0 when there is none."""
     ingest_lag_seconds: float
@@ -98,7 +98,7 @@ class Figures:
         for node in control.nodes:
             state = node_state(node, now=control.at, lease_seconds=self._lease_seconds)
             states[state] += 1
-            if state != "lost":
+            if state not in {"lost", "leaving"}:
                 silence = max(silence, control.at - node.seen_at)
         left = control.lease_seconds_left
         # An attempt that has only begun has points of the attempt before, or none.

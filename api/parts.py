@@ -20,6 +20,7 @@ from api.rendered import Rendered
 from api.telemetry import Telemetry
 from api.uploads import Uploads
 from broker.messages import Message
+from domain.errors import LockstepError
 from storage.blobs import BlobStore
 from storage.database import Database
 
@@ -76,6 +77,28 @@ async def _actor(request: Request) -> str:
     if actor != ANYBODY:
         _charge(request, token_key(authorization))
     return actor
+
+
+def is_known(request: Request, *, look_up: bool) -> bool:
+    """Return True for a caller with a valid token, and for everybody where authentication is off. Refuse nobody.
+
+    Parameters
+    ----------
+    request : Request
+    look_up : bool
+        Look for a token that is not remembered in the database. That is charged to the caller's address.
+    """
+    guard = _parts_of(request).guard
+    authorization = request.headers.get("authorization")
+    try:
+        if guard.remembered(authorization) is not None:
+            return True
+        if look_up:
+            _charge(request, request.client.host.encode() if request.client else b"")
+            guard.look_up(authorization)
+    except LockstepError:
+        return False
+    return look_up
 
 
 def _charge(request: Request, caller: bytes) -> None:

@@ -73,7 +73,8 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
     422: "A value cannot be accepted; `errors` points to each. Nothing was written.",
     429: "This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.",
     500: "A defect of Lockstep; the log has the cause under the request's id.",
-    503: "The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.",
+    503: "The database or the store does not answer, or too many ask at once. Nothing was written; try again after "
+    "`Retry-After` seconds.",
     507: "The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.",
 }
 

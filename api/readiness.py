@@ -1,8 +1,12 @@
-"""Whether the service can do its work: asked at most every two seconds, however many want to know.
+"""Readiness of the service, looked at no more than once in two seconds, however many ask.
 
-Ready means that a submit would be accepted: both databases answer and have this version's schema. A broker that is away and
-a scheduler that was not seen lately are reported and do not make the service unready: jobs are accepted without either, and
-an api that is taken out of its proxy for them would only hide what is there.
+Ready means that a submit would be accepted: both databases answer and their schema is not older
+than this version's. A broker that is away, a scheduler that made no pass lately, a store that
+cannot be written and a newer schema are reported and do not make the service unready: jobs are
+accepted, and an api that is taken out of its proxy for them would only hide what is there.
+
+A driver's message names hosts, ports and roles, and a store's its place. So there are two texts of
+each check: one for everybody, and the details for callers with a token and for the log.
 
 Not here: the health of nodes (``api.routes.nodes``).
 """
@@ -11,15 +15,40 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
+
+import structlog
 
 from domain.errors import LockstepError
 from domain.views import Health
 from storage.database import Database
+from storage.schema import Mismatch
 
 REMEMBER_SECONDS: Final = 2.0
 """Checks are not made more often, however many ask: this address is open."""
+NO_ANSWER: Final = "does not answer; callers with a token and the api's log get the reason"
+NO_STORE: Final = (
+    "cannot be used: code is not accepted and checkpoints are not stored; "
+    "callers with a token and the api's log get the reason"
+)
+
+log = structlog.get_logger("api")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one look found."""
+
+    health: Health
+    """For everybody."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """Of checks, by name, what only callers with a token may read."""
+
+    def in_full(self) -> Health:
+        """For callers with a token."""
+        return self.health.model_copy(update={"checks": {**self.health.checks, **self.details}})
 
 
 class Readiness:
@@ -28,8 +57,10 @@ class Readiness:
     Parameters
     ----------
     database : Database
-    pending : callable
-        Answers what the databases still lack of this version's schema; empty when nothing.
+    mismatch : callable
+        Compares the databases' schema with this version's; None when they agree.
+    store_trouble : callable
+        Returns why the store cannot be written; empty when it can. Must not hang.
     broker_answers : callable
     pass_seconds : callable
         Answers for how many seconds no scheduler has ended a pass; None when none ever has.
@@ -43,23 +74,25 @@ class Readiness:
         self,
         database: Database,
         *,
-        pending: Callable[[], list[str]],
+        mismatch: Callable[[], Mismatch | None],
+        store_trouble: Callable[[], str],
         broker_answers: Callable[[], bool],
         pass_seconds: Callable[[], float | None],
         outage_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._database = database
-        self._pending = pending
+        self._mismatch = mismatch
+        self._store_trouble = store_trouble
         self._broker_answers = broker_answers
         self._pass_seconds = pass_seconds
         self._outage_seconds = outage_seconds
         self._clock = clock
         self._lock = threading.Lock()
-        self._current = False
-        self._seen: tuple[float, Health] | None = None
+        self._details: Mapping[str, str] = {}
+        self._seen: tuple[float, Seen] | None = None
 
-    def look(self) -> Health:
+    def look(self) -> Seen:
         """The state now, or as of a moment ago."""
         # Only the very first look is waited for: with the database away a look takes seconds, and everybody who waited
         # for it would hold a thread.
@@ -68,29 +101,42 @@ class Readiness:
             return self._seen[1]
         try:
             if self._seen is None or self._clock() - self._seen[0] > REMEMBER_SECONDS:
-                health = self._look()
-                self._seen = (self._clock(), health)
+                seen = self._look()
+                self._log(seen.details)
+                self._seen = (self._clock(), seen)
             return self._seen[1]
         finally:
             self._lock.release()
 
-    def _look(self) -> Health:
-        checks = {"broker": "ok" if self._broker_answers() else "does not answer; jobs are accepted and start later"}
+    def _look(self) -> Seen:
+        checks = {
+            "broker": "ok" if self._broker_answers() else "does not answer; jobs are accepted and start later",
+            "database": "ok",
+            "store": "ok",
+        }
+        details = {}
+        if trouble := self._store_trouble():
+            checks["store"], details["store"] = NO_STORE, trouble
         try:
             self._database.ping()
-            # Not asked again once it is up to date: no schema goes back under a running service.
-            pending = [] if self._current else self._pending()
-            self._current = not pending
+            differs = self._mismatch()
+            if differs is not None:
+                checks["database"] = f"{differs.message}; {differs.next_step}"
+            if differs is None or differs.newer:
+                checks["scheduler"] = self._scheduler()
         except LockstepError as error:
-            return Health(status="unavailable", checks={**checks, "database": error.message})
-        checks["database"] = f"needs: lockstep migrate ({', '.join(pending)})" if pending else "ok"
-        if pending:
-            return Health(status="unavailable", checks=checks)
-        try:
-            checks["scheduler"] = self._scheduler()
-        except LockstepError as error:
-            return Health(status="unavailable", checks={**checks, "database": error.message})
-        return Health(status="ok" if set(checks.values()) == {"ok"} else "degraded", checks=checks)
+            checks["database"], details["database"] = NO_ANSWER, error.message
+        if "scheduler" not in checks:
+            return Seen(Health(status="unavailable", checks=checks), details)
+        return Seen(Health(status="ok" if set(checks.values()) == {"ok"} else "degraded", checks=checks), details)
+
+    def _log(self, details: Mapping[str, str]) -> None:
+        """Log each trouble once while it lasts. Numbers in it, such as seconds, may change."""
+        for name in details.keys() - self._details.keys():
+            log.warning("a part of the service is not ready", part=name, why=details[name])
+        for name in self._details.keys() - details.keys():
+            log.info("a part of the service is ready again", part=name)
+        self._details = details
 
     def _scheduler(self) -> str:
         seconds = self._pass_seconds()

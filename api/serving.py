@@ -22,6 +22,7 @@ from api.parts import Parts
 from api.settings import Settings
 from broker.publisher import Publisher
 from domain.errors import ErrorCode, LockstepError
+from storage import schema
 from storage.blobs import BlobStore
 from storage.database import CONNECTIONS_MAX, Database
 
@@ -39,12 +40,16 @@ def serve(settings: Settings) -> int:
         # All of them: a burst of requests uses them all, and the next burst comes in a second.
         database = Database(settings.database_url, settings.series_url, kept=CONNECTIONS_MAX)
         stack.callback(database.close)
+        schema.require(database)
         if settings.token_file is not None:
             ensure_token(settings.token_file, database)
         listener = stack.enter_context(_listen(settings.host, settings.port))
         publisher = Publisher(settings.broker_url)
         stack.callback(publisher.close)
-        app = create_app(settings, database, BlobStore(settings.store), publisher)
+        blobs = BlobStore(settings.store)
+        with contextlib.suppress(OSError):  # reported by /readyz as long as it lasts
+            blobs.create()
+        app = create_app(settings, database, blobs, publisher)
         parts: Parts = app.state.parts
         stack.callback(parts.following.join)
         config = uvicorn.Config(

@@ -7,16 +7,23 @@ Not here: what may be kept (``api.archives``).
 
 from __future__ import annotations
 
+import errno
 import tempfile
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from api.archives import Archive
+from domain.errors import ErrorCode, LockstepError
 from storage.blobs import BlobStore
 
 REMEMBERED_MAX: Final = 1_000
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+RETRY_SECONDS: Final = 60
+"""A store that is read-only or not mounted waits for a person."""
 
 
 def archive_key(sha256: str) -> str:
@@ -39,14 +46,16 @@ class Uploads:
 
     def find(self, sha256: str) -> Archive | None:
         """What is known about an archive; None when it was never kept, or is gone."""
-        if not self._blobs.exists(archive_key(sha256)):
-            return None
+        with _translated("read"):
+            if not self._blobs.exists(archive_key(sha256)):
+                return None
         with self._lock:
             if sha256 in self._known:
                 return self._known[sha256]
         with tempfile.TemporaryDirectory(prefix="lockstep-notes-") as folder:
             notes = Path(folder) / "notes.json"
-            self._blobs.get_file(notes_key(sha256), notes)
+            with _translated("read"):
+                self._blobs.get_file(notes_key(sha256), notes)
             archive = Archive.model_validate_json(notes.read_bytes())
         self._remember(archive)
         return archive
@@ -56,8 +65,9 @@ class Uploads:
         with tempfile.TemporaryDirectory(prefix="lockstep-notes-") as folder:
             notes = Path(folder) / "notes.json"
             notes.write_text(archive.model_dump_json())
-            self._blobs.put_file(notes, notes_key(archive.sha256))
-        self._blobs.put_file(path, archive_key(archive.sha256))
+            with _translated("written"):
+                self._blobs.put_file(notes, notes_key(archive.sha256))
+                self._blobs.put_file(path, archive_key(archive.sha256))
         self._remember(archive)
 
     def _remember(self, archive: Archive) -> None:
@@ -65,3 +75,25 @@ class Uploads:
             self._known[archive.sha256] = archive
             while len(self._known) > REMEMBERED_MAX:
                 self._known.popitem(last=False)
+
+
+@contextmanager
+def _translated(done: str) -> Iterator[None]:
+    """Translate errors of the store. A full disk passes: the route reports it, for the api's own disk too.
+
+    Raises
+    ------
+    LockstepError
+        ``UNAVAILABLE`` when the store is missing, read-only, or does not answer.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        raise LockstepError(
+            ErrorCode.UNAVAILABLE,
+            f"the store cannot be {done}: {error.strerror or error}; nothing was kept",
+            next_step="check that the folder or bucket of LOCKSTEP_STORE is there and can be written, then send it again",
+            retry_after_seconds=RETRY_SECONDS,
+        ) from error

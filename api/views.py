@@ -36,7 +36,7 @@ from storage.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
 
 NOT_LOOKED_AT: Final = "the scheduler has not looked at it yet"
 NO_NODE: Final = "no node is registered yet: it waits until one is"
-NodeState = Literal["ready", "draining", "quarantined", "lost"]
+NodeState = Literal["ready", "draining", "quarantined", "leaving", "lost"]
 NONE: Final[Mapping[str, float]] = MappingProxyType({})
 Value = float | str
 """As JSON carries it: non-finite ones are strings."""
@@ -117,7 +117,7 @@ def job_view(job: JobRow, around: Around) -> JobView:
             position=job.wait_position, reason=waits, estimated_start=_moment_or_none(around.starts.get(job.id))
         ),
         intent=job.intent,
-        outcome=None if job.outcome is None else Outcome.model_validate(job.outcome),
+        outcome=None if job.outcome is None else Outcome.stored(job.outcome),
         priority=job.priority,
         labels=job.labels,
         owner=job.actor,
@@ -176,7 +176,7 @@ def attempt_view(attempt: AttemptRow) -> AttemptView:
         nodes=attempt.nodes,
         world_size=attempt.world_size,
         plan_sentence=None if attempt.plan is None else BatchPlan.model_validate(attempt.plan).sentence(),
-        outcome=None if attempt.outcome is None else Outcome.model_validate(attempt.outcome),
+        outcome=None if attempt.outcome is None else Outcome.stored(attempt.outcome),
         created_at=moment(attempt.created_at),
         running_at=_moment_or_none(attempt.running_at),
         ended_at=_moment_or_none(attempt.ended_at),
@@ -234,9 +234,15 @@ def node_view(node: NodeRow, *, now: float, lease_seconds: float) -> NodeView:
 
 
 def node_state(node: NodeRow, *, now: float, lease_seconds: float) -> NodeState:
-    """A node that was silent for a lease is lost, draining or not: what ran there is being placed elsewhere."""
+    """The state of a node.
+
+    One that was silent for a lease is lost, draining or not: what ran there is being placed elsewhere. One whose agent
+    was stopped in order is leaving until then, or until an agent is back.
+    """
     if node_is_lost(node.seen_at, now=now, lease_seconds=lease_seconds):
         return "lost"
+    if node.left_at is not None and node.left_at >= node.seen_at:
+        return "leaving"
     if node.quarantined_at is not None:
         return "quarantined"
     return "draining" if node.draining else "ready"

@@ -69,7 +69,8 @@ def of_server(
         with httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False, verify=verify) as http:
             alive = http.get("/livez")
             here = clock()
-            ready = http.get("/readyz")
+            # With the token, because only its holder gets the reasons.
+            ready = http.get("/readyz", headers={"Authorization": f"Bearer {server.token}"} if server.token else {})
     except UsageError as error:
         yield Finding("fail", "answer", error.message, error.next_step)
         return
@@ -136,6 +137,8 @@ def _readiness(ready: httpx2.Response) -> Iterator[Finding]:
     for name, said in health.checks.items():
         if said == "ok":
             yield Finding("ok", name, "answers")
+        elif name == "store":
+            yield Finding("fail", name, said, "check that the folder or bucket of LOCKSTEP_STORE can be written")
         elif health.status == "unavailable" and name != "broker":
             yield Finding("fail", name, said, "jobs are refused until then; the api's log says more")
         else:
@@ -174,6 +177,8 @@ def of_nodes(nodes: list[NodeView]) -> Iterator[Finding]:
             yield Finding(
                 "warn", node.name, "was not heard for too long", "start its agent, or check the network to it"
             )
+        elif node.state == "leaving":
+            yield Finding("warn", node.name, "is leaving: its agent was stopped", "start it again to give it work")
         elif node.state in ("quarantined", "draining"):
             words = f"is {node.state}" + (f": {node.reason}" if node.reason else "")
             yield Finding("warn", node.name, words, f"lockstep nodes resume {node.name} gives it work again")

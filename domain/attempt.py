@@ -39,13 +39,14 @@ Not here: what the launcher does with it (``engine.launcher``), and how it is sh
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_validator
 
 from domain.outcomes import Outcome
 from domain.plan import BatchPlan
 from domain.spec import JobSpec
+from domain.stored import read_tolerantly
 
 ASSIGNMENT: Final = "assignment.json"
 LAUNCHER: Final = "launcher.json"
@@ -85,7 +86,18 @@ class _File(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class AssignmentFile(_File):
+class _Order(_File):
+    """A file that must be carried out whole, by a program of perhaps another version: see ``domain.stored``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _tolerant(cls, document: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        return read_tolerantly(document, validate)
+
+
+class AssignmentFile(_Order):
     """What one node is to run for one attempt. Holds no credential of the service."""
 
     job_id: str
@@ -122,14 +134,14 @@ class LauncherFile(_File):
     """``/proc/sys/kernel/random/boot_id``."""
 
 
-class FenceFile(_File):
+class FenceFile(_Order):
     """When the launcher must have killed its ranks unless the agent renews."""
 
     deadline_boottime: float
     """Seconds on ``CLOCK_BOOTTIME``, counted from *before* the renewing statement was sent."""
 
 
-class StopFile(_File):
+class StopFile(_Order):
     """A graceful stop: ranks save a checkpoint at a step boundary and end. After the grace they are killed.
 
     Of a train job, a step that is unfinished at half the grace is abandoned, and the one before it saved.

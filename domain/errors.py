@@ -40,7 +40,7 @@ class ErrorCode(StrEnum):
     RANGE = "range"
     """A part of a file is asked for that lies behind its end."""
     UNAVAILABLE = "unavailable"
-    """The database does not answer, or too many ask at once. Nothing was written; try again."""
+    """The database or the store does not answer, or too many ask at once. Nothing was written; try again."""
     STORAGE_FULL = "storage_full"
     INTERNAL = "internal"
     """A defect of Lockstep. The problem document says which lines of the log to read, and no more."""

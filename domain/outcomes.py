@@ -22,9 +22,10 @@ is given no more work (``domain.quarantine``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -95,6 +96,8 @@ class Reason(StrEnum):
     """The node could not renew its lease and stopped its ranks by itself, but nobody missed it: the service was away."""
     UNANSWERED = "unanswered"
     """The node never took what it was given: nothing of the attempt ran, so it uses up no retry."""
+    VERSION = "version"
+    """A program of another version of Lockstep could not read what was written for it."""
 
 
 class _Rule(NamedTuple):
@@ -164,6 +167,9 @@ RULES: Final[dict[Reason, _Rule]] = {
     Reason.UNANSWERED: _Rule(
         _ELSEWHERE, False, "failed", "Check the node: lockstep nodes shows when it was last heard.", blames_node=True
     ),
+    Reason.VERSION: _Rule(
+        _ELSEWHERE, False, "failed", "Upgrade Lockstep on the node: lockstep nodes shows the version of each."
+    ),
 }
 """What each reason means. Every reason has exactly one line."""
 
@@ -191,6 +197,16 @@ class Outcome(BaseModel):
     last_step: int | None = None
     """The last optimizer step that was completed, counted from 1."""
     advice: str = ""
+
+    @classmethod
+    def stored(cls, document: Mapping[str, Any]) -> Outcome:
+        """Read an outcome that another version may have stored.
+
+        It is a report: a field that only a newer version has is left out, and a reason that only a newer version has
+        becomes ``version``, so that one such row stops no pass and no page.
+        """
+        known = document.get("reason") in set(Reason)
+        return cls.model_validate(document if known else {**document, "reason": Reason.VERSION})
 
     @classmethod
     def of(cls, reason: Reason, message: str, **details: object) -> Outcome:

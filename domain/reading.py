@@ -62,12 +62,12 @@ def field_errors(error: ValidationError, model: type[BaseModel], document: objec
     """The errors of a pydantic validation of ``document`` as ``model``: one per wrong value, each with its JSON pointer."""
     found: dict[str, FieldError] = {}
     for line in _flat(error.errors(), model, ()):
-        location = _in_document(line["loc"], document, keep_last=line["type"] in _MAY_BE_ABSENT)
+        location = in_document(line["loc"], document, keep_last=line["type"] in _MAY_BE_ABSENT)
         message, next_step = _explain(line, line["model"], line["loc"])
         value = (
             location[-1]
             if line["loc"][-1:] == ("[key]",) or line["type"] == "invalid_key"
-            else _value_at(document, location)
+            else value_at(document, location)
         )
         if (
             value is not _ABSENT
@@ -111,11 +111,12 @@ _MAY_BE_ABSENT: Final = frozenset({"missing", "at_field"})
 """Kinds of error whose last part may name something that the document does not have."""
 
 
-def _in_document(location: Location, document: object, *, keep_last: bool) -> Location:
+def in_document(location: Location, document: object, *, keep_last: bool = False) -> Location:
+    """The part of a pydantic location that is in the document."""
     kept: list[int | str] = []
     here = document
     for index, part in enumerate(location):
-        inner = _value_at(here, (part,))
+        inner = value_at(here, (part,))
         if inner is not _ABSENT:
             kept.append(part)
             here = inner
@@ -124,7 +125,8 @@ def _in_document(location: Location, document: object, *, keep_last: bool) -> Lo
     return tuple(kept)
 
 
-def _value_at(document: object, location: Location) -> object:
+def value_at(document: object, location: Location) -> object:
+    """The value at a place in the document; ``_ABSENT`` where there is none."""
     here = document
     for part in location:
         inside = part in here if isinstance(here, dict) else isinstance(here, list) and part in range(len(here))
@@ -212,7 +214,7 @@ def _near(line: Any, choices: Iterable[str]) -> str:
     """A hint at the choice that the person may have meant; empty where nothing is near."""
     value = line["input"]
     if isinstance(value, dict):  # the validator stood at the whole object
-        value = _value_at(value, line["ctx"].get("location", ()))
+        value = value_at(value, line["ctx"].get("location", ()))
     near = difflib.get_close_matches(str(value), list(choices), n=1)
     return f"did you mean {near[0]}?" if near else ""
 

@@ -210,7 +210,8 @@ class DeviceView(_View):
 
 class NodeView(_View):
     name: str
-    state: Literal["ready", "draining", "quarantined", "lost"]
+    state: Literal["ready", "draining", "quarantined", "leaving", "lost"]
+    """``leaving``: its agent was stopped in order, and no other is there yet."""
     reason: str | None = None
     """Why it is quarantined: it is given no more work until somebody resumes it."""
     seen_at: datetime

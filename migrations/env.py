@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from storage.migrate import VERSION_TABLES
+from storage.schema import VERSION_TABLES
 from storage.series_tables import SeriesBase
 from storage.tables import JobsBase
 

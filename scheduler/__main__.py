@@ -9,6 +9,7 @@ import sys
 
 from pydantic import ValidationError
 
+from domain.errors import LockstepError
 from scheduler import logs
 from scheduler.service import run
 from scheduler.settings import Settings
@@ -22,7 +23,11 @@ def main() -> None:
         lines = (f"LOCKSTEP_{str(line['loc'][0]).upper()}: {line['msg']}" for line in error.errors() if line["loc"])
         sys.exit("scheduler: " + "; ".join(lines))
     logs.configure(settings.log_format)
-    run(settings)
+    try:
+        run(settings)
+    except LockstepError as error:
+        print(f"scheduler: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201 -- for the person who starts it
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@
 5. Seal the streams of attempts that have ended, opened or not. Only then may their jobs be placed again.
 6. Load the queue and the nodes, ask ``domain.placement``, and write each attempt down in a transaction of its own;
    ring its nodes after the commit.
-7. Write why and where in the queue the others wait.
+7. Write why and where in the queue the others wait. A job whose spec only a newer version can read waits for one.
 8. Ring again for what was given to a node and is not claimed: the first bell may be lost.
 9. Now and then, delete points and lines that jobs wanted to be kept no longer.
 10. Give the pass back.
@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
@@ -37,7 +36,9 @@ from domain.errors import ErrorCode, LockstepError
 from domain.lifecycle import AssignmentState, Intent
 from domain.placement import Placed, place
 from domain.quarantine import to_quarantine
+from domain.stored import UnreadableSpecError
 from domain.timings import Timings
+from scheduler.report import Report
 from storage import attempts, gangs, jobs, nodes, passes, retention, scheduling, series, streams
 from storage.clock import now
 from storage.database import Database
@@ -65,27 +66,6 @@ class Bell(Protocol):
     def publish(self, message: Message) -> None: ...
 
 
-@dataclass
-class Report:
-    """What a pass did."""
-
-    held: bool = False
-    """False when another scheduler has the pass."""
-    again: bool = False
-    """Whether the next pass should follow at once."""
-    spared: int = 0
-    lost: int = 0
-    quarantined: int = 0
-    overdue: int = 0
-    sealed: int = 0
-    placed: int = 0
-    waiting: int = 0
-    rung_again: int = 0
-    expired: int = 0
-    failed: list[str] = field(default_factory=list)
-    """What raised and was left out: its kind and which."""
-
-
 def run_pass(
     database: Database,
     bell: Bell,
@@ -95,6 +75,7 @@ def run_pass(
     rang: bool = False,
     renumber: bool = True,
     expires: bool = True,
+    unreadable: dict[str, str] | None = None,
     stopping: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
@@ -114,6 +95,9 @@ def run_pass(
         that wait would be written anew for each job that starts; one that does not know yet is told in any case.
     expires : bool
         Whether to look for what is kept no longer.
+    unreadable : dict, optional
+        Jobs whose spec this version cannot read, by id, with the reason. Kept from one pass to the next, so that they
+        take no devices from others: a spec never changes, and reading all of them in each pass would be slow.
     stopping : callable
         Looked at between two pieces of work; True ends the pass early.
     clock : callable
@@ -145,6 +129,7 @@ def run_pass(
         stopping,
         renumber=renumber,
         expires=expires,
+        unreadable=unreadable,
         ends_at=clock() + WORK_SECONDS,
         clock=clock,
     )
@@ -169,6 +154,7 @@ class _Pass:
         *,
         renumber: bool,
         expires: bool,
+        unreadable: dict[str, str] | None = None,
         ends_at: float,
         clock: Callable[[], float],
     ) -> None:
@@ -178,6 +164,7 @@ class _Pass:
         self.stopping = stopping
         self.renumber = renumber
         self.expires = expires
+        self.unreadable = {} if unreadable is None else unreadable
         self.ends_at = ends_at
         self.clock = clock
         self.report = Report()
@@ -304,7 +291,9 @@ class _Pass:
             at = now(session)
         writing = {part.job_id for part in ended if part.assignment_id not in sealed}
         closing = [job.id for job in queue.values() if job.id in writing]
-        requests = [job.request() for job in queue.values() if job.id not in writing]
+        for job_id in self.unreadable.keys() - queue.keys():
+            del self.unreadable[job_id]
+        requests = [job.request() for job in queue.values() if job.id not in writing | self.unreadable.keys()]
         decisions = place(requests, nodes, now=at)
         waiting = {}
         for decision in decisions:
@@ -314,18 +303,27 @@ class _Pass:
                 break
         for job_id in closing:
             waiting[job_id] = (len(waiting) + 1, UNSEALED)
+        for job_id, reason in self.unreadable.items():
+            waiting[job_id] = (len(waiting) + 1, reason)
         self.report.waiting = len(waiting)
         self._write_waiting(queue, waiting)
 
     def _place(self, decision: Placed, job: QueuedJob) -> None:
-        with self.database.jobs() as session:
-            placed = attempts.place(
-                session,
-                decision.job_id,
-                decision.devices,
-                lease_seconds=self.timings.lease_seconds,
-                attempts_before=job.attempt_count,
-            )
+        try:
+            with self.database.jobs() as session:
+                placed = attempts.place(
+                    session,
+                    decision.job_id,
+                    decision.devices,
+                    lease_seconds=self.timings.lease_seconds,
+                    attempts_before=job.attempt_count,
+                )
+        except UnreadableSpecError as error:
+            self.unreadable[decision.job_id] = f"the scheduler must be upgraded: {error}"
+            # What was meant for this job is free for others.
+            self.report.again = True
+            log.warning("a job cannot be placed by this version", job=decision.job_id, why=str(error))
+            return
         if placed is None:
             return  # cancelled meanwhile, or another scheduler was first: the next pass sees what is true then
         self.report.placed += 1

@@ -11,15 +11,21 @@ import socket
 import time
 from typing import Final
 
+import structlog
+
 from broker.app import make_app
 from broker.consumer import consume
 from broker.messages import RingScheduler
 from broker.publisher import Publisher
 from broker.queues import CONTROL
 from scheduler.loop import PassLoop
-from scheduler.passes import Report, run_pass
+from scheduler.passes import run_pass
+from scheduler.report import Report
 from scheduler.settings import Settings
+from storage import schema
 from storage.database import Database
+
+log = structlog.get_logger("scheduler")
 
 END_SECONDS: Final = 1.5
 """From SIGTERM to the end of the process, even if the broker is frozen."""
@@ -47,12 +53,20 @@ class _Every:
 
 
 def run(settings: Settings) -> None:
-    """Run one scheduler until it is told to end. Call from the main thread."""
+    """Run one scheduler until it is told to end. Call from the main thread.
+
+    Raises
+    ------
+    LockstepError
+        When the databases have another schema than this program.
+    """
     # One process may die and another get its pid: the rest makes the name its own.
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     timings = settings.timings
     database = Database(settings.database_url, settings.series_url)
+    schema.require_once_up(database, lambda why: log.warning("the schema cannot be compared yet", error=why))
     publisher = Publisher(settings.broker_url)
+    unreadable: dict[str, str] = {}
     renumber, expires = _Every(RENUMBER_SECONDS), _Every(EXPIRES_SECONDS)
 
     def make_pass(rang: bool) -> Report:
@@ -64,6 +78,7 @@ def run(settings: Settings) -> None:
             rang=rang,
             renumber=renumber.due(),
             expires=expires.due(),
+            unreadable=unreadable,
             stopping=lambda: loop.stopping,
         )
 

@@ -57,6 +57,34 @@ class BlobStore:
         path = self._path(key)
         return path if self._local else str(self._files.unstrip_protocol(path))
 
+    def create(self) -> None:
+        """Make the folder of a local store, if it is missing. A remote store has none.
+
+        Raises
+        ------
+        OSError
+            If it cannot be made.
+        """
+        if self._local:
+            Path(self._root).mkdir(parents=True, exist_ok=True)
+
+    def trouble(self) -> str:
+        """Write and delete an empty file; return why that failed, empty when it did not. May hang with the file system.
+
+        A missing folder is not made: where a network file system is not mounted, that would write beside it.
+        """
+        name = f"{self._root}/.probe-{uuid.uuid4().hex}"
+        try:
+            if self._local:
+                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                Path(name).unlink()
+            else:
+                self._files.pipe_file(name, b"")
+                self._files.rm_file(name)
+        except OSError as error:
+            return f"{self._root} cannot be written: {error.strerror or error}"
+        return ""
+
     def exists(self, key: str) -> bool:
         """Whether a file or a whole tree is there."""
         path = self._path(key)

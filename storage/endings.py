@@ -203,7 +203,7 @@ def _parts(session: Session, attempt_id: str) -> list[gang.Part]:
         gang.Part(
             rank,
             ended_at,
-            None if told is None else Outcome.model_validate(told),
+            None if told is None else Outcome.stored(told),
             claimed=state is not AssignmentState.ASSIGNED,
         )
         for rank, state, ended_at, told in rows

@@ -78,7 +78,7 @@ def settle(session: Session, assignment_id: str, *, timings: Timings) -> bool:
     if attempt is None or attempt.state is AttemptState.ENDED:
         return False
     part = session.get_one(AssignmentRow, assignment_id, populate_existing=True)
-    outcome = None if part.outcome is None else Outcome.model_validate(part.outcome)
+    outcome = None if part.outcome is None else Outcome.stored(part.outcome)
     if outcome is None or part.ended_at is None or not is_consequence(outcome):
         return False
     others = session.execute(

@@ -14,22 +14,29 @@ from typing import Final
 
 from alembic import command
 from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, make_url, text
 
 from storage.database import make_engine
 from storage.faults import translated
+from storage.schema import Mismatch, compare
 
 LOCK_KEY: Final = 0x10C5_7E40
 """Of the advisory lock: any number that nobody else uses in this database."""
-VERSION_TABLES: Final = {"jobs": "alembic_version_jobs", "series": "alembic_version_series"}
-"""Two, because both sets of tables may live in one PostgreSQL database."""
 
 
 def upgrade(jobs_url: str, series_url: str) -> None:
-    """Bring both databases to the newest version; an SQLite file is made where there is none."""
-    for which, url in (("jobs", jobs_url), ("series", series_url)):
+    """Bring both databases to the newest version; an SQLite file is made where there is none.
+
+    Raises
+    ------
+    LockstepError
+        ``CONFLICT`` when one is newer than this program; then neither is changed.
+    """
+    urls = (("jobs", jobs_url), ("series", series_url))
+    for which, url in urls:
+        if not _is_missing_file(url):
+            _refuse_newer(_mismatch(which, url))
+    for which, url in urls:
         database = make_url(url)
         if database.get_backend_name() == "sqlite" and database.database:
             Path(database.database).parent.mkdir(parents=True, exist_ok=True)
@@ -38,25 +45,36 @@ def upgrade(jobs_url: str, series_url: str) -> None:
             with translated(which), engine.execution_options(lockstep_write=True).begin() as connection:
                 if connection.dialect.name == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+                # Again, because another program may have upgraded it while this one waited.
+                _refuse_newer(compare(connection, which))
                 command.upgrade(config(which, connection), "head")
         finally:
             engine.dispose()
 
 
 def pending(jobs_url: str, series_url: str) -> list[str]:
-    """Which of ``jobs`` and ``series`` are not at the version that this program needs."""
-    behind = []
-    for which, url in (("jobs", jobs_url), ("series", series_url)):
-        engine = make_engine(url, durable=True)
-        try:
-            with translated(which), engine.connect() as connection:
-                context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLES[which]})
-                heads = set(ScriptDirectory.from_config(config(which, connection)).get_heads())
-                if set(context.get_current_heads()) != heads:
-                    behind.append(which)
-        finally:
-            engine.dispose()
-    return behind
+    """List which of ``jobs`` and ``series`` are not at the version that this program needs."""
+    urls = (("jobs", jobs_url), ("series", series_url))
+    return [which for which, url in urls if _mismatch(which, url) is not None]
+
+
+def _refuse_newer(differs: Mismatch | None) -> None:
+    if differs is not None and differs.newer:
+        raise differs.error()
+
+
+def _mismatch(which: str, url: str) -> Mismatch | None:
+    engine = make_engine(url, durable=True)
+    try:
+        with translated(which), engine.connect() as connection:
+            return compare(connection, which)
+    finally:
+        engine.dispose()
+
+
+def _is_missing_file(url: str) -> bool:
+    database = make_url(url)
+    return database.get_backend_name() == "sqlite" and not Path(database.database or "").exists()
 
 
 def config(which: str, connection: Connection) -> Config:

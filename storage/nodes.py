@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from domain.outcomes import Reason
@@ -59,7 +59,7 @@ def register(session: Session, name: str, devices: Sequence[DeviceInfo], *, vers
     boot_id : str
         ``/proc/sys/kernel/random/boot_id``.
     """
-    described = {"version": version, "boot_id": boot_id, "seen_at": db_now()}
+    described = {"version": version, "boot_id": boot_id, "seen_at": db_now(), "left_at": None}
     node = upsert(session, NodeRow).values(name=name, draining=False, registered_at=db_now(), **described)
     write(session, node.on_conflict_do_update(index_elements=["name"], set_=described))
     indices = [device.index for device in devices]
@@ -79,6 +79,20 @@ def touch(session: Session, name: str) -> bool:
 def is_registered(session: Session, name: str) -> bool:
     """Return whether the database has a node of this name."""
     return session.scalars(select(NodeRow.name).where(NodeRow.name == name)).one_or_none() is not None
+
+
+def leave(session: Session, name: str) -> None:
+    """Note that a node's agent is being stopped: the node gets no more work until an agent is heard there again.
+
+    An agent that still ends its jobs repeats this after each heartbeat. It is a time and no flag, because an agent of a
+    version that does not know it must not be kept from work by what a newer one wrote.
+    """
+    write(session, update(NodeRow).where(NodeRow.name == name).values(left_at=db_now()))
+
+
+def is_leaving() -> ColumnElement[bool]:
+    """Condition on a node's row: its agent was stopped, and was not heard since."""
+    return and_(NodeRow.left_at.is_not(None), NodeRow.left_at >= NodeRow.seen_at)
 
 
 def set_draining(session: Session, name: str, draining: bool) -> bool:
@@ -135,7 +149,8 @@ def forgive(session: Session, name: str) -> None:
 def failures(session: Session) -> list[NodeFailure]:
     """What nodes failed lately without a success since, newest first."""
     recent = NodeFailureRow.at > db_now() - FAILURES_SECONDS
-    statement = select(NodeFailureRow).where(recent).order_by(NodeFailureRow.at.desc()).limit(FAILURES_MAX)
+    known = NodeFailureRow.reason.in_([reason.value for reason in Reason])  # others are a newer version's
+    statement = select(NodeFailureRow).where(recent, known).order_by(NodeFailureRow.at.desc()).limit(FAILURES_MAX)
     return [NodeFailure(row.node_name, row.job_id, Reason(row.reason), row.at) for row in session.scalars(statement)]
 
 
@@ -168,6 +183,7 @@ def marks(session: Session) -> Marks:
         NodeRow.draining,
         NodeRow.quarantine,
         NodeRow.quarantined_at,
+        NodeRow.left_at,
     )
     device = (DeviceRow.node_name, DeviceRow.index, DeviceRow.kind, DeviceRow.type, DeviceRow.memory_bytes)
     held = select(*device, DeviceRow.present, AssignmentRow.job_id).outerjoin(

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import uuid_utils
-from sqlalchemy import Double, Row, bindparam, func, select, update
+from sqlalchemy import Double, Row, bindparam, func, not_, select, update
 from sqlalchemy.orm import Session
 
 from domain.plan import plan_of
 from domain.spec import JobSpec
+from domain.stored import UnreadableSpecError, read_stored_spec
 from storage import steps
 from storage.clock import db_now, now
 from storage.dialects import run, table_of
 from storage.endings import ACTOR
+from storage.nodes import is_leaving
 from storage.tables import AssignmentRow, AttemptRow, DeviceRow, NodeRow
 
 Devices = tuple[tuple[str, tuple[int, ...]], ...]
@@ -51,7 +53,7 @@ def place(
     1. The job is taken from the queue, if it is still queued, out of its backoff, and nobody wants it cancelled; and, if
        ``attempts_before`` is given, had no more attempts meanwhile: the stream of one that is unknown to whoever decided
        may not be sealed.
-    2. Its nodes must have been heard within a lease, and be neither draining nor quarantined.
+    2. Its nodes must have been heard within a lease, and be neither draining, quarantined nor leaving.
     3. The attempt and one assignment per node are written, each with its token and its lease.
     4. The devices are taken; one that somebody else holds undoes everything above.
 
@@ -62,9 +64,18 @@ def place(
     -------
     PlacedAttempt or None
         None when the race was lost; nothing was written.
+
+    Raises
+    ------
+    UnreadableSpecError
+        When another version wrote the spec and asks for what this one does not know; nothing was written.
     """
     savepoint = session.begin_nested()
-    placed = _place(session, job_id, devices, lease_seconds=lease_seconds, attempts_before=attempts_before)
+    try:
+        placed = _place(session, job_id, devices, lease_seconds=lease_seconds, attempts_before=attempts_before)
+    except UnreadableSpecError:
+        savepoint.rollback()
+        raise
     if placed is None:
         savepoint.rollback()
     else:
@@ -111,7 +122,7 @@ def _ready(session: Session, names: list[str], lease_seconds: float) -> bool:
 
 
 def _write_attempt(session: Session, job: Row[Any], devices: Devices, *, lease_seconds: float) -> AttemptRow:
-    spec = JobSpec.model_validate(job.spec)
+    spec = read_stored_spec(job.spec)
     per_node = spec.ranks_per_node()
     ranks = [per_node or len(indices) for _name, indices in devices]
     first_name, first_indices = devices[0]
@@ -177,6 +188,7 @@ _READY: Final = select(func.count()).where(
     _NODE.c.name.in_(bindparam("of_names", expanding=True)),
     _NODE.c.draining.is_(False),
     _NODE.c.quarantined_at.is_(None),
+    not_(is_leaving()),
     _NODE.c.seen_at > db_now() - bindparam("for_seconds", type_=Double),
 )
 _KIND: Final = select(_DEVICE.c.kind).where(

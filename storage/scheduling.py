@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from sqlalchemy import select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from domain.lifecycle import AssignmentState, JobState
@@ -22,6 +22,7 @@ from domain.timings import Timings
 from storage.clock import db_now
 from storage.dialects import changed
 from storage.endings import LIVE
+from storage.nodes import is_leaving
 from storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
 
 
@@ -61,7 +62,7 @@ def queue(session: Session) -> list[QueuedJob]:
 
 
 def cluster(session: Session, *, lease_seconds: float) -> list[Node]:
-    """Every node as the placement sees it: ready if it was heard within a lease, and is not draining or quarantined."""
+    """Every node as the placement sees it: ready if it was heard within a lease, and is not draining, quarantined or leaving."""
     types: dict[str, dict[int, str]] = defaultdict(dict)
     free: dict[str, set[int]] = defaultdict(set)
     devices = select(DeviceRow.node_name, DeviceRow.index, DeviceRow.type, DeviceRow.assignment_id)
@@ -70,7 +71,7 @@ def cluster(session: Session, *, lease_seconds: float) -> list[Node]:
         if holder is None:
             free[name].add(index)
     heard = (NodeRow.seen_at > db_now() - lease_seconds).label("heard")
-    off = (NodeRow.draining | NodeRow.quarantined_at.is_not(None)).label("off")
+    off = or_(NodeRow.draining, NodeRow.quarantined_at.is_not(None), is_leaving()).label("off")
     nodes = session.execute(select(NodeRow.name, off, heard).order_by(NodeRow.name))
     return [
         Node(name, types[name], frozenset(free[name]), ready=bool(heard_) and not off_) for name, off_, heard_ in nodes

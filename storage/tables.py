@@ -196,6 +196,8 @@ class NodeRow(JobsBase):
     quarantined_at: Mapped[float | None]
     registered_at: Mapped[float]
     seen_at: Mapped[float]
+    left_at: Mapped[float | None]
+    """When its agent was stopped in order. It leaves while this is not before ``seen_at``."""
 
     devices: Mapped[list[DeviceRow]] = relationship(order_by="DeviceRow.index", lazy="raise")
 

@@ -25,7 +25,8 @@ def main() -> None:
     try:
         service.run(settings)
     except LockstepError as error:
-        sys.exit(f"the node agent cannot start: {error.message}; {error.next_step}")
+        print(f"agent: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201 -- for the person who starts it
+        sys.exit(2)
 
 
 if __name__ == "__main__":

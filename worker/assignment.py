@@ -14,8 +14,7 @@ CLEAR      sweep processes, seal the stream, release the devices, delete      OV
 =========  =======================================================================================================
 
 Every step may be repeated: a new agent begins where folder and row say that the old one stopped (``adopt``). A step that
-raises is logged and tried again after a pause. The steps wait for the databases as long as they are away: an outcome
-without its metrics is worth less than a late one, and the lease goes on being renewed meanwhile.
+raises is logged and tried again after a pause, and waits for databases that are away; the lease is renewed meanwhile.
 """
 
 from __future__ import annotations
@@ -33,6 +32,8 @@ from domain import attempt as contract
 from domain.attempt import AssignmentFile, StopFile
 from domain.lifecycle import AssignmentState
 from domain.outcomes import Outcome, Reason
+from domain.stored import UnreadableSpecError
+from domain.version import VERSION
 from storage import attempts, streams
 from storage.attempts import Claim, HeldAssignment
 from worker import identity, launching
@@ -55,8 +56,7 @@ log = structlog.get_logger(__name__)
 PREPARE_TRIES = 4
 """A store or a disk that fails this often in a row will not prepare this attempt: another node may."""
 KILL_MARGIN_SECONDS = 3.0
-"""After the grace the launcher kills its ranks, reads their last lines and writes the result. One that has not finished
-by then is killed with its tree: nothing of a cancelled job may live 10 s after the cancel."""
+"""Time after the grace in which the launcher ends its ranks and writes the result, before it is killed with its tree."""
 BACKOFF_SECONDS_MAX = 5.0
 
 
@@ -235,9 +235,11 @@ class Attempt:
             return self._conclude(Outcome.of(Reason.CODE_UNAVAILABLE, str(error)))
         except InitUnavailableError as error:
             return self._conclude(Outcome.of(Reason.BAD_SPEC, str(error)))
+        except UnreadableSpecError as error:
+            return self._conclude(Outcome.of(Reason.VERSION, f"node {self._tools.node_name}: {error}"))
         except ValidationError as error:
-            message = f"this node's version of Lockstep cannot read the job's spec: {error.errors()[0]['msg']}"
-            return self._conclude(Outcome.of(Reason.BAD_SPEC, message))
+            message = f"node {self._tools.node_name}: Lockstep {VERSION} cannot read the job's plan: {error.errors()[0]['msg']}"
+            return self._conclude(Outcome.of(Reason.VERSION, message))
         except Exception as error:
             self._prepare_failures += 1
             if self._prepare_failures < PREPARE_TRIES:
@@ -254,7 +256,7 @@ class Attempt:
         if self._outflow is None:
             assignment = self.folder.assignment()
             if assignment is None:
-                message = "the attempt's folder on the node was damaged, so its ranks were killed"
+                message = "the attempt's assignment.json is damaged or of another version, so its ranks were killed"
                 return self._conclude(Outcome.of(Reason.LAUNCH_FAILED, message))
             self._peers.node_count = assignment.node_count
             self._outflow = self._start_outflow(assignment)

@@ -170,7 +170,9 @@ class Folder:
         try:
             return kind.model_validate_json(text)
         except ValidationError as error:
-            raise DamagedFileError(f"{self.file(name)} is damaged: {error.errors()[0]['msg']}") from None
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise DamagedFileError(f"{self.file(name)} cannot be read: {where}: {first['msg']}") from None
 
 
 def _told(record: bytes) -> str:

@@ -19,6 +19,7 @@ from domain.memory import in_words
 from domain.plan import BatchPlan
 from domain.sources import job_checkpoint
 from domain.spec import JobSpec
+from domain.stored import read_stored_spec
 from domain.timings import Timings
 from storage.attempts import Claim, Published
 from storage.blobs import BlobStore
@@ -54,12 +55,14 @@ def prepare(
         If the job's code cannot be brought.
     InitUnavailableError
         If the weights to start from are not there.
+    UnreadableSpecError
+        If another version wrote the spec and asks for what this one does not know.
     pydantic.ValidationError
-        If the spec or the plan is not one that this version reads.
+        If the plan is not one that this version reads.
     OSError
         If the disk is full, the disk or the store refuses, or no published checkpoint is whole; that may pass.
     """
-    spec = JobSpec.model_validate(claim.spec)
+    spec = read_stored_spec(claim.spec)
     plan = None if claim.plan is None else BatchPlan.model_validate(claim.plan)
     folder.create()
     _check_disk(folder.path)

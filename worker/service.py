@@ -24,6 +24,7 @@ from broker.messages import RingScheduler, StartAssignment, StopAssignment
 from broker.publisher import Publisher
 from broker.queues import node_queue
 from domain.version import VERSION
+from storage import schema
 from storage.blobs import BlobStore
 from storage.database import Database
 from worker import inventory, launching
@@ -50,11 +51,17 @@ def run(
 
     By default launchers are the engine's, and forked from the engine's warm process. Others are started by exec, unless
     there is a ``warm_command`` for them.
+
+    Raises
+    ------
+    LockstepError
+        When the databases have another schema than this program.
     """
     if warm_command is None and launcher_command == launching.LAUNCHER_COMMAND:
         warm_command = WARM_COMMAND
     environment = launching.environment_of(os.environ)
     with _alone(settings.node_dir), _databases(settings) as (heartbeats, shipping):
+        schema.require_once_up(heartbeats, lambda why: log.warning("the schema cannot be compared yet", error=why))
         publisher = Publisher(settings.broker_url)
         supervisor = Supervisor(
             settings,

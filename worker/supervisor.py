@@ -42,6 +42,7 @@ from worker import identity, launching
 from worker.addresses import Reservation, address_of
 from worker.assignment import KILL_MARGIN_SECONDS, Attempt
 from worker.folders import Folder, folders_in, retire
+from worker.health import HealthFile
 from worker.identity import Census
 from worker.outcomes import StopReason
 from worker.settings import Settings
@@ -56,6 +57,8 @@ SWEEP_SECONDS = 1.0
 often: a cancel whose bell was lost has ten seconds, of which grace and kill take eight."""
 ENDING_SECONDS = 10.0
 """After the grace, for stopped jobs to be written down before this agent exits. The next one finishes what is left."""
+ANNOUNCE_SECONDS = 1.0
+"""For writing that the node leaves."""
 LEAVING_SECONDS = 5.0
 """For the attempts' threads to put down what they hold."""
 _STOP_OF: Final[dict[Intent, StopReason]] = {
@@ -115,6 +118,7 @@ class Supervisor:
         self._attempts: dict[str, Attempt] = {}
         self._waiting: set[str] = set()
         """Assignments of this node that could not be claimed at the last look."""
+        self._health = HealthFile(settings.node_dir, settings.timings.lease_seconds)
         self._registered = False
         self._in_touch = False
         self._next_heartbeat = 0.0
@@ -124,6 +128,7 @@ class Supervisor:
 
     def start(self) -> None:
         self._settings.node_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._guarded("health", self._health.remove)
         become_subreaper()
         self._thread.start()
 
@@ -142,7 +147,8 @@ class Supervisor:
     @property
     def end_seconds(self) -> float:
         """How long an end in order may take."""
-        return LEAVING_SECONDS + (self._jobs_end_seconds if self._settings.stop_jobs_on_exit else 0.0)
+        jobs = self._jobs_end_seconds if self._settings.stop_jobs_on_exit else 0.0
+        return ANNOUNCE_SECONDS + LEAVING_SECONDS + jobs
 
     @property
     def _jobs_end_seconds(self) -> float:
@@ -151,8 +157,10 @@ class Supervisor:
     def _run(self) -> None:
         while not self._stopping:
             self._tick()
+        self._announce_end()
         if self._settings.stop_jobs_on_exit:
             self._finish_jobs()
+        self._guarded("health", self._health.remove)
         for attempt in self._attempts.values():
             attempt.leave()
         deadline = time.monotonic() + LEAVING_SECONDS
@@ -161,6 +169,15 @@ class Supervisor:
         self._children.leave()
         if self._warm is not None:
             self._warm.close()
+
+    def _announce_end(self) -> None:
+        """Write that this node leaves, before a job of it can go back to the queue and be placed here again.
+
+        In a thread, because the end must not wait for a database that does not answer.
+        """
+        leaving = threading.Thread(target=self._guarded, args=("leave", self._leave), name="leave", daemon=True)
+        leaving.start()
+        leaving.join(ANNOUNCE_SECONDS)
 
     def _finish_jobs(self) -> None:
         for attempt in self._attempts.values():
@@ -214,8 +231,14 @@ class Supervisor:
         if not self._registered:
             self._register()
         self._renew()
+        self._guarded("health", self._health.beat)
         if not self._stopping:
             self._look_around()
+
+    def _leave(self) -> None:
+        """Write that this node gets no more work until an agent is here again."""
+        with self._database.jobs() as session:
+            nodes.leave(session, self._settings.node_name)
 
     def _register(self) -> None:
         """Say what this node is, and find what an agent before this one left. Repeated until the database answers."""
@@ -241,6 +264,8 @@ class Supervisor:
                 {key: attempt.stream.token for key, attempt in leased.items()},
                 lease_seconds=self._timings.lease_seconds,
             )
+            if self._stopping:
+                nodes.leave(session, self._settings.node_name)
         for key, attempt in leased.items():
             if key not in answer:
                 attempt.lose()

@@ -1,16 +1,17 @@
-"""Whether this process lives, whether jobs are accepted, and its figures for Prometheus.
+"""Liveness, readiness and the figures for Prometheus.
 
 Open to everybody, since tokens are in the database, and these are read most when it is away. So the answers name nothing:
-they have counts and ages, but no job, person, node or token.
+they have counts and ages, but no job, person, node or token. Only a caller with a token gets the reasons of ``/readyz``,
+which may name hosts and folders.
 
 Not here: what is looked at (``api.readiness``, ``api.telemetry``).
 """
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
-from api.parts import Here
+from api.parts import Here, is_known
 from api.problems import described
 from api.telemetry import MEDIA_TYPE
 from domain.version import VERSION
@@ -28,14 +29,17 @@ async def livez() -> Health:
     "/readyz",
     operation_id="readyz",
     summary="Whether jobs are accepted",
+    description="A caller with a valid token also gets the reasons, which may name hosts and folders.",
     responses={503: {"model": Health, "description": "They are not; `checks` says why."}, **described(500)},
 )
-def readyz(response: Response, here: Here) -> Health:
-    health = here.readiness.look()
-    if health.status == "unavailable":
+def readyz(request: Request, response: Response, here: Here) -> Health:
+    seen = here.readiness.look()
+    ready = seen.health.status != "unavailable"
+    if not ready:
         response.status_code = 503
         response.headers["Retry-After"] = "2"
-    return health
+    # A token is looked up only where that can be answered at once.
+    return seen.in_full() if seen.details and is_known(request, look_up=ready) else seen.health
 
 
 @router.get(

@@ -8,7 +8,6 @@ Not here: what is refused (``api.archives``), and where archives are (``api.uplo
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import tempfile
 from collections.abc import AsyncIterator
@@ -23,7 +22,7 @@ from api.body import check_media_type, read_bounded
 from api.openapi import ARCHIVE_BODY
 from api.parts import Here, guarded
 from api.problems import documented
-from api.uploads import Uploads
+from api.uploads import FULL, Uploads
 from domain import limits
 from domain.errors import ErrorCode, FieldError, LockstepError
 from domain.views import UploadView
@@ -119,8 +118,8 @@ def _wrong_digest(asked: str, got: str) -> LockstepError:
 
 
 def _disk(error: OSError) -> LockstepError:
-    """A full disk of the api or of the store; anything else about files is a defect and goes on as one."""
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    """A full disk of the api or of the store; anything else about the api's own files is a defect and goes on as one."""
+    if error.errno in FULL:
         return LockstepError(
             ErrorCode.STORAGE_FULL,
             "the disk for code archives is full; nothing was kept",

@@ -42,6 +42,7 @@ STYLES: Final = {
     "ready": "green",
     "draining": "yellow",
     "quarantined": "red",
+    "leaving": "yellow",
     "lost": "red",
 }
 _ESCAPES: Final = re.compile(

@@ -15,6 +15,7 @@ from domain.errors import ErrorCode, LockstepError
 from storage import jobs, lists
 from storage.blobs import BlobStore
 from storage.database import Database
+from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TOKEN, Api, Bells, problem, settings_for
 from tests.databases import Urls
 from tests.faults.table import Drill
@@ -134,6 +135,7 @@ def test_ready_without_a_broker_is_degraded_and_still_ready(api: Api) -> None:
         "broker": "does not answer; jobs are accepted and start later",
         "database": "ok",
         "scheduler": "has not made a pass yet; jobs are accepted and start once it does",
+        "store": "ok",
     }
 
 
@@ -147,7 +149,41 @@ def test_a_database_of_another_version_is_not_ready(tmp_path: object) -> None:
     finally:
         database.close()
     assert ready.status_code == 503
-    assert ready.json()["checks"]["database"] == "needs: lockstep migrate (jobs, series)"
+    assert ready.json()["checks"]["database"].startswith("the jobs database has no tables of Lockstep")
+    assert ready.json()["checks"]["database"].endswith("run: lockstep migrate")
+
+
+def test_a_missing_store_is_reported_and_named_only_to_callers_with_a_token(api: Api) -> None:
+    api.store.rmdir()
+    stranger = api.http.get("/readyz", headers={"Authorization": ""})
+    liar = api.http.get("/readyz", headers={"Authorization": "Bearer not-a-token-of-this-service"})
+    known = api.http.get("/readyz")
+    assert {answer.status_code for answer in (stranger, liar, known)} == {200}
+    assert stranger.json() == liar.json()
+    assert stranger.json()["status"] == "degraded"
+    assert stranger.json()["checks"]["store"].startswith("cannot be used")
+    assert str(api.store) not in stranger.text
+    assert known.json()["checks"]["store"] == f"{api.store} cannot be written: No such file or directory"
+
+
+def test_a_database_that_is_away_is_not_described_to_strangers(tmp_path: object) -> None:
+    with serving_without_a_database("postgresql", tmp_path) as http:
+        stranger = http.get("/readyz", headers={"Authorization": ""})
+    assert stranger.status_code == 503
+    assert stranger.json()["checks"]["database"].startswith("does not answer")
+    for detail in ("127.0.0.1", "localhost", "port", "user", "connection"):
+        assert detail not in stranger.text
+
+
+def test_code_for_a_store_that_cannot_be_written_is_refused_with_its_reason(api: Api) -> None:
+    archive = code(["train.py"])
+    api.store.rmdir()
+    api.store.write_text("not a folder")
+    sent = api.http.put(f"/v1/uploads/{digest(archive)}", content=archive, headers={"Content-Type": "application/gzip"})
+    found = problem(sent, 503, "unavailable")
+    assert found["detail"] == "the store cannot be written: Not a directory; nothing was kept"
+    assert "LOCKSTEP_STORE" in found["next_step"]
+    assert sent.headers["retry-after"] == "60"
 
 
 def test_the_description_names_every_error_as_a_problem(api: Api) -> None:

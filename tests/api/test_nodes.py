@@ -36,3 +36,23 @@ def test_a_quarantined_node_says_why_until_it_is_resumed(api: Api) -> None:
 @pytest.mark.parametrize("name", ["n9", "%00"])
 def test_a_node_that_is_not_there_is_named(api: Api, change: str, name: str) -> None:
     problem(api.http.post(f"/v1/nodes/{name}/{change}"), 404, "not_found")
+
+
+def test_a_node_leaves_until_an_agent_is_heard_there_again(api: Api) -> None:
+    def state() -> str:
+        (node,) = api.http.get("/v1/nodes").json()["items"]
+        found: str = node["state"]
+        return found
+
+    api.register("n1")
+    assert state() == "ready"
+    with api.database.jobs() as session:
+        nodes.leave(session, "n1")
+    assert state() == "leaving"
+    with api.database.jobs() as session:
+        nodes.touch(session, "n1")  # all that an agent of the version before does
+    assert state() == "ready"
+    with api.database.jobs() as session:
+        nodes.leave(session, "n1")
+    api.register("n1")
+    assert state() == "ready"

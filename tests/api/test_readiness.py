@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from api.readiness import REMEMBER_SECONDS, Readiness
+from api.bounded import BoundedCheck
+from api.readiness import NO_ANSWER, NO_STORE, REMEMBER_SECONDS, Readiness
 from domain.errors import ErrorCode, LockstepError
+from storage.schema import Mismatch
 
 
 class Pings:
@@ -26,10 +28,18 @@ class Pings:
             raise LockstepError(ErrorCode.UNAVAILABLE, "the jobs database does not answer")
 
 
-def readiness(pings: Pings, now: list[float], pass_seconds: float | None = 1.0, broker: bool = True) -> Readiness:
+def readiness(
+    pings: Pings,
+    now: list[float],
+    pass_seconds: float | None = 1.0,
+    broker: bool = True,
+    differs: Mismatch | None = None,
+    trouble: str = "",
+) -> Readiness:
     return Readiness(
         pings,  # type: ignore[arg-type]
-        pending=list,
+        mismatch=lambda: differs,
+        store_trouble=lambda: trouble,
         broker_answers=lambda: broker,
         pass_seconds=lambda: pass_seconds,
         outage_seconds=30.0,
@@ -40,11 +50,11 @@ def readiness(pings: Pings, now: list[float], pass_seconds: float | None = 1.0, 
 def test_many_who_ask_cost_one_look() -> None:
     pings, now = Pings(), [0.0]
     look = readiness(pings, now).look
-    assert {look().status for _ in range(50)} == {"ok"}
+    assert {look().health.status for _ in range(50)} == {"ok"}
     assert pings.count == 1
     now[0] += REMEMBER_SECONDS + 0.1
     pings.away = True
-    assert look().status == "unavailable"
+    assert look().health.status == "unavailable"
 
 
 def test_while_one_looks_the_others_get_the_last_answer() -> None:
@@ -57,7 +67,7 @@ def test_while_one_looks_the_others_get_the_last_answer() -> None:
     slow = threading.Thread(target=look)
     slow.start()
     assert pings.entered.wait(10)
-    assert look().status == "ok"  # would wait for ever if it waited for the other
+    assert look().health.status == "ok"  # would wait for ever if it waited for the other
     pings.gate.set()
     slow.join(10)
     assert pings.count == 2
@@ -65,10 +75,57 @@ def test_while_one_looks_the_others_get_the_last_answer() -> None:
 
 def test_a_scheduler_that_is_silent_is_a_warning_and_jobs_are_still_accepted() -> None:
     def seen(pass_seconds: float | None, *, broker: bool = True) -> tuple[str, str]:
-        health = readiness(Pings(), [0.0], pass_seconds, broker).look()
+        health = readiness(Pings(), [0.0], pass_seconds, broker).look().health
         return health.status, health.checks["scheduler"]
 
     assert seen(29.0) == ("ok", "ok")
     assert seen(29.0, broker=False) == ("degraded", "ok")
     assert seen(45.4) == ("degraded", "made its last pass 45 s ago; jobs are accepted and start once it does")
     assert seen(None) == ("degraded", "has not made a pass yet; jobs are accepted and start once it does")
+
+
+def test_a_newer_schema_asks_for_an_upgrade_of_the_api_and_jobs_are_accepted() -> None:
+    health = readiness(Pings(), [0.0], differs=Mismatch("jobs", "0009", "0005")).look().health
+    assert health.status == "degraded"
+    assert "schema 0009, newer than 0005 of this program" in health.checks["database"]
+    assert health.checks["database"].endswith("; upgrade Lockstep on this host")
+    assert "migrate" not in health.checks["database"]
+    assert health.checks["scheduler"] == "ok"
+
+
+def test_an_older_schema_asks_for_a_migration_and_is_not_ready() -> None:
+    health = readiness(Pings(), [0.0], differs=Mismatch("series", "0002", "0004")).look().health
+    assert health.status == "unavailable"
+    assert health.checks["database"].endswith("; upgrade the database, run: lockstep migrate")
+
+
+def test_reasons_are_in_the_full_answer_only() -> None:
+    pings = Pings()
+    pings.away = True
+    seen = readiness(pings, [0.0], trouble="/mnt/store cannot be written: Read-only file system").look()
+    assert (seen.health.checks["database"], seen.health.checks["store"]) == (NO_ANSWER, NO_STORE)
+    assert seen.in_full().checks["database"] == "the jobs database does not answer"
+    assert seen.in_full().checks["store"] == "/mnt/store cannot be written: Read-only file system"
+
+
+def test_a_store_that_hangs_delays_nobody_and_is_asked_once() -> None:
+    gate, asked = threading.Event(), []
+
+    def hangs() -> str:
+        asked.append(1)
+        assert gate.wait(60)
+        return ""
+
+    check = BoundedCheck(hangs, patience_seconds=0.01)
+    try:
+        assert {check.ask()[:20] for _ in range(5)} == {"does not answer for "}
+        assert len(asked) == 1
+    finally:
+        gate.set()
+
+
+def test_a_check_that_raises_is_a_trouble() -> None:
+    def fails() -> str:
+        raise ValueError("no such bucket")
+
+    assert BoundedCheck(fails, patience_seconds=60).ask() == "ValueError: no such bucket"

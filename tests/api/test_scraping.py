@@ -108,7 +108,7 @@ def test_the_figures_are_those_of_the_databases(api: Api) -> None:
     assert 500 <= of(found, "queue_oldest_seconds") < 530
     assert of(found, "leases") == 1
     assert 0 <= of(found, "lease_oldest_seconds") < 30
-    assert [of(found, "nodes", state=state) for state in figures.STATES] == [1, 1, 0, 1]
+    assert [of(found, "nodes", state=state) for state in figures.STATES] == [1, 1, 0, 0, 1]
     assert 20 <= of(found, "node_silence_seconds") < 50, "a node that is lost does not count"
     assert (of(found, "devices", state="free"), of(found, "devices", state="held")) == (3, 2)
     assert of(found, "scheduler_pass_seconds") < 30

@@ -61,6 +61,8 @@ def test_where_all_is_well_nothing_fails(lockstep: CommandLine, server: ReplaySe
     assert table.out.splitlines()[0].split()[:2] == ["ok", "address"]
 
 
+READY = examples.node().model_copy(update={"version": VERSION})
+LEAVING = examples.node().model_copy(update={"name": "node-2", "state": "leaving", "version": VERSION})
 LOST = examples.node().model_copy(update={"state": "lost", "version": VERSION})
 
 
@@ -82,6 +84,13 @@ LOST = examples.node().model_copy(update={"state": "lost", "version": VERSION})
             "fail",
             "is full",
         ),
+        (
+            {"/readyz": view(Health(status="degraded", checks={"database": "ok", "store": "/s cannot be written"}))},
+            "store",
+            "fail",
+            "/s cannot be written",
+        ),
+        ({"/v1/nodes": Page[NodeView](items=[READY, LEAVING])}, "node-2", "warn", "its agent was stopped"),
         ({"/v1/jobs": problem(401, "unauthenticated", "this token is not known")}, "token", "fail", "LOCKSTEP_TOKEN"),
         ({"/v1/nodes": Page[NodeView](items=[])}, "nodes", "fail", "every job waits"),
         ({"/v1/nodes": Page[NodeView](items=[LOST])}, "nodes", "fail", "none of 1 is ready"),

@@ -36,6 +36,7 @@ TABLE: dict[str, tuple[str, str, bool]] = {
     "lost": ("requeue", "fail", True),
     "cut_off": ("requeue", "requeue", False),
     "unanswered": ("requeue", "requeue", False),
+    "version": ("requeue", "requeue", False),
 }
 
 
@@ -116,7 +117,7 @@ def test_a_field_that_advice_names_is_in_the_spec(reason: Reason) -> None:
 
 def test_only_what_the_node_may_be_guilty_of_is_tried_elsewhere() -> None:
     elsewhere = {reason.value for reason, rule in RULES.items() if rule.retry is RetryClass.RETRY_ELSEWHERE}
-    assert elsewhere == {"host_out_of_memory", "diverged", "storage", "launch_failed", "lost", "unanswered"}
+    assert elsewhere == {"host_out_of_memory", "diverged", "storage", "launch_failed", "lost", "unanswered", "version"}
 
 
 def test_an_outcome_carries_its_reasons_advice_and_survives_json() -> None:
@@ -134,3 +135,5 @@ def test_what_may_be_the_nodes_fault_is_tried_elsewhere() -> None:
     blamed = {reason for reason, rule in RULES.items() if rule.blames_node}
     assert blamed == {Reason.STORAGE, Reason.LAUNCH_FAILED, Reason.LOST, Reason.UNANSWERED}
     assert all(RULES[reason].retry is RetryClass.RETRY_ELSEWHERE for reason in blamed)
+    # A node of an older version does all other work well.
+    assert RULES[Reason.VERSION].retry is RetryClass.RETRY_ELSEWHERE

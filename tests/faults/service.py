@@ -23,7 +23,8 @@ from broker.messages import Message
 from domain.metrics import SYSTEM
 from domain.timings import Timings
 from domain.views import JobView
-from scheduler.passes import Report, run_pass
+from scheduler.passes import run_pass
+from scheduler.report import Report
 from storage import nodes, tokens
 from storage.blobs import BlobStore
 from storage.database import Database

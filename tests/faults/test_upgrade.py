@@ -8,102 +8,25 @@ Not here: what a migration does to rows (``tests.storage.test_migrations``).
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from storage.database import Database
 from tests.api.program import ROOT, Program
-from tests.brokers import Broker, running_broker, until
+from tests.brokers import running_broker, until
 from tests.databases import Urls
 from tests.faults.plane import ENDED, PATIENCE_SECONDS, running, script
 from tests.faults.table import Drill
-from tests.scheduler.program import Scheduler
-from tests.worker.node import FAKE_LAUNCHER, Node
+from tests.faults.versions import Rolling, Version, migrate
 
-SCALE: Final = 0.5
-"""Fence 25 s: an agent is replaced within it."""
-DEVICES: Final = "8"
 COMMITS_MAX: Final = 5
 """How far to look back for one that starts."""
-
-
-@dataclass(frozen=True)
-class Version:
-    """A tree of files whose programs are run."""
-
-    root: Path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Lets ``python -m`` take modules from this tree, wherever it is started and whatever is installed."""
-        return {"PYTHONPATH": str(self.root), "PYTHONSAFEPATH": "1"}
-
-    @property
-    def launcher(self) -> list[str]:
-        return [sys.executable, str(self.root / Path(FAKE_LAUNCHER[-1]).relative_to(ROOT))]
-
-    def starts(self) -> bool:
-        """Whether its programs can be imported, and are this tree's."""
-        modules = "storage, api.server, scheduler.service, worker.service, tests.worker.agent"
-        command = [sys.executable, "-c", f"import {modules}; print(storage.__file__)"]
-        environment = {**os.environ, **self.environment}
-        found = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
-        return found.returncode == 0 and Path(found.stdout.strip()).is_relative_to(self.root)
-
-
-class Rolling:
-    """One service, whose programs are of either version. The node agent is one of both, at different times."""
-
-    def __init__(self, folder: Path, urls: Urls, broker: Broker) -> None:
-        self.folder, self.urls, self.broker = folder, urls, broker
-        self.database = Database(*urls)
-        self.node = Node(folder, self.database, urls, broker.url, scale=SCALE)
-        self.apis: list[Program] = []
-        self.schedulers: list[Scheduler] = []
-
-    def new_api(self, version: Version) -> Program:
-        api = Program(
-            self.folder,
-            LOCKSTEP_DATABASE_URL=self.urls[0],
-            LOCKSTEP_SERIES_URL=self.urls[1],
-            LOCKSTEP_BROKER_URL=self.broker.url,
-            LOCKSTEP_TIMINGS_SCALE=str(SCALE),
-            LOCKSTEP_MIGRATE="off",
-            **version.environment,
-        )
-        self.apis.append(api)
-        return api
-
-    def start_scheduler(self, version: Version, patch: pytest.MonkeyPatch) -> Scheduler:
-        with patch.context() as patched:
-            for name, value in version.environment.items():
-                patched.setenv(name, value)
-            number = len(self.schedulers)
-            made = Scheduler(self.folder, self.urls, self.broker.url, timings_scale=SCALE, number=number)
-        self.schedulers.append(made)
-        return made
-
-    def start_agent(self, version: Version) -> None:
-        self.node.start(launcher=version.launcher, LOCKSTEP_CPU_SLOTS=DEVICES, **version.environment)
-
-    def close(self) -> None:
-        for scheduler in self.schedulers:
-            scheduler.process.kill()
-            scheduler.process.wait()
-        for api in self.apis:
-            api.end(9)
-        self.node.close()
-        self.database.close()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -185,11 +108,6 @@ def unpack(commit: str, folder: Path) -> bool:
 def git(*words: str) -> str:
     """What git says; empty if it fails."""
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-
-
-def migrate(api: Program) -> None:
-    done = api.run("migrate")
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def submit(rolling: Rolling, api: Program, jobs: dict[str, Path], name: str) -> None:

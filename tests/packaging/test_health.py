@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import http.server
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from storage import nodes, passes
+from storage import passes
 from storage.clock import now
 from storage.database import Database
 from storage.migrate import upgrade
 from storage.settings import default_series_url
-from storage.tables import NodeRow, PassRow
+from storage.tables import PassRow
+from tests.databases import Urls
+from tests.worker.node import Node, until
+from worker.health import HealthFile
 
-SCRIPT = Path(__file__).parents[2] / "docker" / "health.py"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "docker" / "health.py"
 
 
 @pytest.fixture
@@ -65,16 +72,56 @@ def test_a_scheduler_is_healthy_until_its_last_pass_is_too_long_ago(url: str, da
     assert re.fullmatch(r"the last pass ended 3\d s ago; at most 30 s are expected\n", reason)
 
 
-def test_an_agent_is_healthy_while_its_heartbeats_arrive(url: str, database: Database) -> None:
-    assert check("agent", url) == (1, "node n1 has not registered\n")
-    with database.jobs() as session:
-        nodes.register(session, "n1", [], version="1", boot_id="b")
-    assert check("agent", url) == (0, "")
-    with database.jobs() as session:
-        row = session.get(NodeRow, "n1")
-        assert row is not None
-        row.seen_at = now(session) - 61
-    assert check("agent", url)[0] == 1
+def test_an_agent_is_healthy_while_its_heartbeats_arrive(url: str, tmp_path: Path) -> None:
+    health = HealthFile(tmp_path, valid_seconds=60.0)
+    missing = f"the agent has made no heartbeat yet: {tmp_path}/.health is not there\n"
+    assert check("agent", url, LOCKSTEP_NODE_DIR=str(tmp_path)) == (1, missing)
+    health.beat()
+    assert check("agent", url, LOCKSTEP_NODE_DIR=str(tmp_path)) == (0, "")
+    for years, reason in (
+        (-1, r"the last heartbeat was 315\d+ s ago; at most 60 s are expected\n"),
+        (1, r".*-315\d+ s ago.*"),
+    ):
+        moment = time.time() + years * 31_536_000
+        os.utime(tmp_path / ".health", (moment, moment))
+        code, said = check("agent", url, LOCKSTEP_NODE_DIR=str(tmp_path))
+        assert code == 1
+        assert re.fullmatch(reason, said, re.DOTALL), said
+    health.beat()
+    assert check("agent", url, LOCKSTEP_NODE_DIR=str(tmp_path)) == (0, "")
+    health.remove()
+    assert check("agent", url, LOCKSTEP_NODE_DIR=str(tmp_path)) == (1, missing)
+
+
+def test_the_check_of_an_agent_needs_the_standard_library_alone_and_no_database(tmp_path: Path) -> None:
+    """With ``-S`` there is no site-packages to import SQLAlchemy from; with an empty environment, no database either."""
+    HealthFile(tmp_path, valid_seconds=60.0).beat()
+    argv = [sys.executable, "-I", "-S", str(SCRIPT), "agent"]
+    done = subprocess.run(argv, env={"LOCKSTEP_NODE_DIR": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '["python", "-I", "-S", "/opt/lockstep/health.py", "agent"]' in (ROOT / "Dockerfile").read_text()
+
+
+def test_a_frozen_agent_is_unhealthy_and_so_is_one_that_was_stopped(sqlite_urls: Urls, tmp_path: Path) -> None:
+    database = Database(*sqlite_urls)
+    node = Node(tmp_path, database, sqlite_urls, f"redis+socket://{tmp_path}/none.sock")
+
+    def healthy() -> bool:
+        return check("agent", sqlite_urls[0], LOCKSTEP_NODE_DIR=str(node.dir))[0] == 0
+
+    try:
+        node.start()
+        until(healthy, 60, "it is healthy")
+        assert node.agent is not None
+        node.agent.send_signal(signal.SIGSTOP)
+        until(lambda: not healthy(), 60, "it is frozen for longer than a lease")
+        node.agent.send_signal(signal.SIGCONT)
+        until(healthy, 60, "it is healthy again")
+        assert node.terminate() == 0
+        assert not healthy()
+    finally:
+        node.close()
+        database.close()
 
 
 def test_an_api_is_healthy_while_it_answers(url: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from domain.errors import ErrorCode, LockstepError
 from scheduler.loop import PassLoop
-from scheduler.passes import Report
+from scheduler.report import Report
 from tests.brokers import until
 
 

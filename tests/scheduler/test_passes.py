@@ -13,7 +13,8 @@ from domain.errors import ErrorCode, LockstepError
 from domain.lifecycle import JobState
 from domain.placement import place
 from scheduler import passes as passes_module
-from scheduler.passes import Report, run_pass
+from scheduler.passes import run_pass
+from scheduler.report import Report
 from storage import attempts, jobs, nodes, passes, retention
 from storage.database import Database
 from storage.tables import EventRow, JobRow

@@ -11,7 +11,8 @@ from domain.lifecycle import AssignmentState, JobState
 from domain.plan import plan_of
 from domain.spec import JobSpec
 from domain.timings import Timings
-from scheduler.passes import Report, run_pass
+from scheduler.passes import run_pass
+from scheduler.report import Report
 from storage import attempts, jobs, nodes, streams
 from storage.attempts import Claim
 from storage.clock import db_now

@@ -150,3 +150,11 @@ def test_a_location_names_the_place(tmp_path: Path) -> None:
 def test_a_relative_folder_is_refused() -> None:
     with pytest.raises(ValueError, match="absolute folder"):
         BlobStore("store")
+
+
+def test_a_store_that_can_be_written_has_no_trouble_and_keeps_nothing_of_the_check(tmp_path: Path) -> None:
+    local, remote = BlobStore(str(tmp_path / "store")), BlobStore(f"memory://{tmp_path.name}")
+    assert local.trouble() == f"{tmp_path}/store cannot be written: No such file or directory"
+    local.create()
+    assert (local.trouble(), remote.trouble()) == ("", "")
+    assert list((tmp_path / "store").iterdir()) == []

@@ -14,7 +14,8 @@ from sqlalchemy import Engine, inspect, select
 
 from storage import passes
 from storage.database import Database, make_engine
-from storage.migrate import VERSION_TABLES, pending, upgrade
+from storage.migrate import pending, upgrade
+from storage.schema import VERSION_TABLES
 from storage.series_tables import SeriesBase
 from storage.tables import JobsBase, PassRow
 from tests.databases import Urls

@@ -11,10 +11,13 @@ import signal
 import time
 from pathlib import Path
 
+from api.views import node_state
 from domain.quarantine import to_quarantine
 from domain.timings import Timings
-from storage import attempts, nodes, streams
-from storage.tables import AssignmentRow
+from domain.version import VERSION
+from storage import attempts, nodes, scheduling, streams
+from storage.clock import now
+from storage.tables import AssignmentRow, JobRow
 from tests.worker.node import Node, alive, until
 
 TALK = """
@@ -265,7 +268,7 @@ def test_an_agent_whose_database_is_away_registers_when_it_is_back(own_node: Nod
     away = path.rename(path.with_suffix(".away"))
     path.mkdir()  # cannot be opened as a database
     node.agent = node.spawn()
-    until(lambda: node.said("supervision failed and is tried again") > 0)
+    until(lambda: node.said("the schema cannot be compared yet") > 0)
     path.rmdir()
     away.rename(path)
     until(lambda: node.said("registered") == 1)
@@ -342,3 +345,65 @@ def test_a_cancel_whose_bell_was_lost_is_read_in_time_for_grace_and_kill(own_nod
     until(lambda: fence.read_text() != before)  # the next heartbeat is five seconds away
     node.cancel(job_id)
     node.wait(job_id, "cancelled", seconds=3.0)
+
+
+def test_a_spec_of_a_newer_version_is_given_back_and_is_not_called_bad(own_node: Node) -> None:
+    node = own_node
+    node.start()
+    job_id = node.submit("pass", place=False)
+    with node.database.jobs() as session:
+        # Placed by a newer scheduler, which can read the whole spec.
+        assert attempts.place(session, job_id, ((node.name, (0,)),), lease_seconds=60) is not None
+        job = session.get_one(JobRow, job_id)
+        job.spec = {**job.spec, "retry": {**job.spec["retry"], "novel": 3}}
+    row = node.wait(job_id, "queued")
+    assert row.outcome["reason"] == "version"
+    assert row.outcome["message"] == (
+        f"node {node.name}: Lockstep {VERSION} cannot read the job's spec: it does not know retry.novel = 3"
+    )
+    assert "Upgrade Lockstep on the node" in row.outcome["advice"]
+    assert (row.charged_attempts, row.avoid_nodes) == (0, [node.name])
+    assert row.outcome["message"] in [message for _kind, message in node.events(job_id)]
+
+
+def state(node: Node) -> str:
+    with node.database.read_jobs() as session:
+        return node_state(nodes.get(session, node.name), now=now(session), lease_seconds=node.timings.lease_seconds)
+
+
+def place_now(node: Node, job_id: str) -> bool:
+    """What the scheduler does in a pass, which looks at the nodes first, and at them again while it writes."""
+    with node.database.jobs() as session:
+        seen = {each.name: each for each in scheduling.cluster(session, lease_seconds=600)}[node.name]
+        placed = attempts.place(session, job_id, ((node.name, (1,)),), lease_seconds=600)
+        assert seen.ready == (placed is not None)
+        return placed is not None
+
+
+def test_a_stopped_agent_leaves_at_once_and_its_node_gets_no_job(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=1.0)  # a lease of a minute
+    running = node.submit("ranks(); event('running'); until_told()")
+    node.wait(running, "running")
+    waiting = node.submit("pass", place=False)
+    assert state(node) == "ready"
+    assert node.terminate() == 0
+    assert state(node) == "leaving"
+    assert not place_now(node, waiting)
+    node.start(scale=1.0)
+    assert state(node) == "ready"
+    assert place_now(node, waiting)
+
+
+def test_a_job_that_its_leaving_agent_requeues_is_not_placed_there(own_node: Node) -> None:
+    node = own_node
+    node.start(scale=1.0, LOCKSTEP_STOP_JOBS_ON_EXIT="true")
+    job_id = node.submit("ranks(); event('running'); until_told()")
+    node.wait(job_id, "running")
+    assert node.agent is not None
+    node.agent.terminate()
+    node.wait(job_id, "queued", seconds=60)
+    assert state(node) == "leaving"
+    assert not place_now(node, job_id)
+    assert node.agent.wait(60) == 0
+    assert state(node) == "leaving"

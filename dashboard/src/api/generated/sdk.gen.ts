@@ -288,6 +288,8 @@ export const livez = <ThrowOnError extends boolean = false>(options?: Options<Li
 
 /**
  * Whether jobs are accepted
+ *
+ * A caller with a valid token also gets the reasons, which may name hosts and folders.
  */
 export const readyz = <ThrowOnError extends boolean = false>(options?: Options<ReadyzData, ThrowOnError>): RequestResult<ReadyzResponses, ReadyzErrors, ThrowOnError> => (options?.client ?? client).get<ReadyzResponses, ReadyzErrors, ThrowOnError>({ url: '/readyz', ...options });
 

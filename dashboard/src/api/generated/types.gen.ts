@@ -581,8 +581,10 @@ export type NodeView = {
     name: string;
     /**
      * State
+     *
+     * ``leaving``: its agent was stopped in order, and no other is there yet.
      */
-    state: 'ready' | 'draining' | 'quarantined' | 'lost';
+    state: 'ready' | 'draining' | 'quarantined' | 'leaving' | 'lost';
     /**
      * Reason
      *
@@ -867,7 +869,7 @@ export type QueuePlace = {
  *
  * Why an attempt ended.
  */
-export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered';
+export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered' | 'version';
 
 /**
  * SeriesView
@@ -1912,7 +1914,7 @@ export type ListJobsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -1980,7 +1982,7 @@ export type SubmitJobErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2044,7 +2046,7 @@ export type PlanJobErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2085,7 +2087,7 @@ export type ListQueueErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2141,7 +2143,7 @@ export type DeleteJobErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2197,7 +2199,7 @@ export type GetJobErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2253,7 +2255,7 @@ export type CancelJobErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2343,7 +2345,7 @@ export type CloneJobErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2438,7 +2440,7 @@ export type GetJobMetricsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2490,7 +2492,7 @@ export type ListJobAttemptsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2542,7 +2544,7 @@ export type GetJobSpecErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2611,7 +2613,7 @@ export type ListJobEventsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2691,7 +2693,7 @@ export type GetSeriesErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2766,7 +2768,7 @@ export type DownloadJobMetricsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2818,7 +2820,7 @@ export type ListJobCheckpointsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2883,7 +2885,7 @@ export type GetJobCheckpointErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2958,7 +2960,7 @@ export type GetJobCheckpointFileErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3071,7 +3073,7 @@ export type GetJobLogsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3158,7 +3160,7 @@ export type DownloadJobLogsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3265,7 +3267,7 @@ export type FollowJobLogsErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3321,7 +3323,7 @@ export type GetUploadErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3380,7 +3382,7 @@ export type PutUploadErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -3429,7 +3431,7 @@ export type ListNodesErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3481,7 +3483,7 @@ export type DrainNodeErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -3537,7 +3539,7 @@ export type ResumeNodeErrors = {
      */
     500: Problem;
     /**
-     * The database does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**

@@ -16,6 +16,7 @@ const SIGNS: Record<NodeView["state"], { icon: string; tone: "good" | "wait" | "
   ready: { icon: "✓", tone: "good" },
   draining: { icon: "◐", tone: "wait" },
   quarantined: { icon: "!", tone: "bad" },
+  leaving: { icon: "◐", tone: "wait" },
   lost: { icon: "✕", tone: "bad" },
 };
 

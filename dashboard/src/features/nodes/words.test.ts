@@ -41,6 +41,12 @@ describe("a node's state in words", () => {
     expect(said?.next).toMatch(/resume it/);
   });
 
+  it("says that the agent of a leaving one was stopped", () => {
+    const said = meaning(node({ state: "leaving" }, [{ job_id: "a" }]));
+    expect(said?.means).toBe("Its agent was stopped, so it is given no more work. 1 job there runs on.");
+    expect(said?.next).toMatch(/python -m worker/);
+  });
+
   it("says where to look for a lost one", () => {
     expect(meaning(node({ state: "lost" }))?.next).toMatch(/python -m worker/);
   });

@@ -25,6 +25,11 @@ export function meaning(node: NodeView): { means: string; next: string } | null 
         means: `It is given no more work: ${node.reason ?? "it failed several jobs"}. ${runsOn}`,
         next: "Look at what failed there, and mend the node. Then resume it: its failures are forgotten.",
       };
+    case "leaving":
+      return {
+        means: `Its agent was stopped, so it is given no more work. ${runsOn}`,
+        next: "Start the agent again to give it work: python -m worker.",
+      };
     case "lost":
       return {
         means: "It was silent for longer than its lease, so that what ran there is placed elsewhere.",

@@ -1,0 +1,29 @@
+"""Report of one pass of the scheduler.
+
+Not here: the pass (``scheduler.passes``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Report:
+    """What a pass did."""
+
+    held: bool = False
+    """False when another scheduler has the pass."""
+    again: bool = False
+    """Whether the next pass should follow at once."""
+    spared: int = 0
+    lost: int = 0
+    quarantined: int = 0
+    overdue: int = 0
+    sealed: int = 0
+    placed: int = 0
+    waiting: int = 0
+    rung_again: int = 0
+    expired: int = 0
+    failed: list[str] = field(default_factory=list)
+    """What raised and was left out: its kind and which."""

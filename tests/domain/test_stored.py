@@ -1,0 +1,157 @@
+"""What another version wrote: neutral unknown fields are ignored, everything else that is unknown is refused by name."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from typing import Annotated, Any, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from domain.attempt import AssignmentFile, StopFile
+from domain.errors import LockstepError
+from domain.outcomes import Outcome, Reason
+from domain.reading import read_spec
+from domain.spec import JobSpec
+from domain.stored import UnreadableSpecError, read_stored_spec
+
+TRAIN: dict[str, Any] = {
+    "name": "gpt",
+    "kind": "train",
+    "resources": {"gpus": 2},
+    "train": {
+        "task": "causal_lm",
+        "task_args": {"layers": 2},
+        "batch": {"size": 64},
+        "steps": 200,
+        "optimizer": {"name": "sgd", "lr": 0.1},
+    },
+    "code": {"path": "/code"},
+}
+STORED: dict[str, Any] = read_spec(TRAIN).model_dump(mode="json")
+PLACES = [(), ("retry",), ("resources",), ("train",), ("train", "optimizer"), ("train", "strategy"), ("code",)]
+NEUTRAL: list[Any] = [None, False, 0, 0.0, "", [], {}, {"a": None, "b": {"c": []}}]
+MEANT: list[Any] = [True, 1, -0.5, "x", [0], {"a": None, "b": 3}]
+
+
+def changed(place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """The stored spec with the field ``novel`` of this value in the section at ``place``."""
+    document = copy.deepcopy(STORED)
+    section = document
+    for part in place:
+        section = section[part]
+    section["novel"] = value
+    return document
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("value", NEUTRAL)
+def test_an_unknown_field_of_neutral_value_is_ignored_and_logged(
+    place: tuple[str, ...], value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    document = changed(place, value)
+    before = copy.deepcopy(document)
+    with caplog.at_level(logging.WARNING):
+        assert read_stored_spec(document) == read_spec(TRAIN)
+    assert document == before
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [".".join((*place, "novel"))]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("value", MEANT)
+def test_an_unknown_field_that_asks_for_something_is_refused_by_name(place: tuple[str, ...], value: Any) -> None:
+    with pytest.raises(UnreadableSpecError) as refused:
+        read_stored_spec(changed(place, value))
+    assert f"it does not know {'.'.join((*place, 'novel'))} = " in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_unknown_choice_is_refused_by_name() -> None:
+    document = copy.deepcopy(STORED)
+    document["train"]["strategy"]["name"] = "pipeline"
+    with pytest.raises(UnreadableSpecError, match=r"train\.strategy\.name: .*got 'pipeline'"):
+        read_stored_spec(document)
+
+
+@pytest.mark.parametrize("value", NEUTRAL + MEANT)
+def test_what_a_person_submits_is_still_refused(value: Any) -> None:
+    with pytest.raises(LockstepError, match="there is no such field here"):
+        read_spec({**TRAIN, "novel": value})
+
+
+ASSIGNMENT: dict[str, Any] = {
+    "job_id": "j",
+    "attempt_number": 1,
+    "assignment_id": "a",
+    "spec": STORED,
+    "plan": None,
+    "node_name": "n",
+    "ranks_here": 2,
+    "world_size": 2,
+    "devices": [0, 1],
+    "device_kind": "cpu",
+    "rendezvous_port": 1,
+    "stop_grace_seconds": 5.0,
+    "exit_stall_seconds": 30.0,
+}
+
+
+def test_an_assignment_of_another_version_is_read_alike() -> None:
+    known = AssignmentFile.model_validate(ASSIGNMENT)
+    for document in ({**ASSIGNMENT, "novel": None}, {**ASSIGNMENT, "spec": changed(("retry",), [])}):
+        assert AssignmentFile.model_validate_json(json.dumps(document)) == known
+    for document in ({**ASSIGNMENT, "novel": 7}, {**ASSIGNMENT, "spec": changed(("retry",), 7)}):
+        with pytest.raises(ValidationError, match="novel"):
+            AssignmentFile.model_validate_json(json.dumps(document))
+
+
+def test_a_stop_that_asks_for_more_is_refused() -> None:
+    stop = {"reason": "cancelled", "grace_seconds": 5.0}
+    assert StopFile.model_validate_json(json.dumps({**stop, "novel": False})).reason == "cancelled"
+    with pytest.raises(ValidationError, match="novel"):
+        StopFile.model_validate_json(json.dumps({**stop, "novel": True}))
+
+
+def test_an_outcome_of_a_newer_version_is_read() -> None:
+    """It is a report: its message is worth more than what this version does not know of it."""
+    outcome = Outcome.stored({"reason": "novel", "message": "it ended so", "novel": 3})
+    assert (outcome.reason, outcome.message) == (Reason.VERSION, "it ended so")
+    assert Outcome.stored({"reason": "stall", "message": "x"}).reason is Reason.STALL
+
+
+OLDEST = frozenset(
+    "project train.batch.micro_size train.checkpoint.keep_last train.checkpoint.background"
+    " train.clip_grad_norm train.log_every_steps train.memory_headroom train.non_finite"
+    " train.optimizer.name train.optimizer.lr train.optimizer.betas train.optimizer.eps train.optimizer.weight_decay"
+    " train.precision train.schedule.name train.seed"
+    " train.stall.factor train.stall.first_step_seconds train.stall.min_seconds train.strategy.compression"
+    " train.strategy.name code.ref priority retry.max".split()
+)
+"""Fields whose default asks for something. Every program of a supported version knows them."""
+
+
+def test_the_default_of_a_new_field_of_the_spec_is_neutral() -> None:
+    """Otherwise a program of the version before cannot tell that a job does not ask for it, and refuses the job."""
+    assert {name for name, default in fields(JobSpec) if default} == OLDEST
+
+
+def fields(model: type[BaseModel], prefix: str = "") -> list[tuple[str, Any]]:
+    """Names and defaults of all optional fields that are not sections themselves."""
+    found: list[tuple[str, Any]] = []
+    for name, field in model.model_fields.items():
+        sections = models(field.annotation)
+        for section in sections:
+            found += fields(section, f"{prefix}{name}.")
+        if not sections and not field.is_required():
+            found.append((prefix + name, field.get_default(call_default_factory=True)))
+    return found
+
+
+def models(annotation: Any) -> list[type[BaseModel]]:
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in models(argument)]

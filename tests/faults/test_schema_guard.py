@@ -1,0 +1,91 @@
+"""Every program refuses, at its start, a database of another schema, in one sentence that names the side to upgrade."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from storage.schema import VERSION_TABLES, head
+from tests.api.program import ROOT, START_SECONDS
+from tests.databases import Urls
+
+PROGRAMS: Final[dict[str, tuple[list[str], dict[str, str]]]] = {
+    "api": (["api"], {"LOCKSTEP_MIGRATE": "off"}),
+    "api that migrates": (["api"], {"LOCKSTEP_MIGRATE": "on"}),
+    "migrate": (["api", "migrate"], {}),
+    "scheduler": (["scheduler"], {}),
+    "agent": (["worker"], {}),
+}
+NEVER_MIGRATE: Final = ["api", "scheduler", "agent"]
+WHICH: Final = ["jobs", "series"]
+
+
+def start(name: str, urls: Urls, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program until it ends by itself."""
+    words, more = PROGRAMS[name]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LOCKSTEP_DATABASE_URL": urls[0],
+        "LOCKSTEP_SERIES_URL": urls[1],
+        "LOCKSTEP_BROKER_URL": f"redis+socket://{folder}/none.sock",
+        "LOCKSTEP_STORE": str(folder / "store"),
+        "LOCKSTEP_NODE_NAME": "n1",
+        "LOCKSTEP_NODE_DIR": str(folder / "node"),
+        "LOCKSTEP_PORT": "0",
+        "LOCKSTEP_TIMINGS_SCALE": "0.1",
+        **more,
+    }
+    command = [sys.executable, "-m", *words]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=START_SECONDS, check=False
+    )
+
+
+def set_version(urls: Urls, which: str, version: str) -> None:
+    engine = create_engine(urls[WHICH.index(which)])
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLES[which]} SET version_num = :new"), {"new": version})
+    engine.dispose()
+
+
+@pytest.mark.parametrize("which", WHICH)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_refuses_a_newer_database_and_asks_for_its_own_upgrade(
+    sqlite_urls: Urls, tmp_path: Path, name: str, which: str
+) -> None:
+    set_version(sqlite_urls, which, "9999")
+    ended = start(name, sqlite_urls, tmp_path)
+    assert ended.returncode == 2, ended.stderr
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    assert f"the {which} database has schema 9999, newer than {head(which)} of this program" in ended.stderr
+    assert "upgrade Lockstep on this host" in ended.stderr
+    assert "lockstep migrate" not in ended.stderr
+
+
+@pytest.mark.parametrize("which", WHICH)
+@pytest.mark.parametrize("name", NEVER_MIGRATE)
+def test_a_program_refuses_an_older_database_and_asks_for_a_migration(
+    sqlite_urls: Urls, tmp_path: Path, name: str, which: str
+) -> None:
+    set_version(sqlite_urls, which, "0001")
+    ended = start(name, sqlite_urls, tmp_path)
+    assert ended.returncode == 2, ended.stderr
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    assert f"the {which} database has schema 0001, older than {head(which)} of this program" in ended.stderr
+    assert "run: lockstep migrate" in ended.stderr
+
+
+@pytest.mark.parametrize("name", NEVER_MIGRATE)
+def test_a_program_refuses_a_database_without_tables(tmp_path: Path, name: str) -> None:
+    urls = f"sqlite:///{tmp_path}/jobs.db", f"sqlite:///{tmp_path}/series.db"
+    ended = start(name, urls, tmp_path)
+    assert ended.returncode == 2, ended.stderr
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    assert "the jobs database has no tables of Lockstep" in ended.stderr
+    assert "run: lockstep migrate" in ended.stderr

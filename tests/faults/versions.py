@@ -1,0 +1,150 @@
+"""Two versions of Lockstep side by side: trees of files, and one service whose programs are of either.
+
+Not here: what such a service must do (``test_upgrade``, ``test_versions``).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from storage.database import Database
+from storage.schema import head
+from tests.api.program import ROOT, Program
+from tests.brokers import Broker
+from tests.databases import Urls
+from tests.scheduler.program import Scheduler
+from tests.worker.node import FAKE_LAUNCHER, Node
+
+SCALE: Final = 0.5
+"""Fence 25 s: an agent is replaced within it."""
+DEVICES: Final = "8"
+NEWER: Final = "9.9.0"
+PACKAGES: Final = (
+    *("api", "broker", "client", "domain", "engine", "migrations", "scheduler", "storage", "tests", "worker"),
+)
+_EDITS: Final = {
+    "domain/version.py": ('VERSION: Final = "', f'VERSION: Final = "{NEWER}"  # '),
+    "domain/spec.py": (
+        "class Retry(Section):\n",
+        "class Retry(Section):\n    jitter: Annotated[float, Field(ge=0), NO_BOOL] = 0.0\n",
+    ),
+    "domain/attempt.py": ("    rendezvous_port: int\n", "    rendezvous_port: int\n    nice: int = 0\n"),
+    "domain/outcomes.py": (
+        "    rank: int | None = None\n",
+        "    host: str | None = None\n    rank: int | None = None\n",
+    ),
+    "storage/tables.py": ("    boot_id: Mapped[str] = ", "    rack: Mapped[str | None]\n    boot_id: Mapped[str] = "),
+}
+"""What the newer version has more: a field of the spec, of the assignment's file and of an outcome, and a column."""
+_MIGRATION: Final = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision = {revision!r}, {before!r}
+
+
+def upgrade() -> None:
+    op.add_column("nodes", sa.Column("rack", sa.String(), nullable=True))
+"""
+
+
+def newer_version(folder: Path) -> Version:
+    """Write the version after this one: this tree with a few fields and a migration more.
+
+    It is made, because the version before is not at hand in every clone, and because this tree has
+    to be the older one of two, too."""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "pages"))
+    for name, (old, new) in _EDITS.items():
+        text = (folder / name).read_text()
+        assert old in text, f"{name} has no {old!r} any more; edit _EDITS"
+        (folder / name).write_text(text.replace(old, new, 1))
+    before = head("jobs")
+    revision = f"{int(before) + 1:04d}"
+    migration = folder / "migrations" / "jobs" / "versions" / f"{revision}_racks.py"
+    migration.write_text(_MIGRATION.format(revision=revision, before=before))
+    version = Version(folder)
+    assert version.starts()
+    return version
+
+
+@dataclass(frozen=True)
+class Version:
+    """A tree of files whose programs are run."""
+
+    root: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Lets ``python -m`` take modules from this tree, wherever it is started and whatever is installed."""
+        return {"PYTHONPATH": str(self.root), "PYTHONSAFEPATH": "1"}
+
+    @property
+    def launcher(self) -> list[str]:
+        return [sys.executable, str(self.root / Path(FAKE_LAUNCHER[-1]).relative_to(ROOT))]
+
+    def starts(self) -> bool:
+        """Whether its programs can be imported, and are this tree's."""
+        modules = "storage, api.server, scheduler.service, worker.service, tests.worker.agent"
+        command = [sys.executable, "-c", f"import {modules}; print(storage.__file__)"]
+        environment = {**os.environ, **self.environment}
+        found = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+        return found.returncode == 0 and Path(found.stdout.strip()).is_relative_to(self.root)
+
+
+class Rolling:
+    """One service, whose programs are of either version. The node agent is one of both, at different times."""
+
+    def __init__(self, folder: Path, urls: Urls, broker: Broker) -> None:
+        self.folder, self.urls, self.broker = folder, urls, broker
+        self.database = Database(*urls)
+        self.node = Node(folder, self.database, urls, broker.url, scale=SCALE)
+        self.apis: list[Program] = []
+        self.schedulers: list[Scheduler] = []
+
+    def new_api(self, version: Version) -> Program:
+        api = Program(
+            self.folder,
+            LOCKSTEP_DATABASE_URL=self.urls[0],
+            LOCKSTEP_SERIES_URL=self.urls[1],
+            LOCKSTEP_BROKER_URL=self.broker.url,
+            LOCKSTEP_TIMINGS_SCALE=str(SCALE),
+            LOCKSTEP_MIGRATE="off",
+            **version.environment,
+        )
+        self.apis.append(api)
+        return api
+
+    def start_scheduler(self, version: Version, patch: pytest.MonkeyPatch) -> Scheduler:
+        with patch.context() as patched:
+            for name, value in version.environment.items():
+                patched.setenv(name, value)
+            number = len(self.schedulers)
+            made = Scheduler(self.folder, self.urls, self.broker.url, timings_scale=SCALE, number=number)
+        self.schedulers.append(made)
+        return made
+
+    def start_agent(self, version: Version) -> None:
+        self.node.start(launcher=version.launcher, LOCKSTEP_CPU_SLOTS=DEVICES, **version.environment)
+
+    def close(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler.process.kill()
+            scheduler.process.wait()
+        for api in self.apis:
+            api.end(9)
+        self.node.close()
+        self.database.close()
+
+
+def migrate(api: Program) -> None:
+    done = api.run("migrate")
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,63 @@
+"""A job whose spec only a newer scheduler can read waits with the reason, and keeps nobody else waiting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from domain.lifecycle import JobState
+from storage.database import Database
+from storage.tables import JobRow
+from tests.scheduler.world import World
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    return World(database)
+
+
+def written_by_a_newer_version(world: World, value: Any, **fields: Any) -> str:
+    """A queued job whose spec has a field that this version does not know."""
+    job = world.submit(**fields)
+    spec = {**world.job(job).spec, "novel": value}
+    with world.database.jobs() as session:
+        session.execute(update(JobRow).where(JobRow.id == job).values(spec=spec))
+    return job
+
+
+def test_a_job_that_asks_for_something_unknown_waits_with_the_reason(world: World) -> None:
+    world.node("n", devices=1)
+    job = written_by_a_newer_version(world, 3)
+    other = world.submit()
+    unreadable: dict[str, str] = {}
+    first = world.make_pass(unreadable=unreadable)
+    assert (first.failed, first.again) == ([], True)
+    assert world.make_pass(unreadable=unreadable).placed == 1  # the device that was meant for the first is free
+    assert world.state(other) is JobState.STARTING
+    row = world.job(job)
+    assert (row.state, row.attempt_count, row.outcome) == (JobState.QUEUED, 0, None)
+    assert row.wait_reason == (
+        "the scheduler must be upgraded: Lockstep 0.1.0 cannot read the job's spec: it does not know novel = 3"
+    )
+    assert row.wait_position == 1
+
+
+def test_it_is_forgotten_once_it_does_not_wait_any_more(world: World) -> None:
+    world.node("n")
+    job = written_by_a_newer_version(world, 3)
+    unreadable: dict[str, str] = {}
+    world.make_pass(unreadable=unreadable)
+    assert list(unreadable) == [job]
+    with world.database.jobs() as session:
+        session.execute(update(JobRow).where(JobRow.id == job).values(state=JobState.CANCELLED))
+    world.make_pass(unreadable=unreadable)
+    assert unreadable == {}
+
+
+def test_a_job_with_an_unknown_field_that_asks_for_nothing_is_placed(world: World) -> None:
+    world.node("n")
+    job = written_by_a_newer_version(world, None)
+    world.make_pass()
+    assert world.state(job) is JobState.STARTING
