@@ -4,7 +4,7 @@
  * What has ended is asked for once, and only what still runs again and again, so that comparing twenty old jobs with a
  * running one costs one job's points every two seconds.
  */
-import { useQueries } from "@tanstack/react-query";
+import { type QueryKey, useQueries } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef, useState } from "react";
 import type { Paced } from "@/lib/axes";
 import { type Curve, curveOf, type Figures, figuresOf } from "@/lib/curves";
@@ -178,6 +178,11 @@ export function useCurves({ jobs, live, names, steps, enabled }: Wanted): Curves
   };
 }
 
+/** The beginning of the keys of what is asked about running jobs, zoomed or not. */
+export function runningKey(jobs: readonly string[], names: readonly string[]): QueryKey {
+  return ["series", "running", jobs, names];
+}
+
 function useAnswer(
   jobs: readonly string[],
   names: readonly string[],
@@ -186,7 +191,11 @@ function useAnswer(
   isFinal: boolean,
 ) {
   return usePolled<Answer>({
-    key: ["series", isFinal ? "ended" : "running", jobs, names, steps?.from ?? null, steps?.to ?? null],
+    key: [
+      ...(isFinal ? ["series", "ended", jobs, names] : runningKey(jobs, names)),
+      steps?.from ?? null,
+      steps?.to ?? null,
+    ],
     fetch: async (signal) => {
       const { data } = await getSeries({
         query: {

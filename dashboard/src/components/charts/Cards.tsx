@@ -1,7 +1,8 @@
 /** The cards that one request fills: asked for while any of them is on the screen, and once more for the zoomed steps. */
 import { useCallback, useMemo, useState } from "react";
-import { type Steps, type Summaries, useCurves } from "@/api/series";
+import { runningKey, type Steps, type Summaries, useCurves } from "@/api/series";
 import { Failed } from "@/components/Failed";
+import { Stale } from "@/components/Stale";
 import { perStepOf } from "@/lib/axes";
 import { linesOf, stepsBetween } from "@/lib/lines";
 import { stepsIn } from "@/lib/zoom";
@@ -66,7 +67,7 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
         <Failed error={all.error} retry={all.retry} />
       </div>
     );
-  return shown.map((metric) => (
+  const cards = shown.map((metric) => (
     <Card
       key={metric}
       metric={metric}
@@ -77,6 +78,19 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
       {...context}
     />
   ));
+  return (
+    <>
+      <div className={classes.wide}>
+        <Stale
+          of={runningKey(
+            ids.filter((id) => live.has(id)),
+            metrics,
+          )}
+        />
+      </div>
+      {cards}
+    </>
+  );
 }
 
 function unitOf(metric: string, { byJob }: Summaries): string {

@@ -2,7 +2,7 @@
 import { useQueries } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo, useRef } from "react";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import { getJob, type JobView } from "@/api/generated";
 import { usePace } from "@/api/pace";
 import { polled } from "@/api/polling";
@@ -68,7 +68,7 @@ export function useComparison(): Compared {
   const hiddenIds = found
     .flatMap(({ reference, job }) => (job && hidden.includes(reference) ? [job.id] : []))
     .join(",");
-  const isUnknown = (error: unknown) => error instanceof Refusal && error.status === 404;
+  const isUnknown = (error: unknown) => error instanceof Failure && error.status === 404;
 
   const referenceOf = (id: string) => found.find(({ job }) => job?.id === id)?.reference ?? id;
   const go = (next: readonly string[], without: readonly string[]) =>

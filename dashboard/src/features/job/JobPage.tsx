@@ -3,6 +3,7 @@ import { getRouteApi, Link, useRouter } from "@tanstack/react-router";
 import { lazy, Suspense, useCallback } from "react";
 import type { JobView } from "@/api/generated";
 import { Failed } from "@/components/Failed";
+import { Stale } from "@/components/Stale";
 import type { LogView } from "@/lib/log-view";
 import { CheckpointsTab } from "./CheckpointsTab";
 import { ConfigurationTab } from "./ConfigurationTab";
@@ -40,6 +41,7 @@ export function JobPage() {
     <div className={classes.page}>
       {/* By the job's id: what is shown until an answer comes may be an older one, and never another job's. */}
       <JobHeader key={`header-${job.id}`} job={job} />
+      <Stale of={["job", reference]} />
       <nav aria-label="Parts of this job" className={classes.tabs}>
         {TABS.map((tab) => (
           <Link

@@ -1,0 +1,33 @@
+/** Says of a panel that what it shows is old: for how long, why, and the way to ask once more. */
+import type { QueryKey } from "@tanstack/react-query";
+import { useOld } from "@/api/age";
+import { duration } from "@/lib/format";
+import classes from "./Stale.module.css";
+import { useNow } from "./useNow";
+
+/** `of` is the beginning of the keys of the panel's queries. */
+export function Stale({ of }: { of: QueryKey }) {
+  const old = useOld(of);
+  return old === null ? null : <StaleNote since={old.since} error={old.error} retry={old.retry} />;
+}
+
+interface StaleNoteProps {
+  since: number;
+  error: unknown;
+  retry: () => void;
+}
+
+export function StaleNote({ since, error, retry }: StaleNoteProps) {
+  const now = useNow();
+  return (
+    <p className={classes.stale} data-testid="stale" title={`Last answer at ${new Date(since).toLocaleTimeString()}`}>
+      <span>
+        Not updated for {duration((now - since) / 1_000)}
+        {error instanceof Error ? `: ${error.message}` : ""}
+      </span>
+      <button type="button" onClick={retry}>
+        Retry
+      </button>
+    </p>
+  );
+}
