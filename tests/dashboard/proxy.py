@@ -72,7 +72,7 @@ def proxy(target: str) -> Iterator[Proxy]:
 
         do_POST = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815 -- the names that http.server calls
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *args: object) -> None:
             return
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

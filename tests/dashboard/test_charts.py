@@ -113,6 +113,29 @@ def test_a_logarithmic_axis_is_one_charts_own(visitor: Visitor, pair: str) -> No
     assert picture(loss) == plain
 
 
+def test_the_last_label_of_an_axis_is_not_cut(visitor: Visitor, work: Work) -> None:
+    job = work.curve("round", steps=2_000)
+    work.ended(job)
+    page = visitor.go(f"/compare?jobs={job}", "Compare").page
+    assert ink_in_last_column(card(visitor)) == 0
+    visitor.button("Show train/loss on the whole screen").click()
+    assert ink_in_last_column(page.get_by_role("dialog", name="train/loss")) == 0
+
+
+def ink_in_last_column(chart: Locator) -> int:
+    """Pixels drawn at the right edge of the canvas: a label that is cut has some, and nothing else reaches it."""
+    picture(chart)
+    return int(
+        chart.locator("canvas").evaluate(
+            """canvas => {
+                const { width, height } = canvas;
+                const column = canvas.getContext("2d").getImageData(width - 1, 0, 1, height).data;
+                return column.filter((_, index) => index % 4 === 3 && column[index] > 0).length;
+            }"""
+        )
+    )
+
+
 def test_the_zoom_and_the_cursor_stay_while_points_arrive(visitor: Visitor, work: Work, lockstep: Service) -> None:
     job = work.endless("live")
     lockstep.at_step(job, 25)
