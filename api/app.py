@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from api import openapi, problems
 from api.auth import Guard
+from api.compression import Compression
 from api.dashboard import Dashboard
 from api.envelope import Envelope
 from api.estimates import Estimates
@@ -92,5 +93,6 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
     )
+    app.add_middleware(Compression)
     app.add_middleware(Envelope, telemetry=telemetry)
     return app

@@ -1,13 +1,13 @@
 /**
  * Series of one job or of several: which there are, and their curves.
  *
- * What has ended is asked for once, and only what still runs again and again, so that comparing twenty old jobs with a
- * running one costs one job's points every two seconds.
+ * What has ended is asked for once. Of what still runs, only the points that were stored since the last answer are asked
+ * for again and again, and added to those that are known.
  */
-import { type QueryKey, useQueries } from "@tanstack/react-query";
+import { type QueryKey, useQueries, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef, useState } from "react";
 import type { Paced } from "@/lib/axes";
-import { type Curve, curveOf, type Figures, figuresOf } from "@/lib/curves";
+import { appended, type Curve, curveOf, type Figures, figuresOf } from "@/lib/curves";
 import { getJobMetrics, getSeries, type JobState } from "./generated";
 import { usePace } from "./pace";
 import { polled, usePolled } from "./polling";
@@ -128,6 +128,8 @@ export interface Steps {
 interface Answer {
   steps: Steps | null;
   curves: CurvesOfJobs;
+  /** Of each job, in the order asked: where to go on. */
+  cursors: readonly string[];
 }
 
 export interface Curves {
@@ -183,6 +185,32 @@ export function runningKey(jobs: readonly string[], names: readonly string[]): Q
   return ["series", "running", jobs, names];
 }
 
+/** What is known grows point by point; once it is twice as fine as was asked for, all of it is asked for again. */
+function hasRoom({ curves }: Answer): boolean {
+  for (const series of curves.values())
+    for (const attempts of series.values()) if (attempts.some(({ step }) => step.length > 2 * PLACES)) return false;
+  return true;
+}
+
+/** The curves of one job with what came to them. */
+function withMore(
+  before: ReadonlyMap<string, readonly Curve[]>,
+  more: readonly Curve[],
+): ReadonlyMap<string, readonly Curve[]> {
+  const after = new Map(before);
+  for (const curve of more) {
+    const attempts = after.get(curve.name) ?? [];
+    const known = attempts.find(({ attempt }) => attempt === curve.attempt);
+    after.set(
+      curve.name,
+      known === undefined
+        ? [...attempts, curve]
+        : attempts.map((each) => (each === known ? appended(known, curve) : each)),
+    );
+  }
+  return after;
+}
+
 function useAnswer(
   jobs: readonly string[],
   names: readonly string[],
@@ -190,13 +218,17 @@ function useAnswer(
   enabled: boolean,
   isFinal: boolean,
 ) {
+  const queries = useQueryClient();
+  const key: QueryKey = [
+    ...(isFinal ? ["series", "ended", jobs, names] : runningKey(jobs, names)),
+    steps?.from ?? null,
+    steps?.to ?? null,
+  ];
   return usePolled<Answer>({
-    key: [
-      ...(isFinal ? ["series", "ended", jobs, names] : runningKey(jobs, names)),
-      steps?.from ?? null,
-      steps?.to ?? null,
-    ],
+    key,
     fetch: async (signal) => {
+      const known = queries.getQueryData<Answer>(key);
+      const since = known !== undefined && hasRoom(known) ? known : null;
       const { data } = await getSeries({
         query: {
           jobs: [...jobs],
@@ -204,22 +236,20 @@ function useAnswer(
           max_points: PLACES,
           attempts: "all",
           ...(steps === null ? {} : { from_step: steps.from, to_step: steps.to }),
+          ...(since === null ? {} : { since: [...since.cursors] }),
         },
         signal,
         throwOnError: true,
       });
-      const curves = new Map<string, Map<string, Curve[]>>();
-      for (const job of data.jobs) {
-        const series = new Map<string, Curve[]>();
-        for (const view of job.series) {
-          const curve = curveOf(view);
-          const attempts = series.get(curve.name);
-          if (attempts === undefined) series.set(curve.name, [curve]);
-          else attempts.push(curve);
-        }
-        curves.set(job.job_id, series);
+      // Nothing new is the very same answer, so that nothing is drawn again.
+      if (since !== null && data.jobs.every(({ series, complete }) => !complete && series.length === 0))
+        return { data: since };
+      const curves = new Map<string, ReadonlyMap<string, readonly Curve[]>>();
+      for (const { job_id, series, complete } of data.jobs) {
+        const before = complete ? undefined : since?.curves.get(job_id);
+        curves.set(job_id, withMore(before ?? new Map(), series.map(curveOf)));
       }
-      return { data: { steps, curves } };
+      return { data: { steps, curves, cursors: data.jobs.map(({ cursor }) => cursor) } };
     },
     seconds: 2,
     isFinal: () => isFinal,

@@ -4,7 +4,7 @@ import { memo, useEffect, useId, useMemo, useRef, useState } from "react";
 import type { Curves, CurvesOfJobs, JobOfCharts } from "@/api/series";
 import { Failed } from "@/components/Failed";
 import { type Axis, perStepOf, unitsPerStep } from "@/lib/axes";
-import { figuresOf, pointsPerPlace, refined } from "@/lib/curves";
+import { figuresOf, refined } from "@/lib/curves";
 import { number } from "@/lib/format";
 import { linesOf } from "@/lib/lines";
 import type { Mark } from "@/lib/marks";
@@ -90,7 +90,7 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
   );
   const perPlace = useMemo(() => {
     const curves = jobs.flatMap(({ id }) => all?.get(id)?.get(metric) ?? []);
-    return Math.max(1, ...curves.map(pointsPerPlace));
+    return Math.max(1, ...curves.map((curve) => curve.perPlace));
   }, [jobs, all, metric]);
   const label = useMemo(() => described(metric, axis, sources, marks), [metric, axis, sources, marks]);
   const units = (sources[0] && unitsPerStep(axis, sources[0].perStep)) ?? 1;
