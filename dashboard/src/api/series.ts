@@ -62,6 +62,8 @@ export function useLive(jobs: readonly JobOfCharts[]): ReadonlySet<string> {
 
 export interface Summary {
   unit: string;
+  /** Points of it. */
+  count: number;
   figures: Figures;
 }
 
@@ -93,7 +95,7 @@ export function useSummaries(jobs: readonly JobOfCharts[], live: ReadonlySet<str
             const found = new Map<string, Summary>();
             for (const view of data.series) {
               const figures = figuresOf([curveOf(view)]);
-              if (figures !== null) found.set(view.name, { unit: view.unit, figures });
+              if (figures !== null) found.set(view.name, { unit: view.unit, count: view.count, figures });
             }
             return { data: found };
           },
