@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.dashboard.browser import Visitor, visiting
 from tests.dashboard.proxy import proxy
@@ -63,3 +64,47 @@ def test_an_answer_that_is_cut_ages_its_panel_only_and_the_next_one_heals_it(
         between.cut = None
         expect(page.get_by_test_id("log-where")).not_to_have_text(where, timeout=30_000)
     work.cancel(job)
+
+
+def test_a_tab_of_an_older_build_is_loaded_again_once(visitor: Visitor) -> None:
+    visitor.expects("404|Failed to fetch dynamically|preload|Failed to load")
+    page = visitor.go("/jobs", "Jobs").page
+    loads: list[str] = []
+
+    def after_an_upgrade(route: Route) -> None:
+        """Names of the old build are gone until the tab has loaded the new pages."""
+        request = route.request
+        if request.resource_type == "document":
+            loads.append(request.url)
+        if loads:
+            route.continue_()
+        elif "NodesPage" in request.url:
+            route.fulfill(status=404, body="gone")
+        elif urlsplit(request.url).path == "/":
+            route.fulfill(content_type="text/html", body='<script type="module" src="/assets/index-new.js"></script>')
+        else:
+            route.continue_()
+
+    page.route("**/*", after_an_upgrade)
+    page.get_by_role("link", name="Nodes", exact=True).click()
+    expect(page.get_by_text("This page failed")).to_be_hidden(timeout=20_000)
+    until(lambda: page.wait_for_timeout(50) is None and loads, 20, "the tab loading the new pages")
+    if not page.url.endswith("/nodes"):
+        # The link was pointed at, which loads its page ahead: the tab is then loaded again where it was.
+        page.get_by_role("link", name="Nodes", exact=True).click()
+    visitor.sees_heading("Nodes")
+    assert len(loads) == 1
+
+
+def test_a_page_that_cannot_be_loaded_is_retried_without_losing_the_tab(visitor: Visitor) -> None:
+    visitor.expects("ERR_FAILED|ERR_INTERNET|Failed to fetch|preload|Failed to load|error")
+    page = visitor.go("/jobs", "Jobs").page
+    page.context.set_offline(True)
+    page.get_by_role("link", name="Nodes", exact=True).click()
+    alert = page.get_by_role("alert").filter(has_text="This page failed")
+    expect(alert).to_be_visible()
+    alert.get_by_role("button", name="Retry").click()
+    expect(alert).to_contain_text("Lockstep does not answer")
+    page.context.set_offline(False)
+    alert.get_by_role("button", name="Retry").click()
+    visitor.sees_heading("Nodes")
