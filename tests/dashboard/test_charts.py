@@ -210,7 +210,7 @@ def test_cards_are_found_pinned_and_shown_on_the_whole_screen(visitor: Visitor, 
     visitor.is_accessible()
     visitor.press("Escape")
     expect(dialog).to_be_hidden()
-    visitor.button("Save train/loss").first.click()
+    visitor.button("Download train/loss").first.click()
     with page.expect_download() as download:
         page.get_by_role("menuitem", name="What is drawn (CSV)").click()
     lines = download.value.path().read_text().splitlines()

@@ -6,21 +6,28 @@ import classes from "./Stale.module.css";
 import { useNow } from "./useNow";
 
 /** `of` is the beginning of the keys of the panel's queries. */
-export function Stale({ of }: { of: QueryKey }) {
+export function Stale({ of, className }: { of: QueryKey; className?: string }) {
   const old = useOld(of);
-  return old === null ? null : <StaleNote since={old.since} error={old.error} retry={old.retry} />;
+  return old === null ? null : (
+    <StaleNote since={old.since} error={old.error} retry={old.retry} className={className} />
+  );
 }
 
 interface StaleNoteProps {
   since: number;
   error: unknown;
   retry: () => void;
+  className?: string;
 }
 
-export function StaleNote({ since, error, retry }: StaleNoteProps) {
+export function StaleNote({ since, error, retry, className }: StaleNoteProps) {
   const now = useNow();
   return (
-    <p className={classes.stale} data-testid="stale" title={`Last answer at ${new Date(since).toLocaleTimeString()}`}>
+    <p
+      className={[classes.stale, className].filter(Boolean).join(" ")}
+      data-testid="stale"
+      title={`Last answer at ${new Date(since).toLocaleTimeString()}`}
+    >
       <span>
         Not updated for {duration((now - since) / 1_000)}
         {error instanceof Error ? `: ${error.message}` : ""}

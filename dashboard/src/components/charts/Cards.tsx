@@ -67,6 +67,7 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
         <Failed error={all.error} retry={all.retry} />
       </div>
     );
+  const running = ids.filter((id) => live.has(id));
   const cards = shown.map((metric) => (
     <Card
       key={metric}
@@ -80,14 +81,7 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
   ));
   return (
     <>
-      <div className={classes.wide}>
-        <Stale
-          of={runningKey(
-            ids.filter((id) => live.has(id)),
-            metrics,
-          )}
-        />
-      </div>
+      <Stale className={classes.wide} of={runningKey(running, metrics)} />
       {cards}
     </>
   );

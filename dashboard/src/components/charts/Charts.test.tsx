@@ -157,5 +157,5 @@ it("tells what to do where there are no points yet, and that nothing comes any m
   await screen.findByText("No points yet");
   first.unmount();
   show([job("b", "failed")]);
-  await screen.findByText("No points are stored");
+  await screen.findByText("This job reported no metrics");
 });

@@ -7,6 +7,7 @@ import { getJob, type JobView } from "@/api/generated";
 import { usePace } from "@/api/pace";
 import { polled } from "@/api/polling";
 import { listed } from "@/lib/listed";
+import { readLook } from "@/lib/look";
 import { slotsOf } from "@/lib/palette";
 import { written } from "./view";
 
@@ -74,9 +75,9 @@ export function useComparison(): Compared {
   const go = (next: readonly string[], without: readonly string[]) =>
     void navigate({
       to: "/compare",
-      search: ({ smoothing, axis, log }) => {
+      search: (before) => {
         const left = without.filter((each) => next.includes(each));
-        return { ...written(next, left), smoothing, axis, log };
+        return { ...written(next, left), ...readLook({ ...before }) };
       },
       replace: true,
       resetScroll: false,

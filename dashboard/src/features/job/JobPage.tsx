@@ -5,6 +5,7 @@ import type { JobView } from "@/api/generated";
 import { Failed } from "@/components/Failed";
 import { Stale } from "@/components/Stale";
 import type { LogView } from "@/lib/log-view";
+import { readLook } from "@/lib/look";
 import { CheckpointsTab } from "./CheckpointsTab";
 import { ConfigurationTab } from "./ConfigurationTab";
 import { JobHeader } from "./JobHeader";
@@ -48,7 +49,7 @@ export function JobPage() {
             key={tab}
             to="/jobs/$job"
             params={{ job: reference }}
-            search={tab === "overview" ? {} : { tab }}
+            search={{ ...readLook({ ...view }), ...(tab === "overview" ? {} : { tab }) }}
             resetScroll={false}
             // Only the very same search: the overview's, which is empty, is part of every other.
             activeOptions={{ exact: true }}
@@ -86,7 +87,12 @@ function Logs({ job, reference, view }: { job: JobView; reference: string; view:
   const router = useRouter();
   const navigate = route.useNavigate();
   const onView = useCallback(
-    (next: LogView) => void navigate({ search: { ...defined(next), tab: "logs" }, replace: true, resetScroll: false }),
+    (next: LogView) =>
+      void navigate({
+        search: (before) => ({ ...defined(next), tab: "logs", ...readLook({ ...before }) }),
+        replace: true,
+        resetScroll: false,
+      }),
     [navigate],
   );
   const hrefOf = useCallback(
