@@ -89,7 +89,11 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
     .filter(({ shown }) => shown.length > 0);
   return (
     <div className={classes.charts}>
-      {hasOwn ? null : <Nothing isLive={live.size > 0} />}
+      {hasOwn ? null : (
+        <div className={classes.empty}>
+          <Nothing isLive={live.size > 0} />
+        </div>
+      )}
       <Toolbar
         search={search}
         onSearch={setSearch}
