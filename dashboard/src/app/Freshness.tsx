@@ -1,7 +1,7 @@
 /** How many panels of the page are old, and the pace at which answers are asked for: live, calm or paused. */
 
-import { useOld } from "@/api/age";
 import { setPace, usePace } from "@/api/pace";
+import { useOld } from "@/components/useOld";
 import classes from "./Freshness.module.css";
 
 export function Freshness() {

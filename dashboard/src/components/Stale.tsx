@@ -1,9 +1,9 @@
 /** Says of a panel that what it shows is old: for how long, why, and the way to ask once more. */
 import type { QueryKey } from "@tanstack/react-query";
-import { useOld } from "@/api/age";
 import { duration } from "@/lib/format";
 import classes from "./Stale.module.css";
 import { useNow } from "./useNow";
+import { useOld } from "./useOld";
 
 /** `of` is the beginning of the keys of the panel's queries. */
 export function Stale({ of, className }: { of: QueryKey; className?: string }) {

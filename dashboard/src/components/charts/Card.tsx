@@ -1,7 +1,8 @@
 /** One metric of all jobs: its name, its figures and its chart. */
 import { useMutation } from "@tanstack/react-query";
 import { memo, useEffect, useId, useMemo, useRef, useState } from "react";
-import type { Curves, CurvesOfJobs, JobOfCharts } from "@/api/series";
+import type { Curves, CurvesOfJobs } from "@/api/curves";
+import type { JobOfCharts } from "@/api/series";
 import { Failed } from "@/components/Failed";
 import { type Axis, perStepOf, unitsPerStep } from "@/lib/axes";
 import { figuresOf, refined } from "@/lib/curves";

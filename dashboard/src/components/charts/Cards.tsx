@@ -1,6 +1,7 @@
 /** The cards that one request fills: asked for while any of them is on the screen, and once more for the zoomed steps. */
 import { useCallback, useMemo, useState } from "react";
-import { runningKey, type Steps, type Summaries, useCurves } from "@/api/series";
+import { runningKey, type Steps, useCurves } from "@/api/curves";
+import type { Summaries } from "@/api/series";
 import { Failed } from "@/components/Failed";
 import { Stale } from "@/components/Stale";
 import { perStepOf } from "@/lib/axes";

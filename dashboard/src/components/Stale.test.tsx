@@ -2,11 +2,11 @@
 import { QueryClientProvider } from "@tanstack/react-query";
 import { act, fireEvent, render, screen } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { Failure } from "@/api/client";
+import { setPace } from "@/api/pace";
+import { queryClient, usePolled } from "@/api/polling";
 import { Freshness } from "@/app/Freshness";
-import { Stale } from "@/components/Stale";
-import { Failure } from "./client";
-import { setPace } from "./pace";
-import { queryClient, usePolled } from "./polling";
+import { Stale } from "./Stale";
 
 beforeEach(() => {
   vi.useFakeTimers();
