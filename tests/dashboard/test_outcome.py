@@ -28,7 +28,8 @@ import json, os
 with open(os.environ["LOCKSTEP_METRICS"], "a") as metrics:
     for step in range(1, 1_501):
         loss = float("nan") if step > 989 else 1 / step
-        metrics.write(json.dumps({"step": step, "train/loss": loss, "train/lr": 0.1}) + "\\n")
+        grad = float("inf") if step == 7 else 1.0
+        metrics.write(json.dumps({"step": step, "train/loss": loss, "train/lr": 0.1, "grad": grad}) + "\\n")
 """
 
 
@@ -74,6 +75,8 @@ def test_a_success_over_values_that_are_no_numbers_says_how_many_points(
     outcome = page.get_by_test_id("outcome")
     expect(outcome.get_by_role("heading")).to_have_text("Succeeded")
     expect(outcome).to_contain_text("train/loss is not finite at 511 of 1,500 points, the last one included")
+    # The last of these is a number again, also where one bucket holds all of them.
+    expect(outcome.get_by_role("listitem").nth(1)).to_have_text("grad is not finite at 1 of 1,500 points.")
     expect(outcome).not_to_contain_text("train/lr")
     expect(page.locator("[data-metric='train/loss']")).to_contain_text("511")
     visitor.is_accessible()

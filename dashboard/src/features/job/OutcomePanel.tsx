@@ -127,12 +127,17 @@ function NotFinite({ job }: { job: JobView }) {
       {found.slice(0, NAMED_MAX).map(([name, { figures, count }]) => (
         <li key={name}>
           <code>{name}</code> is not finite at {number(figures.nonFinite)} of {number(count)} points
-          {Number.isFinite(figures.last) ? "" : ", the last one included"}.
+          {isNumber(job.progress?.latest?.[name]) ? "" : ", the last one included"}.
         </li>
       ))}
       {others > 0 ? <li>{number(others)} more series have points that are not finite.</li> : null}
     </ul>
   );
+}
+
+/** Values that are no numbers come by their names. A bucket with any of them does not say which value was its last. */
+function isNumber(value: number | string | undefined): boolean {
+  return value === undefined || typeof value === "number";
 }
 
 function sentence(text: string): string {
