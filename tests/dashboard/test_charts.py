@@ -163,6 +163,31 @@ def test_the_zoom_and_the_cursor_stay_while_points_arrive(visitor: Visitor, work
     work.cancel(job)
 
 
+def test_a_link_shows_its_view_and_changes_no_habit_and_the_zoom_stays_in_the_address(
+    visitor: Visitor, work: Work
+) -> None:
+    job = work.curve("viewed", steps=STEPS)
+    work.ended(job)
+    page = visitor.go(f"/jobs/{job}?smoothing=0.9&axis=wall&zoom=wall:1:9", "viewed").page
+    smoothing, reset = page.get_by_label("Smoothing, as a number"), visitor.button("Reset zoom")
+    expect(smoothing).to_have_value("0.9")
+    expect(page.get_by_label("x axis")).to_have_value("wall")
+    expect(reset).to_be_visible()
+    visitor.go(f"/jobs/{job}", "viewed")
+    expect(smoothing).to_have_value("0")
+    expect(page.get_by_label("x axis")).to_have_value("step")
+    expect(reset).to_be_hidden()
+    picture(card(visitor))
+    drag(card(visitor), 0.2, 0.6)
+    page.wait_for_url(re.compile("zoom=step"))
+    page.get_by_role("link", name="Logs").click()
+    expect(page.get_by_test_id("log-where")).to_be_visible()
+    page.get_by_role("link", name="Overview").click()
+    expect(reset).to_be_visible()
+    page.reload()
+    expect(reset).to_be_visible()
+
+
 def test_a_finger_zooms_sideways_and_scrolls_up_and_down(visitor: Visitor, pair: str) -> None:
     page = visitor.go(pair, "Compare").page
     # A tall telephone, on which the page goes on below the chart.
