@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from api import openapi, problems
 from api.auth import Guard
 from api.bounded import BoundedCheck
+from api.compression import Compression
 from api.dashboard import Dashboard
 from api.envelope import Envelope
 from api.estimates import Estimates
@@ -95,6 +96,7 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
     )
+    app.add_middleware(Compression)
     if settings.auth == "off":
         app.add_middleware(OwnPagesOnly, allowed_hosts=settings.allowed_hosts)
     app.add_middleware(Envelope, telemetry=telemetry)

@@ -22,6 +22,7 @@ is given no more work (``domain.quarantine``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -121,7 +122,7 @@ RULES: Final[dict[Reason, _Rule]] = {
         _RETRY, False, "failed", "The job goes on from its checkpoint when the service is up again."
     ),
     Reason.PREEMPTED: _Rule(_RETRY, False, "failed", "The job goes on from its checkpoint when devices are free."),
-    Reason.USER_ERROR: _Rule(_NEVER, True, "failed", "Read the traceback, mend the code, and submit again."),
+    Reason.USER_ERROR: _Rule(_NEVER, True, "failed", "Read the traceback, fix the code, and submit again."),
     Reason.BAD_SPEC: _Rule(_NEVER, True, "failed", "Correct the spec and submit again."),
     Reason.CODE_UNAVAILABLE: _Rule(
         _RETRY, True, "failed", "Check that the node reaches the store, then submit again with --code."
@@ -212,6 +213,28 @@ class Outcome(BaseModel):
     def of(cls, reason: Reason, message: str, **details: object) -> Outcome:
         """An outcome with its reason's advice."""
         return cls.model_validate({"reason": reason, "message": message, "advice": RULES[reason].advice, **details})
+
+
+_DEVICE_MEMORY: Final = re.compile(
+    r"OutOfMemoryError|\b(CUDA|HIP|XPU|MPS backend)( error:)? out of memory", re.IGNORECASE
+)
+DEVICE_MEMORY_ADVICE: Final = (
+    "The memory of the device ran out. Use a smaller micro-batch with more accumulation steps in the script, lower "
+    "precision or activation checkpointing, or ask for devices with more memory."
+)
+
+
+def with_advice_of_cause(outcome: Outcome) -> Outcome:
+    """Return the outcome with the advice of its cause where its reason says only that the user's code failed.
+
+    A script handles its own batch, so Lockstep cannot run it again with a smaller one: the reason stays.
+    """
+    if outcome.reason is not Reason.USER_ERROR or outcome.advice != RULES[Reason.USER_ERROR].advice:
+        return outcome
+    told = "\n".join(filter(None, (outcome.exception, outcome.traceback, outcome.log_excerpt)))
+    if _DEVICE_MEMORY.search(told) is None:
+        return outcome
+    return outcome.model_copy(update={"advice": DEVICE_MEMORY_ADVICE})
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,8 @@ class SeriesView(_View):
     attempt: int
     count: int
     """Points stored, before reduction."""
+    non_finite: int = 0
+    """Points among them whose value is NaN or infinite."""
     step: list[int]
     time: list[float]
     """Seconds since the epoch."""
@@ -166,7 +168,7 @@ class MetricsView(JobSeriesView):
 
 
 class SeveralMetricsView(_View):
-    jobs: list[JobSeriesView]
+    jobs: list[MetricsView]
     """In the order in which they were named, each once."""
 
 

@@ -37,6 +37,7 @@ class Curve:
     unit: str
     attempt: int
     count: int
+    non_finite: int
     step: list[int]
     time: list[float]
     value: list[float]
@@ -55,6 +56,7 @@ class _Chunk(NamedTuple):
     last_step: int
     point_count: int
     nan_count: int
+    non_finite_count: int
     min: float | None
     max: float | None
     end_step: int
@@ -195,7 +197,8 @@ def read_jobs(
         pieces = [(chunk, wanted) for chunk, wanted in pieces if chunk.first_step <= wanted.to_step]
         buckets = _buckets(session, pieces, max_points)
         if buckets:
-            found[job_id].append(_curve(name, pieces[-1][0].attempt, buckets, max_points))
+            curve = _curve(name, pieces[-1][0].attempt, buckets, max_points, _non_finite(session, pieces))
+            found[job_id].append(curve)
     return found
 
 
@@ -302,13 +305,26 @@ def _consecutive(session: Session, statement: Select[*tuple[Any, ...]], run: _Ru
     return _rows(session, statement, **whose, first=first.seq, last=last.seq)
 
 
-def _curve(name: str, attempt: int, buckets: Buckets, max_points: int) -> Curve:
+def _non_finite(session: Session, pieces: Sequence[_Piece]) -> int:
+    """Count the wanted points whose value is NaN or infinite, from headers where all points of a chunk are wanted."""
+    count = 0
+    for chunk, wanted in pieces:
+        if chunk.non_finite_count == 0 or wanted.hold(chunk):
+            count += chunk.non_finite_count
+        else:
+            for _, packed in _consecutive(session, _POINTS, [(chunk, wanted)]):
+                count += sum(not math.isfinite(value) for value in wanted.of(chunk, unpack(packed)).values)
+    return count
+
+
+def _curve(name: str, attempt: int, buckets: Buckets, max_points: int, non_finite: int) -> Curve:
     few = buckets.reduced(max_points)
     return Curve(
         name=name,
         unit=unit_of(name),
         attempt=attempt,
         count=sum(few.size),
+        non_finite=non_finite,
         step=few.step,
         time=few.time,
         value=few.value,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -71,8 +71,8 @@ def read(
     LockstepError
         ``INVALID`` for a cursor that no answer has given.
     """
-    hidden = _digest(curves.visible_until(session, [job_id]) if attempts == "current" else {})
-    counts = _counts(session, job_id, names)
+    hidden = _hidden(session, [job_id], attempts)[job_id]
+    counts = _counts(session, [job_id], names)[job_id]
     hidden_then, counts_then = _decode(since) if since is not None else (b"", {})
     read_then = {name: counts_then.get(_short(name), 0) for name in counts}
     # Fewer than were read then: the database is not the one that was read.
@@ -91,11 +91,62 @@ def read(
     return Tail(found, _encode(hidden, counts), complete)
 
 
-def _counts(session: Session, job_id: str, names: Collection[str] | None) -> dict[str, int]:
-    statement = select(SeriesLatestRow.name, SeriesLatestRow.point_count).where(SeriesLatestRow.job_id == job_id)
+def read_jobs(
+    session: Session,
+    job_ids: Sequence[str],
+    *,
+    since: Sequence[str] = (),
+    names: Collection[str] | None = None,
+    from_step: int | None = None,
+    to_step: int | None = None,
+    max_points: int = limits.SERIES_POINTS_MAX,
+    attempts: curves.Attempts = "current",
+) -> dict[str, Tail]:
+    """Series of some jobs; or with ``since``, a cursor for each of them, what came to each: see :func:`read`."""
+    if since:
+        return {
+            job_id: read(
+                session,
+                job_id,
+                since=cursor,
+                names=names,
+                from_step=from_step,
+                to_step=to_step,
+                max_points=max_points,
+                attempts=attempts,
+            )
+            for job_id, cursor in zip(job_ids, since, strict=True)
+        }
+    # All at once, which takes a fraction of the time.
+    hidden = _hidden(session, job_ids, attempts)
+    counts = _counts(session, job_ids, names)
+    found = curves.read_jobs(
+        session,
+        job_ids,
+        names=names,
+        from_step=from_step,
+        to_step=to_step,
+        max_points=max_points,
+        attempts=attempts,
+    )
+    return {job_id: Tail(found[job_id], _encode(hidden[job_id], counts[job_id]), True) for job_id in job_ids}
+
+
+def _hidden(session: Session, job_ids: Sequence[str], attempts: curves.Attempts) -> dict[str, bytes]:
+    """Return for each job a digest of which points a later attempt hides."""
+    ends = curves.visible_until(session, job_ids) if attempts == "current" else {}
+    return {job_id: _digest({key: end for key, end in ends.items() if key[0] == job_id}) for job_id in job_ids}
+
+
+def _counts(session: Session, job_ids: Sequence[str], names: Collection[str] | None) -> dict[str, dict[str, int]]:
+    columns = SeriesLatestRow.job_id, SeriesLatestRow.name, SeriesLatestRow.point_count
+    statement = select(*columns).where(SeriesLatestRow.job_id.in_(job_ids))
     if names is not None:
         statement = statement.where(SeriesLatestRow.name.in_(names))
-    return {row[0]: row[1] for row in session.execute(statement.order_by(SeriesLatestRow.name))}
+    found: dict[str, dict[str, int]] = {job_id: {} for job_id in job_ids}
+    for job_id, name, count in session.execute(statement.order_by(SeriesLatestRow.name)):
+        found[job_id][name] = count
+    return found
 
 
 def _encode(hidden: bytes, counts: Mapping[str, int]) -> str:

@@ -14,8 +14,7 @@ CLEAR      sweep processes, seal the stream, release the devices, delete      OV
 =========  =======================================================================================================
 
 Every step may be repeated: a new agent begins where folder and row say that the old one stopped (``adopt``). A step that
-raises is logged and tried again after a pause, and waits for databases that are away; the lease is renewed meanwhile.
-"""
+raises is logged and tried again after a pause, and waits for databases that are away."""
 
 from __future__ import annotations
 
@@ -157,7 +156,7 @@ class Attempt:
             self._wake.set()
 
     def look(self) -> None:
-        """Something may have changed: look now."""
+        """Wake the thread up."""
         self._wake.set()
 
     def seen(self, census: Census) -> None:

@@ -20,6 +20,7 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from api import unbuilt
+from api.compression import takes_gzip
 from api.conditional import unchanged
 from api.dashboard import ASSETS, INDEX, Dashboard, File
 from domain.version import VERSION
@@ -89,17 +90,9 @@ def _sent(request: Request, file: File, headers: dict[str, str]) -> Response:
     if file.compressed is None:
         return Response(file.content, headers=headers)
     headers["Vary"] = "Accept-Encoding"
-    if _takes_gzip(request.headers.get("accept-encoding", "")):
+    if takes_gzip(request.headers.get("accept-encoding", "")):
         return Response(file.compressed, headers={**headers, "Content-Encoding": "gzip"})
     return Response(file.content, headers=headers)
-
-
-def _takes_gzip(accepted: str) -> bool:
-    for choice in accepted.lower().split(","):
-        coding, _, weight = choice.partition(";")
-        if coding.strip() == "gzip":
-            return weight.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
-    return False
 
 
 route: Final[Any] = PagesRoute("/{path:path}", _answer, methods=["GET"], include_in_schema=False)

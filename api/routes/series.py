@@ -24,9 +24,10 @@ from api.routes.history import MetricsAsked, PointsAsked, drawn, split
 from api.routes.jobs import Reference
 from api.views import job_tag
 from domain import limits
+from domain.errors import ErrorCode, LockstepError
 from domain.metrics import jsonable
 from domain.views import SeveralMetricsView
-from storage import curves, exports, follows, jobs
+from storage import exports, follows, jobs, tails
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=guarded)
 
@@ -49,6 +50,20 @@ class SeveralAsked(MetricsAsked):
         Field(min_length=1, max_length=limits.METRIC_NAMES_PER_JOB_MAX, description="Series, repeated or with commas."),
     ]
 
+    since: Annotated[
+        list[Annotated[str, StringConstraints(max_length=limits.SERIES_JOBS_MAX * (tails.CURSOR_LENGTH_MAX + 1))]],
+        Field(
+            default_factory=list,
+            max_length=limits.SERIES_JOBS_MAX,
+            description="`cursor` of each job of the answer before, to the same question, in the order of `jobs`; repeated "
+            "or with commas. Only what was stored after it, where `complete` is false.",
+        ),
+    ]
+
+    def cursors(self) -> list[str]:
+        """One for each job; the same one may stand for several that have nothing yet."""
+        return [one.strip() for some in self.since for one in some.split(",")]
+
     @model_validator(mode="after")
     def _bounded(self) -> SeveralAsked:
         job_count, name_count = len(split(self.jobs)), len(split(self.names))
@@ -56,6 +71,8 @@ class SeveralAsked(MetricsAsked):
             raise ValueError("expected at least one job and one name of a series")
         if job_count > limits.SERIES_JOBS_MAX:
             raise ValueError(f"expected at most {limits.SERIES_JOBS_MAX} jobs, got {job_count}: ask for the rest apart")
+        if self.since and len(self.cursors()) != job_count:
+            raise ValueError(f"expected since to have one cursor for each of the {job_count} jobs, or to be left out")
         if (points := job_count * name_count * self.max_points) > limits.SERIES_POINTS_OF_JOBS_MAX:
             raise ValueError(
                 f"{job_count} jobs × {name_count} names × {self.max_points} max_points are {points}, and one answer has at "
@@ -76,6 +93,12 @@ def several(asked: Annotated[SeveralAsked, Query()], request: Request, here: Her
     with here.database.read_jobs() as session:
         found = jobs.find_several(session, split(asked.jobs))
     ids = [job.id for job in found]
+    if asked.since and len(ids) != len(asked.cursors()):
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"jobs names {len(ids)} jobs, some more than once, and since has {len(asked.cursors())} cursors",
+            next_step="Name each job once, in the order of the cursors.",
+        )
     with here.database.read_series() as session:
         batches = follows.counts(session.connection(), ids)
         tag = conditional.tag_of(conditional.digest(job_tag(job, batches.get(job.id, 0)) for job in found))
@@ -83,16 +106,25 @@ def several(asked: Annotated[SeveralAsked, Query()], request: Request, here: Her
             return same
 
         def answer() -> bytes:
-            read = curves.read_jobs(
+            read = tails.read_jobs(
                 session,
                 ids,
+                since=asked.cursors(),
                 names=split(asked.names),
                 from_step=asked.from_step,
                 to_step=asked.to_step,
                 max_points=asked.max_points,
                 attempts=asked.attempts,
             )
-            return drawn({"jobs": [{"job_id": job_id, "series": read[job_id]} for job_id in ids]})
+            tails_of = ((job_id, read[job_id]) for job_id in ids)
+            return drawn(
+                {
+                    "jobs": [
+                        {"job_id": job_id, "series": tail.curves, "cursor": tail.cursor, "complete": tail.complete}
+                        for job_id, tail in tails_of
+                    ]
+                }
+            )
 
         return here.rendered.answer(request, tag, answer)
 

@@ -11,9 +11,11 @@ import { queryClient } from "./api/polling";
 import { takeTokenFromAddress } from "./api/token";
 import { router } from "./app/router";
 import { theme } from "./app/theme";
+import { watchUpgrades } from "./app/upgrade";
 
 takeTokenFromAddress();
 setUpClient();
+watchUpgrades();
 watchConnection(queryClient.getQueryCache());
 
 const root = document.getElementById("root");

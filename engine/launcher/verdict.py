@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from domain.attempt import AssignmentFile
-from domain.outcomes import Outcome, Reason
+from domain.outcomes import Outcome, Reason, with_advice_of_cause
 from engine.launcher.evidence import Evidence, disagreement
 from engine.launcher.stalls import Stalled
 from engine.launcher.watch import Exit, Facts, signal_name
@@ -64,7 +64,8 @@ def decide(
     outcome = _decide(facts, evidence, assignment, last_step=last_step, steps=steps, memory_kills=memory_kills)
     if outcome.reason is Reason.SUCCEEDED or outcome.rank is None:
         return outcome
-    return outcome.model_copy(update={"log_excerpt": (last_lines or {}).get(outcome.rank)})
+    told = outcome.model_copy(update={"log_excerpt": (last_lines or {}).get(outcome.rank)})
+    return with_advice_of_cause(told)
 
 
 def _decide(

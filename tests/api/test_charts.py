@@ -87,10 +87,50 @@ def test_who_follows_a_job_is_given_what_came_since(api: Api) -> None:
     assert "is no cursor of a job's series" in problem(refused, 422, "invalid")["detail"]
 
 
+def test_who_follows_several_jobs_is_given_what_came_to_each_since(api: Api) -> None:
+    claim = scenes.run(api.database)
+    query = {"jobs": f"{claim.job_id},{api.job_id()}", "names": "train/loss", "attempts": "all"}
+
+    def ask(**more: object) -> SeveralMetricsView:
+        answer = api.http.get("/v1/series", params={**query, **more})
+        assert answer.status_code == 200, answer.text
+        return SeveralMetricsView.model_validate_json(answer.content)
+
+    def new(view: SeveralMetricsView) -> list[tuple[bool, list[int]]]:
+        return [(job.complete, [step for series in job.series for step in series.step]) for job in view.jobs]
+
+    ship_metrics(api, claim, record(1), record(2))
+    first = ask()
+    assert new(first) == [(True, [1, 2]), (True, [])]
+    ship_metrics(api, claim, record(3))
+    cursors = ",".join(job.cursor for job in first.jobs)
+    second = ask(since=cursors)
+    assert new(second) == [(False, [3]), (False, [])]
+    # Whoever asks one job at a time is given the same cursors.
+    for job in second.jobs:
+        alone = api.http.get(f"/v1/jobs/{job.job_id}/metrics?names=train/loss&attempts=all").json()
+        assert alone["cursor"] == job.cursor
+    third = ask(since=[job.cursor for job in second.jobs])
+    assert new(third) == [(False, []), (False, [])]
+    few = problem(api.http.get("/v1/series", params={**query, "since": first.jobs[0].cursor}), 422, "invalid")
+    assert "one cursor for each of the 2 jobs" in few["errors"][0]["message"]
+    twice = {**query, "jobs": f"{claim.job_id},{claim.job_id[-8:]}", "since": cursors}
+    assert "some more than once" in problem(api.http.get("/v1/series", params=twice), 422, "invalid")["detail"]
+
+
+def test_points_that_are_not_finite_are_counted_also_in_few_buckets(api: Api) -> None:
+    claim = scenes.run(api.database)
+    ship_metrics(api, claim, *(Record(step, 1.0, {"a": float("nan") if step > 989 else 1.0}) for step in range(1_500)))
+    address = f"/v1/jobs/{claim.job_id}/metrics"
+    for query, expected in (("max_points=1", 510), ("max_points=7", 510), ("max_points=1&to_step=999", 10)):
+        (found,) = api.http.get(f"{address}?{query}").json()["series"]
+        assert found["non_finite"] == expected
+
+
 def test_jobs_are_named_as_anywhere_and_are_there_once_in_the_order_asked(api: Api) -> None:
     first, second = api.job_id(), api.job_id()
     answer = api.http.get("/v1/series", params={"jobs": [f"{second},{first}", "last", first[-8:]], "names": "a"})
-    assert answer.json() == {"jobs": [{"job_id": second, "series": []}, {"job_id": first, "series": []}]}
+    assert [(job["job_id"], job["series"]) for job in answer.json()["jobs"]] == [(second, []), (first, [])]
 
 
 def test_an_answer_about_several_jobs_changes_its_tag_with_any_of_them(api: Api) -> None:

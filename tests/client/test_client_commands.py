@@ -83,7 +83,7 @@ def test_show_tells_plan_outcome_and_what_happened(lockstep: CommandLine, server
         "user_error: rank 1 raised ValueError",
         "1 on node-1",
         "ValueError: the data is bad",
-        "mend the code",
+        "fix the code",
         "step 17 of 200 (8 %)",
         "/store/jobs/x/1/step-00000200",
         "placed on node-1",

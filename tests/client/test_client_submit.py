@@ -137,7 +137,7 @@ def test_a_failed_job_shows_its_outcome_and_ends_with_1(
         "ValueError: the data is bad",
         'File "task.py", line 7, in loss',
         "17",
-        "mend the code",
+        "fix the code",
     ):
         assert words in said.out
 

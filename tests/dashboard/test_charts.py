@@ -113,6 +113,29 @@ def test_a_logarithmic_axis_is_one_charts_own(visitor: Visitor, pair: str) -> No
     assert picture(loss) == plain
 
 
+def test_the_last_label_of_an_axis_is_not_cut(visitor: Visitor, work: Work) -> None:
+    job = work.curve("round", steps=2_000)
+    work.ended(job)
+    page = visitor.go(f"/compare?jobs={job}", "Compare").page
+    assert ink_in_last_column(card(visitor)) == 0
+    visitor.button("Show train/loss on the whole screen").click()
+    assert ink_in_last_column(page.get_by_role("dialog", name="train/loss")) == 0
+
+
+def ink_in_last_column(chart: Locator) -> int:
+    """Pixels drawn at the right edge of the canvas: a label that is cut has some, and nothing else reaches it."""
+    picture(chart)
+    return int(
+        chart.locator("canvas").evaluate(
+            """canvas => {
+                const { width, height } = canvas;
+                const column = canvas.getContext("2d").getImageData(width - 1, 0, 1, height).data;
+                return column.filter((_, index) => index % 4 === 3 && column[index] > 0).length;
+            }"""
+        )
+    )
+
+
 def test_the_zoom_and_the_cursor_stay_while_points_arrive(visitor: Visitor, work: Work, lockstep: Service) -> None:
     job = work.endless("live")
     lockstep.at_step(job, 25)
@@ -138,6 +161,31 @@ def test_the_zoom_and_the_cursor_stay_while_points_arrive(visitor: Visitor, work
     card(visitor).locator(".u-over").dblclick()
     expect(visitor.button("Reset zoom")).to_be_hidden()
     work.cancel(job)
+
+
+def test_a_link_shows_its_view_and_changes_no_habit_and_the_zoom_stays_in_the_address(
+    visitor: Visitor, work: Work
+) -> None:
+    job = work.curve("viewed", steps=STEPS)
+    work.ended(job)
+    page = visitor.go(f"/jobs/{job}?smoothing=0.9&axis=wall&zoom=wall:1:9", "viewed").page
+    smoothing, reset = page.get_by_label("Smoothing, as a number"), visitor.button("Reset zoom")
+    expect(smoothing).to_have_value("0.9")
+    expect(page.get_by_label("x axis")).to_have_value("wall")
+    expect(reset).to_be_visible()
+    visitor.go(f"/jobs/{job}", "viewed")
+    expect(smoothing).to_have_value("0")
+    expect(page.get_by_label("x axis")).to_have_value("step")
+    expect(reset).to_be_hidden()
+    picture(card(visitor))
+    drag(card(visitor), 0.2, 0.6)
+    page.wait_for_url(re.compile("zoom=step"))
+    page.get_by_role("link", name="Logs").click()
+    expect(page.get_by_test_id("log-where")).to_be_visible()
+    page.get_by_role("link", name="Overview").click()
+    expect(reset).to_be_visible()
+    page.reload()
+    expect(reset).to_be_visible()
 
 
 def test_a_finger_zooms_sideways_and_scrolls_up_and_down(visitor: Visitor, pair: str) -> None:
@@ -187,7 +235,7 @@ def test_cards_are_found_pinned_and_shown_on_the_whole_screen(visitor: Visitor, 
     visitor.is_accessible()
     visitor.press("Escape")
     expect(dialog).to_be_hidden()
-    visitor.button("Save train/loss").first.click()
+    visitor.button("Download train/loss").first.click()
     with page.expect_download() as download:
         page.get_by_role("menuitem", name="What is drawn (CSV)").click()
     lines = download.value.path().read_text().splitlines()

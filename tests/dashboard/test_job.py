@@ -33,13 +33,13 @@ def test_the_promise_is_written_out_and_every_part_of_the_page_is_accessible(vis
 
 def test_how_its_curves_are_looked_at_is_in_the_address(visitor: Visitor, trained: str) -> None:
     page = visitor.go(f"/jobs/{trained}", "trained").page
-    page.get_by_label("Across").select_option("samples")
+    page.get_by_label("x axis").select_option("samples")
     visitor.button("Log axis for train/loss").click()
     expect(page).to_have_url(re.compile(r"axis=samples&log=train%2Floss$"))
     # Whoever is sent it has habits of their own.
     page.evaluate("localStorage.clear()")
     page.reload()
-    expect(page.get_by_label("Across")).to_have_value("samples")
+    expect(page.get_by_label("x axis")).to_have_value("samples")
     expect(visitor.button("Log axis for train/loss")).to_have_attribute("aria-pressed", "true")
     chart = page.locator("[data-metric='train/loss']").get_by_role("img")
     expect(chart).to_have_attribute("aria-label", re.compile(r"over samples.*Marked: 1 checkpoint\.$"))

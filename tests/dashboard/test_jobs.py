@@ -110,8 +110,8 @@ def test_a_job_is_found_by_a_part_of_its_name_or_id_and_by_whose_it_is(visitor: 
 
 def test_rows_are_chosen_by_key_and_compared(visitor: Visitor, jobs: dict[str, str]) -> None:
     visitor.press("j", "x", "j", "x")
-    bar = visitor.page.get_by_role("region", name="Chosen jobs")
-    expect(bar).to_contain_text("2 jobs chosen")
+    bar = visitor.page.get_by_role("region", name="Selected jobs")
+    expect(bar).to_contain_text("2 jobs selected")
     visitor.is_accessible()
     bar.get_by_role("link", name="Compare").click()
     visitor.sees_heading("Compare")
@@ -134,7 +134,7 @@ def test_several_jobs_that_have_ended_are_deleted_at_once(
     visitor.is_accessible()
     visitor.button("Delete 2 jobs").click()
     dialog = visitor.page.get_by_role("dialog")
-    expect(dialog).to_contain_text("1 more of the chosen has not ended and stays")
+    expect(dialog).to_contain_text("1 more of the selected has not ended and stays")
     visitor.is_accessible()
     dialog.get_by_role("button", name="Delete 2 jobs").click()
     expect(dialog).to_contain_text("2 jobs deleted.")

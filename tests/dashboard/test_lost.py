@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import expect
+import re
+from urllib.parse import urlsplit
 
-from tests.dashboard.browser import Visitor
+from playwright.sync_api import Browser, Route, expect
+
+from tests.dashboard.browser import Visitor, visiting
+from tests.dashboard.proxy import proxy
 from tests.dashboard.work import Work
-from tests.e2e.service import Service
+from tests.e2e.service import Service, until
 
 
 def test_a_lost_connection_is_said_what_was_shown_stays_and_it_heals(
@@ -23,4 +27,84 @@ def test_a_lost_connection_is_said_what_was_shown_stays_and_it_heals(
     visitor.is_accessible()
     lockstep.up()
     expect(lost).to_be_hidden(timeout=20_000)
-    visitor.sees("up to date")
+    expect(visitor.page.get_by_test_id("freshness")).to_be_empty()
+
+
+def test_an_answer_that_is_cut_ages_its_panel_only_and_the_next_one_heals_it(
+    browser: Browser, lockstep: Service, token: str, work: Work
+) -> None:
+    job = work.endless("live")
+    lockstep.at_step(job, 10)
+    with proxy(lockstep.url) as between, visiting(browser, between.address, token) as visitor:
+        visitor.expects("ERR_CONTENT_LENGTH_MISMATCH|ERR_INCOMPLETE_CHUNKED|Failed to load resource")
+        page = visitor.go(f"/jobs/{job}", "live").page
+        chart = page.locator("[data-metric='train/loss']").get_by_role("img")
+        expect(chart).to_be_visible()
+        between.cut = re.compile(r"/v1/series|/metrics\?")
+        stale = page.locator("section[aria-labelledby=charts-title]").get_by_test_id("stale").first
+        expect(stale).to_contain_text("Not updated for", timeout=30_000)
+        expect(page.get_by_test_id("freshness")).to_contain_text("old")
+        expect(page.get_by_test_id("connection-lost")).to_be_hidden()
+        until(lambda: between.cuts >= 3, 30, "answers that were cut")
+        label = chart.get_attribute("aria-label") or ""
+        between.cut = None
+        # Without a reload, a click or a change of focus.
+        expect(chart).not_to_have_attribute("aria-label", label, timeout=30_000)
+        expect(stale).to_be_hidden()
+        between.cut = re.compile("/logs")
+        page.get_by_role("link", name="Logs").click()
+        expect(page.get_by_role("alert")).to_contain_text("cut off")
+        between.cut = None
+        page.get_by_role("button", name="Retry").click()
+        expect(page.get_by_role("log").or_(page.get_by_test_id("log-where"))).to_be_visible()
+        where = page.get_by_test_id("log-where").inner_text()
+        between.cut = re.compile("/logs")
+        cuts = between.cuts
+        until(lambda: between.cuts >= cuts + 2, 30, "polls of the log that go on")
+        between.cut = None
+        expect(page.get_by_test_id("log-where")).not_to_have_text(where, timeout=30_000)
+    work.cancel(job)
+
+
+def test_a_tab_of_an_older_build_is_loaded_again_once(visitor: Visitor) -> None:
+    visitor.expects("404|Failed to fetch dynamically|preload|Failed to load")
+    page = visitor.go("/jobs", "Jobs").page
+    loads: list[str] = []
+
+    def after_an_upgrade(route: Route) -> None:
+        """Names of the old build are gone until the tab has loaded the new pages."""
+        request = route.request
+        if request.resource_type == "document":
+            loads.append(request.url)
+        if loads:
+            route.continue_()
+        elif "NodesPage" in request.url:
+            route.fulfill(status=404, body="gone")
+        elif urlsplit(request.url).path == "/":
+            route.fulfill(content_type="text/html", body='<script type="module" src="/assets/index-new.js"></script>')
+        else:
+            route.continue_()
+
+    page.route("**/*", after_an_upgrade)
+    page.get_by_role("link", name="Nodes", exact=True).click()
+    expect(page.get_by_text("This page failed")).to_be_hidden(timeout=20_000)
+    until(lambda: page.wait_for_timeout(50) is None and loads, 20, "the tab loading the new pages")
+    if not page.url.endswith("/nodes"):
+        # The link was pointed at, which loads its page ahead: the tab is then loaded again where it was.
+        page.get_by_role("link", name="Nodes", exact=True).click()
+    visitor.sees_heading("Nodes")
+    assert len(loads) == 1
+
+
+def test_a_page_that_cannot_be_loaded_is_retried_without_losing_the_tab(visitor: Visitor) -> None:
+    visitor.expects("ERR_FAILED|ERR_INTERNET|Failed to fetch|preload|Failed to load|error")
+    page = visitor.go("/jobs", "Jobs").page
+    page.context.set_offline(True)
+    page.get_by_role("link", name="Nodes", exact=True).click()
+    alert = page.get_by_role("alert").filter(has_text="This page failed")
+    expect(alert).to_be_visible()
+    alert.get_by_role("button", name="Retry").click()
+    expect(alert).to_contain_text("Lockstep does not answer")
+    page.context.set_offline(False)
+    alert.get_by_role("button", name="Retry").click()
+    visitor.sees_heading("Nodes")

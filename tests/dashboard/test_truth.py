@@ -17,8 +17,8 @@ from tests.dashboard.work import PLANTED, Work
 ZOOMS = 5
 """Each to a sixth: 1,000,000 steps, then 167,000, 28,000, 4,600, 770 and 130."""
 SHARE = 1 / 6
-A_PIXEL = 1 / 700
-"""Of a card's width, about: between its place and the cursor's lies one."""
+A_PIXEL = 1.5 / 360
+"""Of a card's width: from the beginning of a column to its middle, and what ``point_at`` is short of."""
 
 LOOK = """(canvas, [left, top, width, height]) => {
   const ratio = canvas.width / canvas.clientWidth;

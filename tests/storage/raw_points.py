@@ -34,6 +34,7 @@ class Drawn(Protocol):
 
     attempt: int
     count: int
+    non_finite: int
     step: list[int]
     time: list[float]
     value: list[float]
@@ -104,6 +105,7 @@ def wanted(stored: Stored, name: str, from_step: int | None, to_step: int | None
 def check(curve: Drawn, points: list[Raw], max_points: int) -> None:
     """Whether each bucket says what the points in it say, and each point is in one."""
     assert curve.count == len(points)
+    assert curve.non_finite == sum(not math.isfinite(point.value) for point in points)
     assert 1 <= len(curve.step) <= max_points
     start = 0
     for step, time, value, least, most in zip(curve.step, curve.time, curve.value, curve.min, curve.max, strict=True):

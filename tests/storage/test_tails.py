@@ -57,6 +57,7 @@ class Follower:
                     parts[-1].unit,
                     parts[-1].attempt,
                     sum(part.count for part in parts),
+                    sum(part.non_finite for part in parts),
                     *([number for part in parts for number in getattr(part, column)] for column in COLUMNS),
                 )
                 check(whole, points, EVERY)

@@ -1,5 +1,5 @@
 /**
- * The one way to the service: the generated client with the person's token, and errors that people can read.
+ * The one way to the service: the generated client with the user's token, and one type for everything that can go wrong.
  *
  * Answers are cached by the browser itself: the API sends `ETag` and `Cache-Control: no-cache`, so a poll of something
  * that did not change travels as a 304 without a body.
@@ -8,36 +8,115 @@ import type { Problem } from "./generated";
 import { client } from "./generated/client.gen";
 import { forgetToken, readToken } from "./token";
 
-/** What the service refused, in its own words, or that it was not reached at all (`status` 0). */
-export class Refusal extends Error {
-  constructor(
+/**
+ * `refused`: a complete answer that says no; the same request is refused again.
+ * `gone`: a refusal because the thing does not exist (any more).
+ * `unreached`: no answer, or one of a gateway or of a service that is busy.
+ * `broken`: an answer that was cut, is not what was asked for, or reports a fault of the service.
+ */
+export type FailureKind = "refused" | "gone" | "unreached" | "broken";
+
+export class Failure extends Error {
+  private constructor(
+    readonly kind: FailureKind,
+    /** 0 where there was no answer at all. */
     readonly status: number,
     readonly problem: Partial<Problem>,
   ) {
-    super(problem.detail ?? problem.title ?? `The service answered ${status}.`);
+    super(problem.detail ?? problem.title ?? `Lockstep answered with status ${status}.`);
   }
 
-  /** Not reached, or not able to answer: asking again may help. */
-  get isPassing(): boolean {
-    return this.status === 0 || this.status === 429 || this.status >= 500;
+  static unreached(problem: Partial<Problem> = SILENT, status = 0): Failure {
+    return new Failure("unreached", status, problem);
+  }
+
+  static broken(status: number, problem: Partial<Problem> = CUT): Failure {
+    return new Failure("broken", status, problem);
+  }
+
+  /** A complete answer whose status is not a success. */
+  static answered(status: number, problem: Partial<Problem>): Failure {
+    return new Failure(kindOf(status), status, problem);
+  }
+
+  /** Only a refusal is final. */
+  get mayPass(): boolean {
+    return this.kind === "unreached" || this.kind === "broken";
   }
 }
 
-const unreached: Partial<Problem> = { title: "Not reached", detail: "The service does not answer." };
+const SILENT: Partial<Problem> = { title: "No connection", detail: "Lockstep does not answer." };
+const CUT: Partial<Problem> = {
+  title: "Incomplete answer",
+  detail: "The answer of Lockstep was cut off or could not be read.",
+};
+/** The request was not processed: timeouts, too early, too many requests, and gateways in front of the service. */
+const NOT_PROCESSED: readonly number[] = [408, 425, 429, 502, 503, 504];
+
+function kindOf(status: number): FailureKind {
+  if (status === 404 || status === 410) return "gone";
+  if (NOT_PROCESSED.includes(status)) return "unreached";
+  return status >= 500 ? "broken" : "refused";
+}
+
+/** A GET without a single byte for so long is given up; a slow answer that still arrives is not. */
+export const SILENCE_SECONDS = 20;
 
 export function setUpClient(): void {
-  client.setConfig({ baseUrl: window.location.origin, throwOnError: true });
+  client.setConfig({ baseUrl: window.location.origin, throwOnError: true, fetch: fetchUnlessSilent });
   client.interceptors.request.use((request) => {
     const token = readToken();
     if (token) request.headers.set("Authorization", `Bearer ${token}`);
     return request;
   });
-  client.interceptors.error.use((error, response) => {
-    // A query that nobody waits for any more is abandoned, not unanswered.
-    if (response === undefined) return isAbandoned(error) ? error : new Refusal(0, unreached);
-    if (response.status === 401) forgetToken();
-    return new Refusal(response.status, isProblem(error) ? error : { title: response.statusText });
+  client.interceptors.response.use((response) => {
+    // A page of a proxy, sent as a success, is no answer of the API.
+    if (response.ok && response.headers.get("Content-Type")?.startsWith("text/html"))
+      throw Failure.broken(response.status);
+    return response;
   });
+  client.interceptors.error.use((error, response) => {
+    if (error instanceof Failure) return error;
+    // A query that was given up by the page is abandoned, not unanswered.
+    if (isAbandoned(error)) return error;
+    if (response === undefined) return Failure.unreached();
+    if (response.status === 401) forgetToken();
+    if (response.ok) return Failure.broken(response.status);
+    if (isProblem(error)) return Failure.answered(response.status, error);
+    // A refusal without its body is only as good as its status line: of a 4xx the status says enough to stop.
+    return error instanceof TypeError ? Failure.broken(response.status) : Failure.answered(response.status, {});
+  });
+}
+
+/** `fetch` whose GETs end with an error once nothing has arrived for `SILENCE_SECONDS`. */
+export async function fetchUnlessSilent(given: RequestInfo | URL, init?: RequestInit): Promise<Response> {
+  const request = new Request(given, init);
+  if (request.method !== "GET") return fetch(request);
+  const silence = new AbortController();
+  const wait = () =>
+    setTimeout(() => silence.abort(new DOMException("nothing arrived", "TimeoutError")), SILENCE_SECONDS * 1_000);
+  let timer = wait();
+  try {
+    const response = await fetch(request, { signal: AbortSignal.any([request.signal, silence.signal]) });
+    if (response.body === null) {
+      clearTimeout(timer);
+      return response;
+    }
+    const watched = response.body.pipeThrough(
+      new TransformStream<Uint8Array, Uint8Array>({
+        transform(chunk, out) {
+          clearTimeout(timer);
+          timer = wait();
+          out.enqueue(chunk);
+        },
+        flush: () => clearTimeout(timer),
+      }),
+    );
+    return new Response(watched, response);
+  } catch (error) {
+    clearTimeout(timer);
+    throw error;
+  }
 }
 
 function isAbandoned(error: unknown): boolean {

@@ -1,29 +1,26 @@
-/** Whether the service answers, seen from every request of the page: since when not, and when it last did. */
+/** Since when the service does not answer, seen from every request of the page. */
 import type { QueryCache } from "@tanstack/react-query";
 import { useSyncExternalStore } from "react";
-import { Refusal } from "./client";
+import { Failure } from "./client";
 
 export interface Connection {
   lostSince: number | null;
-  heardAt: number | null;
 }
 
-let connection: Connection = { lostSince: null, heardAt: null };
+let connection: Connection = { lostSince: null };
 const listeners = new Set<() => void>();
 
 /** Follow the ends of all queries in `cache`. */
 export function watchConnection(cache: QueryCache): () => void {
   return cache.subscribe((event) => {
     if (event.type !== "updated") return;
-    if (event.action.type === "success") set({ lostSince: null, heardAt: Date.now() });
+    if (event.action.type === "success") set({ lostSince: null });
     else if (event.action.type === "error") {
-      const unreached = event.action.error instanceof Refusal && event.action.error.status === 0;
-      // Any answer at all, a refusal too, is a sign of life.
-      set(
-        unreached
-          ? { ...connection, lostSince: connection.lostSince ?? Date.now() }
-          : { lostSince: null, heardAt: Date.now() },
-      );
+      const { error } = event.action;
+      if (!(error instanceof Failure)) return;
+      // A refusal is an answer too. A broken one says nothing about the connection: its panel says that it is old.
+      if (error.kind === "unreached") set({ lostSince: connection.lostSince ?? Date.now() });
+      else if (error.kind !== "broken") set({ lostSince: null });
     }
   });
 }

@@ -7,7 +7,8 @@ import {
   type UseQueryResult,
   useQuery,
 } from "@tanstack/react-query";
-import { Refusal } from "./client";
+import type { PollMeta } from "./age";
+import { Failure } from "./client";
 import { type Pace, usePace } from "./pace";
 
 export const queryClient = new QueryClient({
@@ -22,9 +23,6 @@ export const queryClient = new QueryClient({
     mutations: { retry: false, networkMode: "always" },
   },
 });
-
-/** A service that has not answered by then is stuck, or its answer would be old. */
-export const ANSWER_SECONDS = 20;
 
 export interface Polled<T> {
   key: QueryKey;
@@ -45,15 +43,16 @@ export function polled<T>(
 ): UseQueryOptions<T, Error> {
   return {
     queryKey: key,
-    queryFn: async ({ signal }) =>
-      (await fetch(AbortSignal.any([signal, AbortSignal.timeout(ANSWER_SECONDS * 1_000)]))).data,
+    queryFn: async ({ signal }) => (await fetch(signal)).data,
+    meta: { everySeconds: seconds, isFinal: (data: unknown) => isFinal?.(data as T) ?? false } satisfies PollMeta,
     enabled: enabled ?? true,
     placeholderData: keepPrevious ? keepPreviousData : undefined,
     refetchInterval: (query) => {
       if (pace.factor === 0) return false;
       const { data, error } = query.state;
       if (data !== undefined && isFinal?.(data)) return false;
-      if (error instanceof Refusal && !error.isPassing) return false;
+      // What was refused is refused again. Everything else may pass: a poll that fails is tried again like any other.
+      if (error instanceof Failure && !error.mayPass) return false;
       return seconds * 1_000 * pace.factor;
     },
   };

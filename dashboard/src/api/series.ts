@@ -1,16 +1,15 @@
 /**
- * Series of one job or of several: which there are, and their curves.
+ * Series of one job or of several: which there are, and their figures.
  *
- * What has ended is asked for once, and only what still runs again and again, so that comparing twenty old jobs with a
- * running one costs one job's points every two seconds.
+ * Not here: their curves (`curves.ts`).
  */
 import { useQueries } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef, useState } from "react";
 import type { Paced } from "@/lib/axes";
-import { type Curve, curveOf, type Figures, figuresOf } from "@/lib/curves";
-import { getJobMetrics, getSeries, type JobState } from "./generated";
+import { curveOf, type Figures, figuresOf } from "@/lib/curves";
+import { getJobMetrics, type JobState } from "./generated";
 import { usePace } from "./pace";
-import { polled, usePolled } from "./polling";
+import { polled } from "./polling";
 
 /** Its plan and its spec say which axes it has beside steps and time. */
 export interface JobOfCharts extends Paced {
@@ -62,6 +61,8 @@ export function useLive(jobs: readonly JobOfCharts[]): ReadonlySet<string> {
 
 export interface Summary {
   unit: string;
+  /** Points of it. */
+  count: number;
   figures: Figures;
 }
 
@@ -93,7 +94,7 @@ export function useSummaries(jobs: readonly JobOfCharts[], live: ReadonlySet<str
             const found = new Map<string, Summary>();
             for (const view of data.series) {
               const figures = figuresOf([curveOf(view)]);
-              if (figures !== null) found.set(view.name, { unit: view.unit, figures });
+              if (figures !== null) found.set(view.name, { unit: view.unit, count: view.count, figures });
             }
             return { data: found };
           },
@@ -115,106 +116,4 @@ export function useSummaries(jobs: readonly JobOfCharts[], live: ReadonlySet<str
       for (const answer of answers) if (answer.error !== null) void answer.refetch();
     },
   };
-}
-
-/** By job, then by series, one curve for each attempt. */
-export type CurvesOfJobs = ReadonlyMap<string, ReadonlyMap<string, readonly Curve[]>>;
-
-export interface Steps {
-  from: number;
-  to: number;
-}
-
-interface Answer {
-  steps: Steps | null;
-  curves: CurvesOfJobs;
-}
-
-export interface Curves {
-  /** Null as long as there is no answer at all. */
-  curves: CurvesOfJobs | null;
-  /** What the answers are about: all steps, or those of the zoom, which may be the one before while the new one comes. */
-  steps: Steps | null;
-  error: Error | null;
-  retry: () => void;
-}
-
-interface Wanted {
-  jobs: readonly string[];
-  live: ReadonlySet<string>;
-  names: readonly string[];
-  steps: Steps | null;
-  enabled: boolean;
-}
-
-export function useCurves({ jobs, live, names, steps, enabled }: Wanted): Curves {
-  const running = useAnswer(
-    jobs.filter((id) => live.has(id)),
-    names,
-    steps,
-    enabled,
-    false,
-  );
-  const ended = useAnswer(
-    jobs.filter((id) => !live.has(id)),
-    names,
-    steps,
-    enabled,
-    true,
-  );
-  const curves = useMemo(() => {
-    if (running.data === undefined && ended.data === undefined) return null;
-    // A job that has just ended is in both for a moment; what was asked for after its end is the whole of it.
-    return new Map([...(running.data?.curves ?? []), ...(ended.data?.curves ?? [])]);
-  }, [running.data, ended.data]);
-  return {
-    curves,
-    steps: running.data?.steps ?? ended.data?.steps ?? null,
-    error: running.error ?? ended.error,
-    retry: () => {
-      void running.refetch();
-      void ended.refetch();
-    },
-  };
-}
-
-function useAnswer(
-  jobs: readonly string[],
-  names: readonly string[],
-  steps: Steps | null,
-  enabled: boolean,
-  isFinal: boolean,
-) {
-  return usePolled<Answer>({
-    key: ["series", isFinal ? "ended" : "running", jobs, names, steps?.from ?? null, steps?.to ?? null],
-    fetch: async (signal) => {
-      const { data } = await getSeries({
-        query: {
-          jobs: [...jobs],
-          names: [...names],
-          max_points: PLACES,
-          attempts: "all",
-          ...(steps === null ? {} : { from_step: steps.from, to_step: steps.to }),
-        },
-        signal,
-        throwOnError: true,
-      });
-      const curves = new Map<string, Map<string, Curve[]>>();
-      for (const job of data.jobs) {
-        const series = new Map<string, Curve[]>();
-        for (const view of job.series) {
-          const curve = curveOf(view);
-          const attempts = series.get(curve.name);
-          if (attempts === undefined) series.set(curve.name, [curve]);
-          else attempts.push(curve);
-        }
-        curves.set(job.job_id, series);
-      }
-      return { data: { steps, curves } };
-    },
-    seconds: 2,
-    isFinal: () => isFinal,
-    enabled: enabled && jobs.length > 0 && names.length > 0,
-    keepPrevious: true,
-  });
 }

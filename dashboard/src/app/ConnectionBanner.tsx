@@ -12,7 +12,7 @@ export function ConnectionBanner() {
       {lostSince === null ? null : (
         <div className={classes.banner} data-testid="connection-lost">
           <strong>Connection lost</strong> for {duration((now - lostSince) / 1_000)}. What you see is from before; the
-          pages go on asking.
+          pages keep retrying.
         </div>
       )}
     </div>

@@ -1,19 +1,16 @@
-/** How old the picture is, and the pace at which it is asked for: live, calm or paused. */
+/** How many panels of the page are old, and the pace at which answers are asked for: live, calm or paused. */
 
-import { useConnection } from "@/api/connection";
 import { setPace, usePace } from "@/api/pace";
-import { useNow } from "@/components/useNow";
+import { useOld } from "@/components/useOld";
 import classes from "./Freshness.module.css";
 
 export function Freshness() {
   const pace = usePace();
-  const { heardAt } = useConnection();
-  const now = useNow();
-  const seconds = heardAt === null ? null : Math.max(0, Math.floor((now - heardAt) / 1_000));
+  const old = useOld();
   return (
     <div className={classes.freshness}>
-      <span className={classes.age} data-testid="freshness">
-        {seconds === null ? "" : seconds < 2 ? "up to date" : `updated ${seconds} s ago`}
+      <span className={classes.age} data-testid="freshness" data-old={old !== null || undefined}>
+        {old === null ? "" : old.count === 1 ? "1 panel is old" : `${old.count} panels are old`}
       </span>
       <select
         aria-label="How often the pages are brought up to date"

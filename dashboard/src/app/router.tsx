@@ -1,11 +1,11 @@
 /** Addresses and the pages behind them. Each page is a chunk of its own, loaded when it is first opened. */
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirect } from "@tanstack/react-router";
-import { Failed } from "@/components/Failed";
 import { readComparison } from "@/features/compare/view";
 import { readJobTab } from "@/features/job/tab";
 import { readJobsView } from "@/features/jobs/view";
 import { readSubmitStart } from "@/features/submit/start";
 import { NotFound } from "./NotFound";
+import { PageFailed } from "./PageFailed";
 import { Shell } from "./Shell";
 
 const root = createRootRoute({ component: Shell, notFoundComponent: NotFound });
@@ -61,7 +61,7 @@ export const router = createRouter({
   routeTree: root.addChildren([home, jobs, job, compare, submit, nodes, queue, settings]),
   defaultPreload: "intent",
   scrollRestoration: true,
-  defaultErrorComponent: ({ error }) => <Failed error={error} />,
+  defaultErrorComponent: ({ error }) => <PageFailed error={error} />,
 });
 
 declare module "@tanstack/react-router" {

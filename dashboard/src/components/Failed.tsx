@@ -1,9 +1,9 @@
 /** What went wrong, in the service's own words: what, why, and what to do next. */
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import classes from "./Failed.module.css";
 
 export function Failed({ error, retry }: { error: unknown; retry?: () => void }) {
-  const problem = error instanceof Refusal ? error.problem : null;
+  const problem = error instanceof Failure ? error.problem : null;
   return (
     <div className={classes.failed} role="alert">
       <strong>{problem?.title ?? "This page failed"}</strong>
@@ -11,7 +11,7 @@ export function Failed({ error, retry }: { error: unknown; retry?: () => void })
       {problem?.next_step ? <p className={classes.next}>{problem.next_step}</p> : null}
       {retry ? (
         <button type="button" className={classes.retry} onClick={retry}>
-          Ask again
+          Retry
         </button>
       ) : null}
     </div>

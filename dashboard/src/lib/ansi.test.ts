@@ -1,5 +1,5 @@
-// @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
+import { randomFrom } from "@/testing/random";
 import { lastState, marked, type Piece, pieces } from "./ansi";
 
 const ESC = "\u001b";
@@ -30,10 +30,87 @@ describe("pieces", () => {
     expect(pieces(`${ESC}[31m${text}`)).toEqual([{ text, looks: ["red"] }]);
   });
 
-  it("say nothing of cursor movements, titles and links", () => {
-    expect(pieces(`${ESC}[2K${ESC}[1Adone`)).toEqual([{ text: "done", looks: [] }]);
-    const link = pieces(`see ${ESC}]8;;https://example.org${ESC}\\here${ESC}]8;;${ESC}\\ now`);
-    expect(link.map((piece) => piece.text).join("")).not.toContain(ESC);
+  it("leave out cursor movements and titles", () => {
+    expect(pieces(`${ESC}[2K${ESC}[1Adone${ESC}]0;a title\u0007`)).toEqual([{ text: "done", looks: [] }]);
+    expect(pieces(`${ESC}(Bplain${ESC}[?25h${ESC}7!`).map((piece) => piece.text)).toEqual(["plain", "!"]);
+  });
+
+  it.each([
+    ["\u001b\\", "ends with ST"],
+    ["\u0007", "ends with BEL"],
+  ])("keep the text of a hyperlink and its address (%j, %s)", (end) => {
+    const [before, here, after] = pieces(
+      `see ${ESC}]8;id=1;https://example.org/a?b${end}${ESC}[4mhere${ESC}[0m${ESC}]8;;${end} now`,
+    );
+    expect(before).toEqual({ text: "see ", looks: [] });
+    expect(here).toEqual({ text: "here", looks: ["underline"], href: "https://example.org/a?b" });
+    expect(after).toEqual({ text: " now", looks: [] });
+  });
+
+  it.each(["javascript:alert(1)", "file:///etc/passwd", "data:text/html,x", "not an address"])(
+    "keep the text of a link to %s, without the link",
+    (address) => {
+      expect(pieces(`${ESC}]8;;${address}${ESC}\\here${ESC}]8;;${ESC}\\`)).toEqual([{ text: "here", looks: [] }]);
+    },
+  );
+
+  it("show inverse and struck text", () => {
+    expect(pieces(`${ESC}[7mPASSED${ESC}[27m ${ESC}[9mold${ESC}[29m!`)).toEqual([
+      { text: "PASSED", looks: ["inverse"] },
+      { text: " ", looks: [] },
+      { text: "old", looks: ["strike"] },
+      { text: "!", looks: [] },
+    ]);
+    // A colour that is swapped with its ground is not readable in every theme; the page's own swapped colours are.
+    expect(pieces(`${ESC}[31;7;1mx`)[0]?.looks).toEqual(["inverse", "bold"]);
+  });
+
+  it("read colours with colons too, and reset one by one", () => {
+    expect(pieces(`${ESC}[38:2::187:0:0mx`)[0]?.looks).toEqual(["red"]);
+    expect(pieces(`${ESC}[38:5:2mx`)[0]?.looks).toEqual(["green"]);
+    expect(pieces(`${ESC}[31;44mx${ESC}[39my${ESC}[49mz`).map((piece) => piece.looks)).toEqual([
+      ["red", "on-blue"],
+      ["on-blue"],
+      [],
+    ]);
+    expect(pieces(`${ESC}[1;58;5;9;4mx`)[0]?.looks).toEqual(["bold", "underline"]);
+  });
+
+  it("never lose a letter of the text, whatever stands between", () => {
+    const random = randomFrom(7);
+    const noise = [
+      `${ESC}[31m`,
+      `${ESC}[38;5;300m`,
+      `${ESC}[38;5m`,
+      `${ESC}[;;m`,
+      `${ESC}[999m`,
+      `${ESC}[8m`,
+      `${ESC}]8;;https://example.org${ESC}\\`,
+      `${ESC}]8;;${ESC}\\`,
+      `${ESC}]8;;nothing\u0007`,
+      `${ESC}]2;title\u0007`,
+      `${ESC}[2K`,
+      `${ESC}(B`,
+      `${ESC}=`,
+    ];
+    for (let round = 0; round < 300; round += 1) {
+      let line = "";
+      let text = "";
+      for (let part = 0; part < 12; part += 1) {
+        const word = `word${Math.floor(random() * 1_000)} `;
+        line += (noise[Math.floor(random() * noise.length)] as string) + word;
+        text += word;
+      }
+      const shown = pieces(line);
+      expect(shown.map((piece) => piece.text).join("")).toBe(text);
+    }
+    // A sequence that was cut off by the end of the line, or by a limit of the line's length.
+    for (const cut of [`${ESC}]8;;https://exam`, `${ESC}[38;5`, `${ESC}]0;tit`, ESC])
+      expect(
+        pieces(`before ${cut}`)
+          .map((piece) => piece.text)
+          .join(""),
+      ).toBe(`before ${cut.slice(1)}`);
   });
 
   it("keep blanks, which ends of tables are made of", () => {

@@ -1,16 +1,18 @@
 /**
  * A log line with terminal escapes as pieces of plain text with a look, and where a searched word stands in it.
  *
- * ansi_up reads the escapes and escapes what is HTML in the text; its answer is read back into pieces, so that nothing of
- * a log is ever put into the page as HTML, and colours are names that the theme fills. Colours beyond the sixteen named
- * ones become the nearest of those: a log's own shade could not be read on both grounds.
+ * Reads what ECMA-48 and xterm call SGR (colours and styles) and OSC 8 (hyperlinks). Every other sequence is left out,
+ * and text never is: what is no complete sequence stays in the line. Nothing of a log is ever put into the page as HTML.
+ * Colours are names that the theme fills. Those beyond the sixteen named ones become the nearest of them: a log's own
+ * shade could not be read on both grounds.
  */
-import { AnsiUp } from "ansi_up";
 
 export interface Piece {
   text: string;
-  /** Names of looks: `red`, `bright-red`, `on-blue`, `bold`, `faint`, `italic`, `underline`. */
+  /** Names of looks: `red`, `bright-red`, `on-blue`, `bold`, `faint`, `italic`, `underline`, `strike`, `inverse`. */
   looks: string[];
+  /** Where the text links to: an address of http or https. */
+  href?: string;
   /** Part of what is searched for. */
   hit?: boolean;
 }
@@ -42,17 +44,141 @@ export function lastState(line: string): string {
 /** Each line for itself: a colour that one leaves on does not run into the next, which may be another rank's. */
 export function pieces(line: string): Piece[] {
   const text = lastState(line);
-  if (!text.includes("\u001b")) return text === "" ? [] : [{ text, looks: [] }];
-  const reader = new AnsiUp();
-  reader.use_classes = true;
-  reader.url_allowlist = {};
+  const pen = new Pen();
   const found: Piece[] = [];
-  const body = new DOMParser().parseFromString(reader.ansi_to_html(text), "text/html").body;
-  for (const node of body.childNodes) {
-    const piece = node.textContent ?? "";
-    if (piece !== "") found.push({ text: piece, looks: node instanceof HTMLElement ? looksOf(node) : [] });
+  let from = 0;
+  const take = (to: number) => {
+    if (to > from) found.push({ text: text.slice(from, to), ...pen.style() });
+  };
+  SEQUENCE.lastIndex = 0;
+  for (let match = SEQUENCE.exec(text); match !== null; match = SEQUENCE.exec(text)) {
+    take(match.index);
+    from = SEQUENCE.lastIndex;
+    const { sgr, link } = match.groups ?? {};
+    if (sgr !== undefined) pen.change(sgr);
+    else if (link !== undefined) pen.href = safeLink(link);
   }
+  take(text.length);
   return found;
+}
+
+/**
+ * One escape sequence: SGR, another control sequence, a hyperlink, another string up to its end, a charset, or a pair.
+ * The last alternative is a lone escape, of which only the invisible character itself is dropped.
+ */
+const SEQUENCE = new RegExp(
+  [
+    "\\u001b\\[(?<sgr>[\\d;:]*)m",
+    "\\u001b\\[[\\u0030-\\u003f]*[\\u0020-\\u002f]*[\\u0040-\\u007e]",
+    "\\u001b\\]8;[^;\\u0007\\u001b]*;(?<link>[^\\u0007\\u001b]*)(?:\\u0007|\\u001b\\\\)",
+    "\\u001b[\\]PX^_][^\\u0007\\u001b]*(?:\\u0007|\\u001b\\\\)",
+    "\\u001b[()*+][\\u0030-\\u007e]",
+    "\\u001b[\\u0030-\\u004f\\u0051-\\u0057\\u0059\\u005a\\\\\\u0060-\\u007e]",
+    "\\u001b",
+  ].join("|"),
+  "g",
+);
+
+const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"] as const;
+/** SGR codes that switch a style on, and those that switch it off. */
+const STYLES_ON: Record<number, string> = {
+  1: "bold",
+  2: "faint",
+  3: "italic",
+  4: "underline",
+  9: "strike",
+  21: "underline",
+};
+const STYLES_OFF: Record<number, readonly string[]> = {
+  22: ["bold", "faint"],
+  23: ["italic"],
+  24: ["underline"],
+  29: ["strike"],
+};
+const STYLES = ["bold", "faint", "italic", "underline", "strike"] as const;
+
+/** What the text that comes next looks like. */
+class Pen {
+  href: string | undefined;
+  private colour: string | null = null;
+  private ground: string | null = null;
+  private isInverse = false;
+  private readonly styles = new Set<string>();
+
+  style(): { looks: string[]; href?: string } {
+    // Swapped colours of the theme may not be readable on each other, so an inverse text has the page's own, swapped.
+    const colours = this.isInverse ? ["inverse"] : [this.colour, this.ground && `on-${this.ground}`];
+    const looks = [...colours, ...STYLES.filter((style) => this.styles.has(style))].filter((look) => look !== null);
+    return this.href === undefined ? { looks } : { looks, href: this.href };
+  }
+
+  /** `1;31`, `38;5;196`, `38:2::90:90:250`: the parameters of one SGR sequence. */
+  change(parameters: string): void {
+    const parts = parameters.split(";");
+    for (let at = 0; at < parts.length; at += 1) {
+      const [code = 0, ...inner] = (parts[at] as string).split(":").map(Number);
+      if (code === 38 || code === 48 || code === 58) {
+        const rest = inner.length > 0 ? inner : parts.slice(at + 1, at + 5).map(Number);
+        const { colour, length } = extended(rest);
+        if (inner.length === 0) at += length;
+        if (code === 38) this.colour = colour;
+        else if (code === 48) this.ground = colour;
+      } else this.one(code, inner[0]);
+    }
+  }
+
+  private one(code: number, inner: number | undefined): void {
+    const style = STYLES_ON[code];
+    if (code === 0) this.reset();
+    else if (code === 4 && inner === 0) this.styles.delete("underline");
+    else if (style !== undefined) this.styles.add(style);
+    else if (code in STYLES_OFF) for (const off of STYLES_OFF[code] ?? []) this.styles.delete(off);
+    else if (code === 7 || code === 27) this.isInverse = code === 7;
+    else if (code === 39) this.colour = null;
+    else if (code === 49) this.ground = null;
+    else if (code >= 30 && code <= 37) this.colour = named(code - 30);
+    else if (code >= 40 && code <= 47) this.ground = named(code - 40);
+    else if (code >= 90 && code <= 97) this.colour = named(code - 82);
+    else if (code >= 100 && code <= 107) this.ground = named(code - 92);
+  }
+
+  private reset(): void {
+    this.colour = null;
+    this.ground = null;
+    this.isInverse = false;
+    this.styles.clear();
+  }
+}
+
+/** The name of one of the sixteen colours. */
+function named(index: number): string {
+  return index < 8 ? (COLOURS[index] as string) : `bright-${COLOURS[index - 8]}`;
+}
+
+/** The colour behind 38 or 48, and how many parameters it took: `5;n`, `2;r;g;b`, or `2::r:g:b`. */
+function extended(rest: readonly number[]): { colour: string | null; length: number } {
+  if (rest[0] === 5) return { colour: indexed(rest[1] ?? 0), length: 2 };
+  if (rest[0] !== 2) return { colour: null, length: 1 };
+  // With colons there may be the number of a colour space before the three.
+  const [red = 0, green = 0, blue = 0] = rest.length >= 5 ? rest.slice(2) : rest.slice(1);
+  return { colour: nearest(red, green, blue), length: 4 };
+}
+
+/** One of the 256 colours: sixteen named ones, a cube of six levels, and greys. */
+function indexed(index: number): string {
+  if (index < 16) return named(index);
+  if (index >= 232) {
+    const grey = 8 + 10 * (index - 232);
+    return nearest(grey, grey, grey);
+  }
+  const level = (part: number) => (part === 0 ? 0 : 55 + 40 * part);
+  const cube = index - 16;
+  return nearest(level(Math.floor(cube / 36)), level(Math.floor(cube / 6) % 6), level(cube % 6));
+}
+
+function safeLink(address: string): string | undefined {
+  if (!URL.canParse(address)) return undefined;
+  return /^https?:$/.test(new URL(address).protocol) ? address : undefined;
 }
 
 /** Cut pieces where `needle` begins and ends, upper or lower case, also across their borders. */
@@ -90,25 +216,8 @@ function spans(text: string, needle: string): [number, number][] {
   return found;
 }
 
-function looksOf(element: HTMLElement): string[] {
-  const looks: string[] = [];
-  for (const name of element.classList) {
-    const match = /^ansi-(.+)-(fg|bg)$/.exec(name);
-    if (match?.[1] !== undefined) looks.push(match[2] === "bg" ? `on-${match[1]}` : match[1]);
-  }
-  const { style } = element;
-  if (style.color !== "") looks.push(nearest(style.color));
-  if (style.backgroundColor !== "") looks.push(`on-${nearest(style.backgroundColor)}`);
-  if (style.fontWeight === "bold") looks.push("bold");
-  if (style.opacity !== "") looks.push("faint");
-  if (style.fontStyle === "italic") looks.push("italic");
-  if (style.textDecoration.includes("underline")) looks.push("underline");
-  return looks;
-}
-
 /** The named colour with the smallest distance. */
-function nearest(rgb: string): string {
-  const [red = 0, green = 0, blue = 0] = (rgb.match(/\d+/g) ?? []).map(Number);
+function nearest(red: number, green: number, blue: number): string {
   let best = "white";
   let least = Number.POSITIVE_INFINITY;
   for (const [name, [r, g, b]] of Object.entries(NAMED)) {

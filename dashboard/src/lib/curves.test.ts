@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { bucketed, type Point, randomPoints } from "@/testing/buckets";
 import { randomFrom } from "@/testing/random";
-import { curveOf, figuresOf, firstAtLeast, nearestIndex, pointsPerPlace, refined, supersededFrom, xOf } from "./curves";
+import { appended, curveOf, figuresOf, firstAtLeast, nearestIndex, refined, supersededFrom, xOf } from "./curves";
 
 describe("curveOf", () => {
   it("reads the names of what is not finite", () => {
@@ -70,9 +70,38 @@ describe("refined", () => {
       );
       if (fine !== undefined && curve.span !== null) {
         const at = firstAtLeast(curve.step, fine.step[0] as number);
-        expect(curve.span[at]).toBeCloseTo(1 / pointsPerPlace(coarse), 9);
+        expect(curve.span[at]).toBeCloseTo(1 / coarse.perPlace, 9);
       }
     }
+  });
+});
+
+describe("appended", () => {
+  it("is the whole curve where points come in parts", () => {
+    const random = randomFrom(15);
+    for (let round = 0; round < 100; round += 1) {
+      const points = randomPoints(random, 2 + Math.floor(random() * 200));
+      const cut = Math.floor(random() * points.length);
+      const [first, rest] = [points.slice(0, cut), points.slice(cut)];
+      const grown = appended(curveOf(bucketed(first, 1_000)), curveOf(bucketed(rest, 1_000)));
+      expect(grown).toEqual(curveOf(bucketed(points, 1_000)));
+    }
+  });
+
+  it("keeps what the places stand for, behind buckets too, and inside a zoom", () => {
+    const points = Array.from({ length: 1_000 }, (_, step) => ({ step, value: step }));
+    const coarse = curveOf(bucketed(points.slice(0, 800), 100));
+    const grown = appended(
+      appended(coarse, curveOf(bucketed(points.slice(800, 900), 1_000))),
+      curveOf(bucketed([], 1)),
+    );
+    expect(grown).toMatchObject({ count: 900, perPlace: 8 });
+    expect([...(grown.span ?? [])]).toEqual([...new Array(100).fill(1), ...new Array(100).fill(1 / 8)]);
+    const zoomed = refined(grown, curveOf(bucketed(points.slice(80, 160), 1_000)), 80, 159);
+    expect(zoomed.span?.length).toBe(zoomed.step.length);
+    // Each place stands for the steps since the one before it.
+    const wide = [...zoomed.step].map((step, index) => (step - (index === 0 ? -1 : (zoomed.step[index - 1] ?? 0))) / 8);
+    expect([...(zoomed.span ?? [])]).toEqual(wide);
   });
 });
 
@@ -110,6 +139,8 @@ describe("figuresOf", () => {
       const points = randomPoints(random, 1 + Math.floor(random() * 300));
       const fine = figuresOf([curveOf(bucketed(points, 1_000))]);
       const finite = points.map((point) => point.value).filter(Number.isFinite);
+      // Of points, also where a bucket holds many.
+      expect(figuresOf([curveOf(bucketed(points, 3))])?.nonFinite).toBe(points.length - finite.length);
       if (finite.length === 0) continue;
       expect(fine?.min).toBe(Math.min(...finite));
       expect(fine?.max).toBe(Math.max(...finite));

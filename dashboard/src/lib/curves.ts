@@ -13,6 +13,10 @@ export interface Curve {
   attempt: number;
   /** Points stored; more than `step.length` where they came as buckets. */
   count: number;
+  /** Points whose value is not finite. */
+  nonFinite: number;
+  /** Points that a place stands for, on average, as they were first answered. */
+  perPlace: number;
   step: Float64Array;
   /** Seconds since the epoch. */
   time: Float64Array;
@@ -31,6 +35,8 @@ export function curveOf(view: SeriesView): Curve {
     unit: view.unit,
     attempt: view.attempt,
     count: view.count,
+    nonFinite: view.non_finite ?? 0,
+    perPlace: view.step.length === 0 ? 1 : view.count / view.step.length,
     step: numbers(view.step),
     time: numbers(view.time),
     value: numbers(view.value),
@@ -66,12 +72,44 @@ function reordered(curve: Curve): Curve {
     value: pick(curve.value),
     min: pick(curve.min),
     max: pick(curve.max),
+    span: curve.span && pick(curve.span),
   };
 }
 
-/** How many points a place of the curve stands for. */
-export function pointsPerPlace(curve: Curve): number {
-  return curve.step.length === 0 ? 1 : curve.count / curve.step.length;
+/**
+ * A curve with the points that came after it.
+ *
+ * The new places keep what they stand for, in units of one that was there before: so smoothing does not change where a
+ * curve goes on with single points behind its buckets.
+ */
+export function appended(known: Curve, more: Curve): Curve {
+  if (more.step.length === 0) return known;
+  const join = (column: "step" | "time" | "value" | "min" | "max") => {
+    const joined = new Float64Array(known[column].length + more[column].length);
+    joined.set(known[column]);
+    joined.set(more[column], known[column].length);
+    return joined;
+  };
+  const step = join("step");
+  const share = more.perPlace / known.perPlace;
+  const isEven = known.span === null && share === 1;
+  const span = isEven ? null : new Float64Array(step.length).fill(1);
+  if (span !== null) {
+    if (known.span !== null) span.set(known.span);
+    span.fill(share, known.step.length);
+  }
+  const whole: Curve = {
+    ...known,
+    count: known.count + more.count,
+    nonFinite: known.nonFinite + more.nonFinite,
+    step,
+    time: join("time"),
+    value: join("value"),
+    min: join("min"),
+    max: join("max"),
+    span,
+  };
+  return isAscending(step) ? whole : reordered(whole);
 }
 
 /** The first index whose value is at least `wanted`; the length if there is none. `values` ascend. */
@@ -114,7 +152,11 @@ export function refined(coarse: Curve, fine: Curve | undefined, from: number, to
   };
   const step = join("step");
   const span = new Float64Array(step.length).fill(1);
-  span.fill(pointsPerPlace(fine) / pointsPerPlace(coarse), before, before + fine.step.length);
+  if (coarse.span !== null) {
+    span.set(coarse.span.subarray(0, before));
+    span.set(coarse.span.subarray(after), before + fine.step.length);
+  }
+  span.fill(fine.perPlace / coarse.perPlace, before, before + fine.step.length);
   return {
     ...coarse,
     step,
@@ -154,7 +196,7 @@ export interface Figures {
   minStep: number;
   max: number;
   maxStep: number;
-  /** Places where a value was not finite: buckets, where there are buckets. */
+  /** Points whose value is not finite; places of a curve that a later attempt ran again in part. */
   nonFinite: number;
 }
 
@@ -178,10 +220,13 @@ export function figuresOf(curves: readonly Curve[]): Figures | null {
       figures.last = curve.value[end - 1] as number;
       figures.lastStep = curve.step[end - 1] as number;
     }
+    const isWhole = end === curve.step.length;
+    if (isWhole) figures.nonFinite += curve.nonFinite;
     for (let index = 0; index < end; index += 1) {
       const low = curve.min[index] as number;
       const high = curve.max[index] as number;
-      if (!Number.isFinite(low) || !Number.isFinite(high) || Number.isNaN(curve.value[index])) figures.nonFinite += 1;
+      if (!isWhole && (!Number.isFinite(low) || !Number.isFinite(high) || Number.isNaN(curve.value[index])))
+        figures.nonFinite += 1;
       if (Number.isFinite(low) && !(figures.min <= low)) {
         figures.min = low;
         figures.minStep = curve.step[index] as number;

@@ -18,6 +18,8 @@ function curve(step: number[], value: number[] = step, attempt = 1): Curve {
     min: column,
     max: column,
     span: null,
+    nonFinite: 0,
+    perPlace: 1,
   };
 }
 

@@ -29,7 +29,13 @@ interface Source {
   curves: readonly Curve[];
 }
 
-export function linesOf(sources: readonly Source[], axis: Axis, weight: number): Line[] {
+/** `range` bounds what smoothing looks at. */
+export function linesOf(
+  sources: readonly Source[],
+  axis: Axis,
+  weight: number,
+  range: readonly [number, number] | null = null,
+): Line[] {
   return sources.flatMap(({ job, name, slot, startedAt, perStep = {}, curves }) => {
     const first = Math.min(...curves.map((curve) => curve.time[0] ?? Number.POSITIVE_INFINITY));
     const origin = startedAt === null ? first : Math.min(startedAt, first);
@@ -42,7 +48,7 @@ export function linesOf(sources: readonly Source[], axis: Axis, weight: number):
       slot,
       curve,
       x: neverBack(xOf(curve, axis, origin, units)),
-      smoothed: weight > 0 ? smooth(curve.value, weight, curve.span ?? undefined) : null,
+      smoothed: weight > 0 ? smooth(curve.value, weight, curve.span ?? undefined, range) : null,
       end: until[index] as number,
       isRestart: curve.attempt > earliest,
       origin,

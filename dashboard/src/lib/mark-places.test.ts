@@ -22,6 +22,8 @@ function attempt(number: number, from: number, to: number, start: number): Curve
     min: step,
     max: step,
     span: null,
+    nonFinite: 0,
+    perPlace: 1,
   };
 }
 

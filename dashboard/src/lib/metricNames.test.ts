@@ -17,8 +17,41 @@ describe("grouped", () => {
     expect(grouped(names)).toEqual([
       { name: "train", metrics: ["train/aux_loss", "train/loss", "train/grad_norm"] },
       { name: "eval", metrics: ["eval/loss"] },
+      { name: "debug", metrics: ["debug/x"] },
+      { name: "metrics", metrics: ["accuracy"] },
       { name: "system", metrics: ["system/rank2/cpu_percent", "system/rank10/cpu_percent"] },
-      { name: "metrics", metrics: ["accuracy", "debug/x"] },
+    ]);
+  });
+
+  it("groups by the real prefix, and joins those that differ in a number only", () => {
+    const layers = Array.from({ length: 100 }, (_, layer) => [`layer.${layer}/norm`, `layer.${layer}/grad`]).flat();
+    const names = [
+      "time/step",
+      "val/loss",
+      "actor/loss",
+      "critic_2/loss",
+      "v2/x",
+      ...layers,
+      "test/loss",
+      "train/loss",
+    ];
+    const groups = grouped(names);
+    expect(groups.map(({ name, metrics }) => [name, metrics.length])).toEqual([
+      ["train", 1],
+      ["val", 1],
+      ["test", 1],
+      ["actor", 1],
+      ["critic_2", 1],
+      ["layer", 200],
+      ["v2", 1],
+      ["time", 1],
+    ]);
+    expect(groups.flatMap(({ metrics }) => metrics).sort()).toEqual(names.sort());
+    expect(groups.find(({ name }) => name === "layer")?.metrics.slice(0, 4)).toEqual([
+      "layer.0/grad",
+      "layer.0/norm",
+      "layer.1/grad",
+      "layer.1/norm",
     ]);
   });
 

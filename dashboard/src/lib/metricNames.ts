@@ -5,21 +5,54 @@ export interface MetricGroup {
   metrics: string[];
 }
 
-/** In the order in which people look at them. What has no prefix of these is under the last. */
-const GROUPS = ["train", "eval", "throughput", "time", "memory", "system", "metrics"] as const;
+/** What has no prefix. */
+const WITHOUT_PREFIX = "metrics";
+/** What people look at first, and what a machine reports; in between are a job's own prefixes by name. */
+const FIRST: readonly string[] = ["train", "eval", "val", "validation", "test"];
+const LAST: readonly string[] = [WITHOUT_PREFIX, "throughput", "time", "memory", "system"];
+/** What the service measures of machines while a job runs on them. */
+export const SYSTEM = "system";
 
+/** The prefix of a name: what is before its first `/`. */
 export function groupOf(metric: string): string {
-  const prefix = metric.slice(0, Math.max(0, metric.indexOf("/")));
-  return (GROUPS as readonly string[]).includes(prefix) ? prefix : "metrics";
+  const at = metric.indexOf("/");
+  return at > 0 ? metric.slice(0, at) : WITHOUT_PREFIX;
 }
 
-/** By group, losses first, then by name with numbers as numbers: rank2 before rank10. */
+/**
+ * By prefix, losses first, then by name with numbers as numbers: rank2 before rank10.
+ *
+ * Prefixes that differ in a number only, such as `layer.0` and `layer.1`, are one group: a model has a hundred of them.
+ */
 export function grouped(metrics: Iterable<string>): MetricGroup[] {
-  const groups = new Map<string, string[]>(GROUPS.map((name) => [name, []]));
-  for (const metric of new Set(metrics)) groups.get(groupOf(metric))?.push(metric);
+  const names = [...new Set(metrics)];
+  const siblings = new Map<string, Set<string>>();
+  for (const prefix of names.map(groupOf)) {
+    const stem = stemOf(prefix);
+    siblings.set(stem, (siblings.get(stem) ?? new Set()).add(prefix));
+  }
+  const groups = new Map<string, string[]>();
+  for (const metric of names) {
+    const prefix = groupOf(metric);
+    const stem = stemOf(prefix);
+    const name = stem !== prefix && (siblings.get(stem)?.size ?? 0) > 1 ? stem : prefix;
+    const group = groups.get(name);
+    if (group === undefined) groups.set(name, [metric]);
+    else group.push(metric);
+  }
   return [...groups]
-    .filter(([, found]) => found.length > 0)
+    .sort(([a], [b]) => placeOf(a) - placeOf(b) || a.localeCompare(b, "en", { numeric: true }))
     .map(([name, found]) => ({ name, metrics: found.sort(byInterest) }));
+}
+
+/** `layer.3` and `layer_3` without the number; a name that is nothing else stays. */
+function stemOf(prefix: string): string {
+  return /^(.*?[^\d._-])[._-]?\d+$/.exec(prefix)?.[1] ?? prefix;
+}
+
+function placeOf(group: string): number {
+  if (FIRST.includes(group)) return FIRST.indexOf(group) - FIRST.length;
+  return LAST.indexOf(group) + 1;
 }
 
 export function byInterest(a: string, b: string): number {
@@ -45,7 +78,7 @@ const HIGH =
 
 /** Whether a lower or a higher value is better, where the name says so. */
 export function betterWay(metric: string): "low" | "high" | null {
-  if (groupOf(metric) === "system") return null;
+  if (groupOf(metric) === SYSTEM) return null;
   if (LOW.test(metric)) return "low";
   return HIGH.test(metric) ? "high" : null;
 }

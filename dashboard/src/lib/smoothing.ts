@@ -10,8 +10,14 @@
  * @param weight 0 (nothing changes) to below 1.
  * @param spans  How far each value lies from the one before it, where they do not lie evenly: one of 0.1 fades what came
  *               before as a tenth of a step does. So a curve keeps its smoothness where a part of it is known more finely.
+ * @param range  Values beyond it are outliers: the average passes over them as if they were not there.
  */
-export function smooth(values: ArrayLike<number>, weight: number, spans?: ArrayLike<number>): Float64Array {
+export function smooth(
+  values: ArrayLike<number>,
+  weight: number,
+  spans?: ArrayLike<number>,
+  range: readonly [number, number] | null = null,
+): Float64Array {
   const smoothed = new Float64Array(values.length);
   let average = 0;
   let bias = 0;
@@ -19,6 +25,10 @@ export function smooth(values: ArrayLike<number>, weight: number, spans?: ArrayL
     const value = values[index] as number;
     if (!Number.isFinite(value)) {
       smoothed[index] = Number.NaN;
+      continue;
+    }
+    if (range !== null && bias > 0 && (value < range[0] || value > range[1])) {
+      smoothed[index] = average;
       continue;
     }
     const kept = spans === undefined ? weight : weight ** (spans[index] as number);

@@ -67,6 +67,33 @@ describe("tickLabels", () => {
     expect(tickLabels(ticks, measure)).toEqual(labels);
   });
 
+  it("of sizes are short, in one unit, and exactly where they say", () => {
+    const random = randomFrom(8);
+    const units: Record<string, number> = { B: 0, KiB: 1, MiB: 2, GiB: 3, TiB: 4, PiB: 5 };
+    for (let round = 0; round < 500; round += 1) {
+      const size = 2 ** (8 + random() * 36);
+      const min = random() < 0.3 ? 0 : random() * size;
+      const ticks = linearTicks(min, min + size * (0.02 + random()), 3 + Math.floor(random() * 6), "bytes");
+      const labels = tickLabels(ticks, "bytes");
+      const signs = new Set<string>();
+      labels.forEach((label, index) => {
+        const [, digits = "", decimals = "", unit = "B"] = /^(\d+(?:\.(\d+))?)(?: (\w+))?$/.exec(label) ?? [label];
+        expect(decimals.length, label).toBeLessThanOrEqual(4);
+        expect(Number(digits) * 1_024 ** (units[unit] ?? Number.NaN), label).toBe(ticks[index]);
+        if (Number(digits) !== 0) signs.add(unit);
+      });
+      expect(signs.size).toBeLessThanOrEqual(1);
+      expect(new Set(labels).size).toBe(labels.length);
+    }
+  });
+
+  it.each([
+    [3, ["0", "0.5 GiB", "1.0 GiB", "1.5 GiB", "2.0 GiB", "2.5 GiB", "3.0 GiB"]],
+    [5, ["0", "1 GiB", "2 GiB", "3 GiB", "4 GiB", "5 GiB"]],
+  ])("of a memory chart of 0 to %d GiB are round", (gib, labels) => {
+    expect(tickLabels(linearTicks(0, gib * 1_024 ** 3, 6, "bytes"), "bytes")).toEqual(labels);
+  });
+
   it("tells neighbours apart", () => {
     const random = randomFrom(6);
     for (let round = 0; round < 300; round += 1) {

@@ -17,12 +17,12 @@ export function roundStep(range: number, most: number, measure: Measure): number
     const found = SECONDS.find((seconds) => seconds >= least);
     return found ?? 86_400 * roundStep(range / 86_400, most, "number");
   }
-  // Sizes are round in their own unit: 250 MiB, not 250,000,000 bytes.
-  const unit = measure === "bytes" && least >= 1 ? 1_024 ** Math.floor(Math.log(least) / Math.log(1_024)) : 1;
-  const size = 10 ** Math.floor(Math.log10(least / unit));
-  const lead = least / unit / size;
+  // Sizes are powers of two: 256 MiB, not 250,000,000 bytes, and 1 GiB after 512 MiB, not 1,000 MiB.
+  if (measure === "bytes" && least >= 1) return 2 ** Math.ceil(Math.log2(least) - 1e-9);
+  const size = 10 ** Math.floor(Math.log10(least));
+  const lead = least / size;
   const round = lead <= 1.000_001 ? 1 : lead <= 2.000_001 ? 2 : lead <= 5.000_001 ? 5 : 10;
-  return round * size * unit;
+  return round * size;
 }
 
 /** Round values from `min` to `max`, at most `most` + 1 of them. */
@@ -30,9 +30,9 @@ export function linearTicks(min: number, max: number, most: number, measure: Mea
   if (!(max > min) || !Number.isFinite(max - min)) return [min];
   const step = roundStep(max - min, most, measure);
   const ticks: number[] = [];
-  for (let count = Math.ceil(min / step - 1e-9); count * step <= max + step * 1e-9; count += 1) {
+  for (let count = Math.ceil(min / step - 1e-9) + 0; count * step <= max + step * 1e-9; count += 1) {
     // 3 × 0.1 is not 0.3: a tick is a round number, and is to read as one.
-    ticks.push(Number((count * step).toPrecision(12)));
+    ticks.push(Number.isInteger(step) ? count * step : Number((count * step).toPrecision(12)));
   }
   return ticks;
 }
@@ -66,7 +66,11 @@ export function tickLabels(ticks: readonly number[], measure: Measure = "number"
   const largest = Math.max(...ticks.map(Math.abs), 0);
   if (measure === "duration") return ticks.map(clock);
   if (measure === "bytes" && largest >= 1_024) {
-    const power = Math.min(5, Math.floor(Math.log(largest) / Math.log(1_024) + 1e-9));
+    const apart = Math.min(...ticks.slice(1).map((tick, index) => Math.abs(tick - (ticks[index] as number))));
+    // In the unit of the largest, or in the next smaller one where it would take more than four decimals.
+    const fits = (power: number) => apart * 16 >= 1_024 ** power;
+    let power = Math.min(5, Math.floor(Math.log(largest) / Math.log(1_024) + 1e-9));
+    while (power > 0 && !fits(power)) power -= 1;
     return plain(
       ticks.map((tick) => tick / 1_024 ** power),
       ["", " KiB", " MiB", " GiB", " TiB", " PiB"][power] as string,

@@ -18,6 +18,7 @@ export function bucketed(points: readonly Point[], most: number, attempt = 1): S
     unit: "loss",
     attempt,
     count: points.length,
+    non_finite: points.filter(({ value }) => !Number.isFinite(value)).length,
     step: parts.map((part) => last(part).step),
     time: parts.map((part) => 1_000 + last(part).step),
     value: parts.map((part) => named(part.some(({ value }) => Number.isNaN(value)) ? Number.NaN : last(part).value)),

@@ -42,6 +42,8 @@ export function serveCurves(): void {
       data: {
         jobs: query.jobs.map((job_id) => ({
           job_id,
+          cursor: "",
+          complete: true,
           series: query.names.map((name) => {
             const from = query.from_step ?? 0;
             return view(name, (query.to_step ?? 999) - from + 1, 5_000, from);

@@ -315,3 +315,31 @@ def test_an_end_that_names_no_rank_quotes_none() -> None:
     assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1])
     outcome = decide(facts, {}, assignment, last_step=None, steps=None, last_lines={0: "a", 1: "b"})
     assert outcome.log_excerpt is None
+
+
+@pytest.mark.parametrize(
+    ("told", "is_memory"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", True),
+        ("RuntimeError: CUDA error: out of memory", True),
+        ("RuntimeError: MPS backend out of memory (MPS allocated: 8 GB)", True),
+        ("ValueError: lr", False),
+        ("RuntimeError: we are out of memory cards", False),
+    ],
+)
+@pytest.mark.parametrize("place", ["exception", "last lines"])
+def test_a_script_whose_device_is_full_is_advised_on_memory(told: str, is_memory: bool, place: str) -> None:
+    evidence = {1: Evidence(exception=told)} if place == "exception" else {}
+    lines = {1: f"Traceback (most recent call last):\n{told}"} if place == "last lines" else {}
+    facts = Facts(ranks=(0, 1), exits=[_exit(1, 1)], cause="failure", stop=None, grace_over=False)
+    outcome = decide(
+        facts,
+        evidence,
+        assignment_of(ranks_here=2, world_size=2, devices=[0, 1]),
+        last_step=None,
+        steps=None,
+        last_lines=lines,
+    )
+    assert outcome.reason is Reason.USER_ERROR
+    assert ("smaller micro-batch" in outcome.advice) is is_memory
+    assert ("fix the code" in outcome.advice) is not is_memory

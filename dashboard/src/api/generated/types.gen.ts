@@ -318,20 +318,6 @@ export type Health = {
 export type Intent = 'cancel' | 'timeout' | 'shutdown';
 
 /**
- * JobSeriesView
- */
-export type JobSeriesView = {
-    /**
-     * Job Id
-     */
-    job_id: string;
-    /**
-     * Series
-     */
-    series: Array<SeriesView>;
-};
-
-/**
  * JobState
  *
  * Where a job is. The value is what the database and the API carry.
@@ -899,6 +885,12 @@ export type SeriesView = {
      */
     count: number;
     /**
+     * Non Finite
+     *
+     * Points among them whose value is NaN or infinite.
+     */
+    non_finite?: number;
+    /**
      * Step
      */
     step: Array<number>;
@@ -931,7 +923,7 @@ export type SeveralMetricsView = {
      *
      * In the order in which they were named, each once.
      */
-    jobs: Array<JobSeriesView>;
+    jobs: Array<MetricsView>;
 };
 
 /**
@@ -2667,6 +2659,12 @@ export type GetSeriesData = {
          * As one job is named in a path; repeated or with commas.
          */
         jobs: Array<string>;
+        /**
+         * Since
+         *
+         * `cursor` of each job of the answer before, to the same question, in the order of `jobs`; repeated or with commas. Only what was stored after it, where `complete` is false.
+         */
+        since?: Array<string>;
     };
     url: '/v1/series';
 };

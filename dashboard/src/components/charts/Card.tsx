@@ -1,13 +1,16 @@
 /** One metric of all jobs: its name, its figures and its chart. */
 import { useMutation } from "@tanstack/react-query";
 import { memo, useEffect, useId, useMemo, useRef, useState } from "react";
-import type { Curves, CurvesOfJobs, JobOfCharts } from "@/api/series";
+import type { Curves, CurvesOfJobs } from "@/api/curves";
+import type { JobOfCharts } from "@/api/series";
 import { Failed } from "@/components/Failed";
 import { type Axis, perStepOf, unitsPerStep } from "@/lib/axes";
-import { figuresOf, pointsPerPlace, refined } from "@/lib/curves";
+import { figuresOf, refined } from "@/lib/curves";
 import { number } from "@/lib/format";
 import { linesOf } from "@/lib/lines";
 import type { Mark } from "@/lib/marks";
+import { outliersIn } from "@/lib/outliers";
+import { counted } from "@/lib/resources";
 import type { Zoom } from "@/lib/zoom";
 import classes from "./Card.module.css";
 import { CardActions } from "./CardActions";
@@ -16,7 +19,7 @@ import { useChartColours } from "./colours";
 import { Expanded } from "./Expanded";
 import { Plot } from "./Plot";
 import { saveDrawn, saveEveryPoint, savePicture } from "./saving";
-import { useChartSettings } from "./settings";
+import { useLook } from "./useLook";
 import { useOnScreen } from "./useOnScreen";
 import { described } from "./words";
 
@@ -48,7 +51,7 @@ interface CardProps extends CardContext {
 /** Remembered, because a page of sixty cards is rendered on every poll of anything, and most cards have nothing new. */
 export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProps) {
   const { jobs, slots, isAlone, marks, axis, zoom, onZoom, syncKey } = context;
-  const { smoothing, logarithmic } = useChartSettings();
+  const { smoothing, logarithmic, clipped, ranges, change, toggle } = useLook();
   const isLog = logarithmic.includes(metric);
   const element = useRef<HTMLElement>(null);
   const isSeen = useOnScreen(element);
@@ -83,18 +86,29 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
       })),
     [jobs, slots, all, zoomed?.curves, zoomed?.steps, metric],
   );
-  const lines = useMemo(() => linesOf(sources, axis, smoothing), [sources, axis, smoothing]);
+  const outliers = useMemo(
+    () =>
+      outliersIn(
+        sources.flatMap(({ curves }) => curves),
+        isLog,
+      ),
+    [sources, isLog],
+  );
+  const isClipped = clipped.includes(metric);
+  const clip = isClipped ? (outliers?.range ?? null) : null;
+  const range = ranges[metric] ?? null;
+  const lines = useMemo(() => linesOf(sources, axis, smoothing, clip), [sources, axis, smoothing, clip]);
   const figures = useMemo(
     () => (isAlone && jobs[0] ? figuresOf(all?.get(jobs[0].id)?.get(metric) ?? []) : null),
     [isAlone, jobs, all, metric],
   );
   const perPlace = useMemo(() => {
     const curves = jobs.flatMap(({ id }) => all?.get(id)?.get(metric) ?? []);
-    return Math.max(1, ...curves.map(pointsPerPlace));
+    return Math.max(1, ...curves.map((curve) => curve.perPlace));
   }, [jobs, all, metric]);
   const label = useMemo(() => described(metric, axis, sources, marks), [metric, axis, sources, marks]);
   const units = (sources[0] && unitsPerStep(axis, sources[0].perStep)) ?? 1;
-  const drawing = { lines, marks, units, axis, unit, isLog, zoom, onZoom, label, syncKey };
+  const drawing = { lines, marks, units, axis, unit, isLog, clip, range, zoom, onZoom, label, syncKey };
 
   return (
     <article className={classes.card} ref={element} aria-labelledby={heading} data-metric={metric}>
@@ -106,6 +120,29 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
               {unit ? " · " : " "}buckets of {number(Math.ceil(perPlace))}
             </span>
           ) : null}
+          {outliers === null || range !== null ? null : (
+            <button
+              type="button"
+              className={classes.note}
+              aria-pressed={isClipped}
+              title={isClipped ? "Show all values" : "Show the other values in full height"}
+              onClick={() => toggle("clipped", metric)}
+            >
+              {isClipped
+                ? `${counted(outliers.count, "outlier")} clipped`
+                : `Clip ${counted(outliers.count, "outlier")}`}
+            </button>
+          )}
+          {range === null ? null : (
+            <button
+              type="button"
+              className={classes.note}
+              title="Show all values"
+              onClick={() => change({ ranges: withoutKey(ranges, metric) })}
+            >
+              y {number(range.from)} to {number(range.to)} ×
+            </button>
+          )}
         </h3>
         <CardActions
           metric={metric}
@@ -141,3 +178,8 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
     </article>
   );
 });
+
+function withoutKey(ranges: Readonly<Record<string, Zoom>>, metric: string): Record<string, Zoom> {
+  const { [metric]: _, ...others } = ranges;
+  return others;
+}

@@ -2,6 +2,7 @@
 import { Menu } from "@mantine/core";
 import classes from "./CardActions.module.css";
 import { changeSettings, toggled, useChartSettings } from "./settings";
+import { useLook } from "./useLook";
 
 interface CardActionsProps {
   metric: string;
@@ -12,7 +13,8 @@ interface CardActionsProps {
 }
 
 export function CardActions({ metric, onExpand, onPicture, onDrawn, onEveryPoint }: CardActionsProps) {
-  const { pinned, logarithmic } = useChartSettings();
+  const { pinned } = useChartSettings();
+  const { logarithmic, toggle } = useLook();
   const isLog = logarithmic.includes(metric);
   const isPinned = pinned.includes(metric);
   return (
@@ -22,7 +24,7 @@ export function CardActions({ metric, onExpand, onPicture, onDrawn, onEveryPoint
         aria-pressed={isLog}
         aria-label={`Log axis for ${metric}`}
         title="Logarithmic axis; values of 0 and below are gaps"
-        onClick={() => changeSettings({ logarithmic: toggled(logarithmic, metric) })}
+        onClick={() => toggle("logarithmic", metric)}
       >
         log
       </button>
@@ -37,8 +39,8 @@ export function CardActions({ metric, onExpand, onPicture, onDrawn, onEveryPoint
       </button>
       <Menu position="bottom-end" withinPortal classNames={{ dropdown: classes.menu }}>
         <Menu.Target>
-          <button type="button" aria-label={`Save ${metric}`} title="Save as a file">
-            save
+          <button type="button" aria-label={`Download ${metric}`} title="Download as a file">
+            download
           </button>
         </Menu.Target>
         <Menu.Dropdown>

@@ -1,7 +1,9 @@
 /** The cards that one request fills: asked for while any of them is on the screen, and once more for the zoomed steps. */
 import { useCallback, useMemo, useState } from "react";
-import { type Steps, type Summaries, useCurves } from "@/api/series";
+import { runningKey, type Steps, useCurves } from "@/api/curves";
+import type { Summaries } from "@/api/series";
 import { Failed } from "@/components/Failed";
+import { Stale } from "@/components/Stale";
 import { perStepOf } from "@/lib/axes";
 import { linesOf, stepsBetween } from "@/lib/lines";
 import { stepsIn } from "@/lib/zoom";
@@ -66,7 +68,8 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
         <Failed error={all.error} retry={all.retry} />
       </div>
     );
-  return shown.map((metric) => (
+  const running = ids.filter((id) => live.has(id));
+  const cards = shown.map((metric) => (
     <Card
       key={metric}
       metric={metric}
@@ -77,6 +80,12 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
       {...context}
     />
   ));
+  return (
+    <>
+      <Stale className={classes.wide} of={runningKey(running, metrics)} />
+      {cards}
+    </>
+  );
 }
 
 function unitOf(metric: string, { byJob }: Summaries): string {

@@ -5,7 +5,7 @@ import { beforeEach, expect, it, vi } from "vitest";
 import { getJobMetrics, getSeries } from "@/api/generated";
 import { queryClient } from "@/api/polling";
 import type { JobOfCharts } from "@/api/series";
-import { cards, job, serveCurves, show } from "@/testing/charts";
+import { cards, job, serveCurves, show, view } from "@/testing/charts";
 import { Charts } from "./Charts";
 
 vi.mock("@/api/generated");
@@ -63,6 +63,37 @@ it("goes on asking for what runs, and asks once for what has ended", async () =>
     // Two requests each, for the cards of two groups; three times more of what runs.
     expect(asked("ended")).toBe(2);
     expect(asked("runs")).toBeGreaterThanOrEqual(8);
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+it("asks only for what came since, and adds it to what is known", async () => {
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  try {
+    let told = 0;
+    vi.mocked(getSeries).mockImplementation((({ query }: { query: { names: string[]; since?: string[] } }) => {
+      if (query.since === undefined) {
+        const series = query.names.map((name) => view(name, 10));
+        return Promise.resolve({ data: { jobs: [{ job_id: "a", series, cursor: "ten", complete: true }] } });
+      }
+      told += 1;
+      const isNew = query.since[0] === "ten";
+      const series = isNew ? query.names.map((name) => view(name, 3, 3, 10)) : [];
+      return Promise.resolve({ data: { jobs: [{ job_id: "a", series, cursor: "thirteen", complete: false }] } });
+    }) as never);
+    show([job("a", "running")]);
+    await waitFor(() => expect(getSeries).toHaveBeenCalledTimes(2));
+    await vi.advanceTimersByTimeAsync(6_500);
+    expect(told).toBeGreaterThanOrEqual(4);
+    const since = vi.mocked(getSeries).mock.calls.map(([{ query }]) => query.since?.[0]);
+    expect(since.filter((cursor) => cursor === undefined)).toHaveLength(2);
+    expect(since.at(-1)).toBe("thirteen");
+    const answers = queryClient.getQueriesData<{ curves: Map<string, Map<string, { step: Float64Array }[]>> }>({
+      queryKey: ["series", "running"],
+    });
+    const steps = answers.flatMap(([, data]) => [...(data?.curves.get("a")?.get("train/loss")?.[0]?.step ?? [])]);
+    expect(steps).toEqual(Array.from({ length: 13 }, (_, step) => step));
   } finally {
     vi.useRealTimers();
   }
@@ -126,5 +157,5 @@ it("tells what to do where there are no points yet, and that nothing comes any m
   await screen.findByText("No points yet");
   first.unmount();
   show([job("b", "failed")]);
-  await screen.findByText("No points are stored");
+  await screen.findByText("This job reported no metrics");
 });

@@ -6,9 +6,10 @@ import { useCallback, useId, useMemo, useRef, useState } from "react";
 import { type JobOfCharts, requestsFor, useLive, useSummaries } from "@/api/series";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
-import { type Axis, axesOf, perStepOf } from "@/lib/axes";
+import { AXES, type Axis, axesOf, isTime, perStepOf } from "@/lib/axes";
+import type { Look } from "@/lib/look";
 import type { Mark } from "@/lib/marks";
-import { byInterest, grouped, matches } from "@/lib/metricNames";
+import { byInterest, grouped, groupOf, matches, SYSTEM } from "@/lib/metricNames";
 import { slotsOf } from "@/lib/palette";
 import { onOtherAxis, type Zoom } from "@/lib/zoom";
 import { Cards } from "./Cards";
@@ -16,6 +17,7 @@ import classes from "./Charts.module.css";
 import "./palette.css";
 import { changeSettings, toggled, useChartSettings } from "./settings";
 import { Toolbar } from "./Toolbar";
+import { LookProvider, useLook, useLookState } from "./useLook";
 
 export interface ChartsProps {
   jobs: readonly JobOfCharts[];
@@ -25,13 +27,29 @@ export interface ChartsProps {
   hidden?: ReadonlySet<string>;
   /** What happened to the job beside its points, where there is one job only. */
   marks?: readonly Mark[];
+  /** How they are looked at, as the page's address says; and where that is kept. */
+  address?: Look;
+  onLook?: (look: Look) => void;
 }
 
 const NONE: ReadonlySet<string> = new Set();
 const NO_MARKS: readonly Mark[] = [];
 const PINNED = "pinned";
+const EXAMPLE = `echo '{"step": 0, "loss": 1.5}' >> "$LOCKSTEP_METRICS"`;
+const NO_ADDRESS: Look = {};
+const KEPT_NOWHERE = () => {};
+/** Cards of a group that are shown at first. */
+const CARDS_SHOWN = 12;
 
-export function Charts({ jobs: given, slots: givenSlots, hidden = NONE, marks = NO_MARKS }: ChartsProps) {
+export function Charts({ address = NO_ADDRESS, onLook = KEPT_NOWHERE, ...charts }: ChartsProps) {
+  return (
+    <LookProvider value={useLookState(address, onLook)}>
+      <GroupedCharts {...charts} />
+    </LookProvider>
+  );
+}
+
+function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = NO_MARKS }: ChartsProps) {
   const jobs = useSame(given);
   const live = useLive(jobs);
   const summaries = useSummaries(jobs, live);
@@ -41,7 +59,8 @@ export function Charts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
   const ids = useMemo(() => jobs.map(({ id }) => id), [jobs]);
   const slots = useMemo(() => givenSlots ?? slotsOf(ids, new Map()), [givenSlots, ids]);
   const shownJobs = useMemo(() => jobs.filter(({ id }) => !hidden.has(id)), [jobs, hidden]);
-  const { axis, axes, zoom, onZoom, onAxis } = useView(shownJobs.length > 0 ? shownJobs : jobs);
+  const { axis, axes, zooms, onZoom, onAxis, onReset } = useView(shownJobs.length > 0 ? shownJobs : jobs);
+  const [whole, setWhole] = useState<ReadonlySet<string>>(new Set());
   const isAlone = jobs.length === 1;
   const groups = useMemo(() => {
     const first = summaries.names.filter((name) => pinned.includes(name)).sort(byInterest);
@@ -54,15 +73,13 @@ export function Charts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
     if (summaries.isPending) return <div className={classes.loading} />;
     return <Nothing isLive={live.size > 0} />;
   }
+  // What a machine reports beside a job says nothing of the job's own.
+  const hasOwn = summaries.names.some((name) => groupOf(name) !== SYSTEM);
   const context = {
     jobs: shownJobs,
     slots,
     isAlone,
     marks: isAlone && withMarks ? marks : NO_MARKS,
-    axis,
-    zoom,
-    onZoom,
-    syncKey,
     ids,
     live,
     summaries,
@@ -72,6 +89,11 @@ export function Charts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
     .filter(({ shown }) => shown.length > 0);
   return (
     <div className={classes.charts}>
+      {hasOwn ? null : (
+        <div className={classes.empty}>
+          <Nothing isLive={live.size > 0} />
+        </div>
+      )}
       <Toolbar
         search={search}
         onSearch={setSearch}
@@ -79,8 +101,8 @@ export function Charts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
         axes={axes}
         onAxis={onAxis}
         marks={isAlone ? marks : NO_MARKS}
-        isZoomed={zoom !== null}
-        onReset={() => onZoom(null)}
+        isZoomed={Object.keys(zooms).length > 0}
+        onReset={onReset}
       />
       {found.length === 0 ? (
         <Empty title={`No metric has “${search}” in its name`}>
@@ -91,7 +113,9 @@ export function Charts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
       ) : null}
       {found.map(({ name, metrics, shown }) => {
         // What is searched for is shown, also where its group is folded.
-        const isOpen = !folded.includes(name) || search !== "";
+        const isOpen = !folded.includes(name) || search !== "" || !hasOwn;
+        const isWhole = whole.has(name) || search !== "";
+        const cards = isWhole ? shown : shown.slice(0, CARDS_SHOWN);
         return (
           <section key={name} className={classes.group}>
             <h2>
@@ -106,15 +130,30 @@ export function Charts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
             </h2>
             {isOpen ? (
               <div className={classes.grid}>
-                {requestsFor(metrics, jobs.length).map((part) => (
-                  <Cards
-                    key={part[0]}
-                    metrics={part}
-                    shown={part.filter((metric) => shown.includes(metric))}
-                    {...context}
-                  />
-                ))}
+                {byAxis(metrics, axis).flatMap(({ along, names }) =>
+                  requestsFor(names, jobs.length).map((part) => (
+                    <Cards
+                      key={part[0]}
+                      metrics={part}
+                      shown={part.filter((metric) => cards.includes(metric))}
+                      axis={along}
+                      zoom={zooms[along] ?? null}
+                      onZoom={onZoom[along]}
+                      syncKey={`${syncKey}-${along}`}
+                      {...context}
+                    />
+                  )),
+                )}
               </div>
+            ) : null}
+            {isOpen && cards.length < shown.length ? (
+              <button
+                type="button"
+                className={classes.clear}
+                onClick={() => setWhole((before) => new Set(before).add(name))}
+              >
+                Show all {shown.length} charts of {name}
+              </button>
             ) : null}
           </section>
         );
@@ -126,34 +165,57 @@ export function Charts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
 function Nothing({ isLive }: { isLive: boolean }) {
   if (!isLive)
     return (
-      <Empty title="No points are stored">
+      <Empty title="This job reported no metrics" command={EXAMPLE}>
         <p>
-          Nothing was reported before the end, or the job kept its points for some days only: then its timeline says so.
+          If it kept its points for some days only, its timeline says so. A training job reports by itself; a script
+          appends lines such as this to the file that $LOCKSTEP_METRICS names:
         </p>
       </Empty>
     );
   return (
-    <Empty title="No points yet" command={`echo '{"step": 0, "loss": 1.5}' >> "$LOCKSTEP_METRICS"`}>
-      <p>Charts appear with the first point. A training job reports by itself; a script appends lines such as this:</p>
+    <Empty title="No points yet" command={EXAMPLE}>
+      <p>
+        Charts appear with the first point. A training job reports by itself; a script appends lines such as this to the
+        file that $LOCKSTEP_METRICS names:
+      </p>
     </Empty>
   );
 }
 
-/** Along which axis, and which part of it: what a person chose, as far as the drawn jobs have it. */
+/** Machines are measured by the clock, whatever a job's steps do: along steps their curves would stand in one place. */
+function byAxis(metrics: readonly string[], axis: Axis): { along: Axis; names: string[] }[] {
+  const isMachine = (metric: string) => groupOf(metric) === SYSTEM && !isTime(axis);
+  return [
+    { along: axis, names: metrics.filter((metric) => !isMachine(metric)) },
+    { along: "relative" as const, names: metrics.filter(isMachine) },
+  ].filter(({ names }) => names.length > 0);
+}
+
+type OnZoom = Readonly<Record<Axis, (zoom: Zoom | null) => void>>;
+
+/** Along which axis, and which part of each axis: what a person chose, as far as the drawn jobs have it. */
 function useView(jobs: readonly JobOfCharts[]) {
-  const { axis: wanted } = useChartSettings();
-  const [held, setHeld] = useState<(Zoom & { axis: Axis }) | null>(null);
+  const { axis: wanted, zooms, change } = useLook();
   const perStep = useMemo(() => jobs.map(perStepOf), [jobs]);
   const axes = useMemo(() => axesOf(perStep), [perStep]);
   const axis = axes.includes(wanted) ? wanted : "step";
-  const onZoom = useCallback((zoom: Zoom | null) => setHeld(zoom === null ? null : { ...zoom, axis }), [axis]);
+  const latest = useRef(zooms);
+  latest.current = zooms;
+  // The same functions always: cards that have nothing new are not rendered.
+  const onZoom = useMemo(() => {
+    const setter = (along: Axis) => (zoom: Zoom | null) => {
+      const { [along]: _, ...others } = latest.current;
+      change({ zooms: zoom === null ? others : { ...others, [along]: { from: zoom.from, to: zoom.to } } });
+    };
+    return Object.fromEntries(AXES.map((along) => [along, setter(along)])) as unknown as OnZoom;
+  }, [change]);
   const onAxis = (next: Axis) => {
-    const same = held === null ? null : onOtherAxis(held, held.axis, next, perStep);
-    setHeld(same === null ? null : { ...same, axis: next });
-    changeSettings({ axis: next });
+    const before = zooms[axis];
+    const same = before === undefined ? null : onOtherAxis(before, axis, next, perStep);
+    change({ axis: next, zooms: same === null ? {} : { [next]: same } });
   };
-  // What was chosen along another axis is another part, or none.
-  return { axis, axes, zoom: held?.axis === axis ? held : null, onZoom, onAxis };
+  const onReset = useCallback(() => change({ zooms: {} }), [change]);
+  return { axis, axes, zooms, onZoom, onAxis, onReset };
 }
 
 /** The same list as long as it says the same: pages make a new one on every poll, and lines would be drawn for nothing. */

@@ -1,9 +1,9 @@
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { beforeEach, expect, it, vi } from "vitest";
-import { getSeries } from "@/api/generated";
+import { getJobMetrics, getSeries } from "@/api/generated";
 import type { JobOfCharts } from "@/api/series";
 import type { Mark } from "@/lib/marks";
-import { job, serveCurves, show } from "@/testing/charts";
+import { job, serveCurves, show, view } from "@/testing/charts";
 
 vi.mock("@/api/generated");
 vi.mock("./Plot", () => import("@/testing/plot"));
@@ -15,7 +15,7 @@ const text = (id: string, size: number): JobOfCharts => ({
   spec: { train: { task: "causal_lm", task_args: { context: 100 } } },
 });
 const offered = () =>
-  within(screen.getByLabelText("Across"))
+  within(screen.getByLabelText("x axis"))
     .getAllByRole("option")
     .map((option) => option.textContent);
 const zoomedTo = () =>
@@ -27,9 +27,9 @@ const zoomedTo = () =>
 it("offers samples and tokens where all drawn jobs have them, and goes by steps where what is kept is not offered", async () => {
   const script = job("b");
   const first = show([text("a", 64), script], new Set(["b"]));
-  await screen.findByLabelText("Across");
+  await screen.findByLabelText("x axis");
   expect(offered()).toEqual(["step", "samples", "tokens", "relative time", "wall time"]);
-  fireEvent.change(screen.getByLabelText("Across"), { target: { value: "tokens" } });
+  fireEvent.change(screen.getByLabelText("x axis"), { target: { value: "tokens" } });
   await screen.findAllByRole("button", { name: /^Line chart of train\/loss over tokens/ });
   first.unmount();
   show([text("a", 64), script]);
@@ -39,14 +39,14 @@ it("offers samples and tokens where all drawn jobs have them, and goes by steps 
 
 it("asks for the same steps whatever a step is counted in, and keeps the zoom from one to the other", async () => {
   show([text("a", 10)]);
-  fireEvent.change(await screen.findByLabelText("Across"), { target: { value: "samples" } });
+  fireEvent.change(await screen.findByLabelText("x axis"), { target: { value: "samples" } });
   const card = await screen.findByRole("article", { name: /train\/loss/ });
   fireEvent.click(await within(card).findByRole("button", { name: /^Line chart/ }));
   await waitFor(() => expect(zoomedTo()).toEqual([10, 20]));
-  fireEvent.change(screen.getByLabelText("Across"), { target: { value: "step" } });
+  fireEvent.change(screen.getByLabelText("x axis"), { target: { value: "step" } });
   expect(screen.getByRole("button", { name: "Reset zoom" })).toBeDefined();
   await waitFor(() => expect(zoomedTo()).toEqual([10, 20]));
-  fireEvent.change(screen.getByLabelText("Across"), { target: { value: "wall" } });
+  fireEvent.change(screen.getByLabelText("x axis"), { target: { value: "wall" } });
   expect(screen.queryByRole("button", { name: "Reset zoom" })).toBeNull();
 });
 
@@ -85,4 +85,74 @@ it("zooms without a mouse on the whole screen: by buttons and by keys", async ()
   await waitFor(() =>
     expect(within(dialog).getByRole("button", { name: "Reset zoom" }).getAttribute("aria-disabled")).toBe("true"),
   );
+});
+
+it("draws what machines report over time, whatever the axis of the steps, and says that the job reports nothing", async () => {
+  vi.mocked(getJobMetrics).mockImplementation((({ path }: { path: { reference: string } }) =>
+    Promise.resolve({
+      data: { job_id: path.reference, series: [view("system/node0/cpu_percent", 1), view("system/node0/memory", 1)] },
+    })) as never);
+  show([job("a", "running")]);
+  expect(await screen.findByText("No points yet")).toBeDefined();
+  expect(screen.getByText(/"loss": 1.5/).textContent).toContain("$LOCKSTEP_METRICS");
+  // There is nothing else to see, so the group is not folded.
+  await screen.findByRole("button", { name: /^Line chart of system\/node0\/cpu_percent over time since the start/ });
+});
+
+it("keeps the axis of the machines to time beside charts over steps, each with its own zoom", async () => {
+  show([job("a")]);
+  fireEvent.click(await screen.findByRole("button", { name: /system 1/ }));
+  const machine = await screen.findByRole("button", {
+    name: /^Line chart of system\/node0\/cpu_percent over time since the start/,
+  });
+  await screen.findByRole("button", { name: /^Line chart of train\/loss over steps/ });
+  fireEvent.click(machine);
+  expect(screen.getByRole("button", { name: "Reset zoom" })).toBeDefined();
+  fireEvent.change(screen.getByLabelText("x axis"), { target: { value: "wall" } });
+  await screen.findByRole("button", { name: /^Line chart of system\/node0\/cpu_percent over time\./ });
+});
+
+it("shows twelve charts of a large group, and the others when asked", async () => {
+  const names = Array.from({ length: 30 }, (_, layer) => `layer.${layer}/norm`);
+  vi.mocked(getJobMetrics).mockImplementation((({ path }: { path: { reference: string } }) =>
+    Promise.resolve({ data: { job_id: path.reference, series: names.map((name) => view(name, 1)) } })) as never);
+  show([job("a")]);
+  await screen.findByRole("button", { name: /layer 30/ });
+  expect(screen.getAllByRole("article")).toHaveLength(12);
+  fireEvent.click(screen.getByRole("button", { name: "Show all 30 charts of layer" }));
+  expect(screen.getAllByRole("article")).toHaveLength(30);
+});
+
+it("offers to clip outliers, and a range of y that is typed", async () => {
+  vi.mocked(getSeries).mockImplementation((({ query }: { query: { jobs: string[]; names: string[] } }) =>
+    Promise.resolve({
+      data: {
+        jobs: query.jobs.map((job_id) => ({
+          job_id,
+          cursor: "",
+          complete: true,
+          series: query.names.map((name) => {
+            const spiky = view(name, 100);
+            const value = spiky.value.map((_, at) => (at === 50 ? 1e6 : 1 + (at % 7) / 7));
+            return { ...spiky, value, min: value, max: value };
+          }),
+        })),
+      },
+    })) as never);
+  show([job("a")]);
+  const card = await screen.findByRole("article", { name: /train\/loss/ });
+  const clip = await within(card).findByRole("button", { name: "Clip 1 outlier" });
+  fireEvent.click(clip);
+  expect(within(card).getByRole("button", { name: "1 outlier clipped" }).getAttribute("aria-pressed")).toBe("true");
+  // Of this chart only.
+  const other = screen.getByRole("article", { name: /train\/grad_norm/ });
+  fireEvent.click(within(card).getByRole("button", { name: "1 outlier clipped" }));
+  expect(await within(other).findByRole("button", { name: "Clip 1 outlier" })).toBeDefined();
+  fireEvent.click(within(card).getByRole("button", { name: "Show train/loss on the whole screen" }));
+  const dialog = await screen.findByRole("dialog");
+  fireEvent.change(within(dialog).getByLabelText("Lowest value of the y axis"), { target: { value: "0" } });
+  fireEvent.change(within(dialog).getByLabelText("Highest value of the y axis"), { target: { value: "2.5" } });
+  expect(within(card).getByRole("button", { name: "y 0 to 2.5 ×" })).toBeDefined();
+  fireEvent.click(within(dialog).getByRole("button", { name: "Auto" }));
+  expect(within(card).queryByRole("button", { name: /^y 0/ })).toBeNull();
 });

@@ -12,6 +12,7 @@ import { MarkLegend } from "./MarkLegend";
 import { type Drawing, Plot } from "./Plot";
 import { Swatch } from "./Swatch";
 import { saveDrawn, savePicture } from "./saving";
+import { YRange } from "./YRange";
 import { ZoomButtons } from "./ZoomButtons";
 
 const LEAST_HEIGHT = 208;
@@ -42,6 +43,7 @@ export function Expanded(props: ExpandedProps) {
             </h2>
             {figures ? <CardFigures metric={metric} unit={unit} figures={figures} /> : null}
             <ZoomButtons {...drawing} />
+            <YRange metric={metric} />
             <CardActions
               metric={metric}
               onPicture={() => canvas.current && savePicture(metric, lines, marks, canvas.current, colours)}

@@ -1,7 +1,7 @@
 /** Charts whose look is in the page's address, and comes from there. */
 import type { Look } from "@/lib/look";
 import { Charts, type ChartsProps } from "./Charts";
-import { NO_LOOK, useLookInAddress } from "./useLookInAddress";
+import { NO_LOOK } from "./useLook";
 
 interface LookedAtProps extends ChartsProps {
   address: Look;
@@ -10,6 +10,5 @@ interface LookedAtProps extends ChartsProps {
 }
 
 export function LookedAt({ address, onLook, ...charts }: LookedAtProps) {
-  useLookInAddress(address, (look) => onLook({ ...NO_LOOK, ...look }));
-  return <Charts {...charts} />;
+  return <Charts {...charts} address={address} onLook={(look) => onLook({ ...NO_LOOK, ...look })} />;
 }

@@ -6,6 +6,7 @@ import type { Axis } from "@/lib/axes";
 import { extentOfX, extentOfY, isNothingBetween, type Line } from "@/lib/lines";
 import { placed } from "@/lib/mark-places";
 import type { Mark } from "@/lib/marks";
+import { within } from "@/lib/outliers";
 import { valueRange } from "@/lib/ticks";
 import type { Zoom } from "@/lib/zoom";
 import { useChartColours } from "./colours";
@@ -26,6 +27,10 @@ export interface Drawing {
   axis: Axis;
   unit: string;
   isLog: boolean;
+  /** What is beyond is clipped, and marked; null where nothing is. */
+  clip: readonly [number, number] | null;
+  /** Of the y axis, as it was typed; null where it is automatic. */
+  range: Zoom | null;
   zoom: Zoom | null;
   onZoom: (zoom: Zoom | null) => void;
   /** What is drawn, in words. */
@@ -45,7 +50,7 @@ interface Spot {
 }
 
 export function Plot(props: PlotProps) {
-  const { lines, marks, units, axis, unit, isLog, zoom, label, height, syncKey } = props;
+  const { lines, marks, units, axis, unit, isLog, clip, range, zoom, label, height, syncKey } = props;
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const isOver = useRef(false);
@@ -71,12 +76,14 @@ export function Plot(props: PlotProps) {
         height,
         colours: () => now.current.colours,
         rangeY: () => {
-          const { lines: drawn, from: first, to: last } = now.current;
-          return valueRange(...extentOfY(drawn, first, last, isLog), isLog);
+          const { lines: drawn, from: first, to: last, clip: bounds, range: typed } = now.current;
+          if (typed !== null && !(isLog && typed.from <= 0)) return [typed.from, typed.to];
+          return valueRange(...within(extentOfY(drawn, first, last, isLog), bounds), isLog);
         },
         draw: (self) => {
-          const { lines: drawn, colours: theme, places: marked } = now.current;
-          paint(self, { lines: drawn, isLog, colours: theme, marks: marked });
+          const { lines: drawn, colours: theme, places: marked, clip: bounds, range: typed } = now.current;
+          const isClipped = bounds !== null || typed !== null;
+          paint(self, { lines: drawn, isLog, isClipped, colours: theme, marks: marked });
         },
         zoom: (range) => now.current.onZoom(range),
         moved: ({ cursor: { left = -1, top = -1 } }) => setSpot(isOver.current && left >= 0 ? { left, top } : null),
@@ -125,7 +132,7 @@ export function Plot(props: PlotProps) {
       false,
     );
     shown.setScale("x", { min: from, max: to });
-  }, [lines, places, from, to, colours, axis, unit, isLog, height, syncKey]);
+  }, [lines, places, clip, range, from, to, colours, axis, unit, isLog, height, syncKey]);
 
   const absence = absenceOf(lines, from, to, isLog);
   return (

@@ -4,6 +4,7 @@ import type { Mark } from "@/lib/marks";
 import { MarkLegend } from "./MarkLegend";
 import { changeSettings, SMOOTHING_MOST, smoothingOf, useChartSettings } from "./settings";
 import classes from "./Toolbar.module.css";
+import { useLook } from "./useLook";
 
 interface ToolbarProps {
   search: string;
@@ -27,8 +28,9 @@ const NAMES: Readonly<Record<Axis, string>> = {
 };
 
 export function Toolbar({ search, onSearch, axis, axes, onAxis, marks, isZoomed, onReset }: ToolbarProps) {
-  const { smoothing, marks: withMarks } = useChartSettings();
-  const setSmoothing = (value: unknown) => changeSettings({ smoothing: smoothingOf(value) });
+  const { marks: withMarks } = useChartSettings();
+  const { smoothing, change } = useLook();
+  const setSmoothing = (value: unknown) => change({ smoothing: smoothingOf(value) });
   return (
     <section className={classes.toolbar} aria-label="How charts are shown">
       <input
@@ -69,7 +71,7 @@ export function Toolbar({ search, onSearch, axis, axes, onAxis, marks, isZoomed,
         </button>
       </div>
       <label className={classes.axis}>
-        Across
+        x axis
         <select value={axis} onChange={(event) => onAxis(event.target.value as Axis)}>
           {axes.map((each) => (
             <option key={each} value={each}>

@@ -160,7 +160,9 @@ function Range({ line, index }: Reading) {
 
 function placeOf(plot: uPlot, { line, index }: Reading): { left: number; top: number } {
   const value = (line.smoothed ?? line.curve.value)[index] as number;
-  const isDrawn = Number.isFinite(value) && (plot.scales.y?.distr !== 3 || value > 0);
+  const { distr, min, max } = plot.scales.y ?? {};
+  const isWithin = value >= (min ?? Number.NEGATIVE_INFINITY) && value <= (max ?? Number.POSITIVE_INFINITY);
+  const isDrawn = isWithin && (distr !== 3 || value > 0);
   return {
     left: plot.valToPos(line.x[index] as number, "x"),
     top: isDrawn ? plot.valToPos(value, "y") : Number.POSITIVE_INFINITY,

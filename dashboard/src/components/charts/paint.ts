@@ -6,6 +6,7 @@
  * into twenty thousand columns full of holes. uPlot has the scales, the axes, the cursor and the zoom.
  */
 import type uPlot from "uplot";
+import { number } from "@/lib/format";
 import { type Line, window } from "@/lib/lines";
 import type { Placed } from "@/lib/mark-places";
 import { COLOURS, dashOf } from "@/lib/palette";
@@ -17,13 +18,15 @@ import { strip } from "./paintMarks";
 export interface Scene {
   lines: readonly Line[];
   isLog: boolean;
+  /** The y axis does not hold all values: those beyond it are marked at its edges. */
+  isClipped?: boolean;
   colours: ChartColours;
   marks?: readonly Placed[];
 }
 
 const MARK_APART = 7;
 
-export function paint(plot: uPlot, { lines, isLog, colours, marks: places = [] }: Scene): void {
+export function paint(plot: uPlot, { lines, isLog, isClipped = false, colours, marks: places = [] }: Scene): void {
   const frame = frameOf(plot, isLog);
   if (frame === null) return;
   const { context } = frame;
@@ -40,6 +43,7 @@ export function paint(plot: uPlot, { lines, isLog, colours, marks: places = [] }
   for (const { line, range } of seen) {
     if (line.isRestart) restart(frame, line, colours, lines, places);
     marks(frame, line, range, colourOf(line, colours), colours.panel);
+    if (isClipped) beyond(frame, line, range, colourOf(line, colours), colours);
   }
   context.restore();
   strip(frame, places, colours);
@@ -128,6 +132,51 @@ function marks(frame: Frame, line: Line, [first, last]: [number, number], colour
     if (line.curve.max[index] === Number.POSITIVE_INFINITY) put("up", at, UP, frame.top + size * 1.25);
     if (line.curve.min[index] === Number.NEGATIVE_INFINITY) put("down", at, DOWN, frame.bottom - size * 1.25);
     if (Number.isNaN(line.curve.value[index])) put("none", at, DIAMOND, frame.bottom - size * 1.25);
+  }
+}
+
+/** △ and ▽ at the edges for values beyond them, the first of each with its value, as far as there is room. */
+function beyond(
+  frame: Frame,
+  line: Line,
+  [first, last]: [number, number],
+  colour: string,
+  { panel, axis }: ChartColours,
+): void {
+  const { context, ratio } = frame;
+  const size = 4 * ratio;
+  context.strokeStyle = colour;
+  context.lineWidth = 1.5 * ratio;
+  context.font = `${11 * ratio}px system-ui, sans-serif`;
+  context.textBaseline = "middle";
+  for (const edge of [
+    { values: line.curve.max, shape: UP, y: frame.top + size * 1.5, isBeyond: (top: number) => top < frame.top },
+    {
+      values: line.curve.min,
+      shape: DOWN,
+      y: frame.bottom - size * 1.5,
+      isBeyond: (top: number) => top > frame.bottom,
+    },
+  ]) {
+    let drawnTo = Number.NEGATIVE_INFINITY;
+    for (let index = first; index < last; index += 1) {
+      const value = edge.values[index] as number;
+      const at = frame.x(line.x[index] as number);
+      if (!edge.isBeyond(frame.y(value)) || at - size < drawnTo) continue;
+      context.fillStyle = panel;
+      context.beginPath();
+      for (const [dx, dy] of edge.shape) context.lineTo(at + dx * size, edge.y + dy * size);
+      context.closePath();
+      context.fill();
+      context.stroke();
+      const words = number(value);
+      const wide = context.measureText(words).width + 3 * ratio;
+      const isLate = at + size + wide > frame.right;
+      context.textAlign = isLate ? "right" : "left";
+      context.fillStyle = axis;
+      context.fillText(words, at + (isLate ? -1 : 1) * (size + 2 * ratio), edge.y);
+      drawnTo = at + size + (isLate ? 0 : wide);
+    }
   }
 }
 

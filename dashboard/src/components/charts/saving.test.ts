@@ -14,6 +14,8 @@ it("writes what is drawn with its buckets and its smoothed line", () => {
     min: column,
     max: column,
     span: null,
+    nonFinite: 0,
+    perPlace: 1,
   };
   const line = {
     job: "id",

@@ -9,6 +9,8 @@ export interface ChartSettings {
   pinned: readonly string[];
   folded: readonly string[];
   logarithmic: readonly string[];
+  /** Metrics whose outliers are clipped. */
+  clipped: readonly string[];
   /** Restarts, checkpoints and the like below a job's curves. */
   marks: boolean;
 }
@@ -21,6 +23,7 @@ const PLAIN: ChartSettings = {
   pinned: [],
   folded: ["system"],
   logarithmic: [],
+  clipped: [],
   marks: true,
 };
 const listeners = new Set<() => void>();
@@ -65,6 +68,7 @@ function parsed(text: string | null): ChartSettings {
     pinned: list(found.pinned, PLAIN.pinned),
     folded: list(found.folded, PLAIN.folded),
     logarithmic: list(found.logarithmic, PLAIN.logarithmic),
+    clipped: list(found.clipped, PLAIN.clipped),
     marks: found.marks !== false,
   };
 }

@@ -43,6 +43,7 @@ export function optionsOf({
 }: Setup): uPlot.Options {
   const measure = measureOf(unit);
   const ratio = () => globalThis.devicePixelRatio || 1;
+  let labelsX: string[] = [];
   const look = {
     font: FONT,
     stroke: () => colours().axis,
@@ -55,7 +56,7 @@ export function optionsOf({
     height,
     series: [{}, { scale: "y", paths: () => null, points: { show: false } }],
     legend: { show: false },
-    padding: [8, 12, 0, 0],
+    padding: [8, (plot) => roomForLast(plot, labelsX), 0, 0],
     scales: {
       x: { time: false, range: (_, min, max) => [min, max] },
       y: { distr: isLog ? 3 : 1, range: () => rangeY() },
@@ -78,8 +79,11 @@ export function optionsOf({
           // There is no half step.
           return linearTicks(min, max, Math.max(1, Math.min(most, Math.floor(max - min))));
         },
-        values: (_, ticks) =>
-          axis === "wall" ? wallLabels(ticks) : tickLabels(ticks, axis === "relative" ? "duration" : "number"),
+        values: (_, ticks) => {
+          labelsX =
+            axis === "wall" ? wallLabels(ticks) : tickLabels(ticks, axis === "relative" ? "duration" : "number");
+          return labelsX;
+        },
       },
       {
         ...look,
@@ -124,6 +128,15 @@ export function optionsOf({
       ],
     },
   };
+}
+
+/** Right of the chart: half of the last label, which may stand at the very end. uPlot asks after it has the labels. */
+function roomForLast({ ctx }: uPlot, labels: readonly string[]): number {
+  const { font } = ctx;
+  ctx.font = FONT;
+  const { width } = ctx.measureText(labels.at(-1) ?? "");
+  ctx.font = font;
+  return Math.max(12, Math.ceil(width / 2) + 2);
 }
 
 /** Room for a strip of marks between the chart and the labels of its axis, or none. */

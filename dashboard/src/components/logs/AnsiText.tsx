@@ -1,5 +1,5 @@
 /** A few lines with terminal colours, as plain text with the theme's. */
-import { pieces } from "@/lib/ansi";
+import { type Piece, pieces } from "@/lib/ansi";
 import ansi from "./ansi.module.css";
 
 export function AnsiText({ text }: { text: string }) {
@@ -7,13 +7,22 @@ export function AnsiText({ text }: { text: string }) {
   return lines.map((line, row) => (
     // biome-ignore lint/suspicious/noArrayIndexKey: a text's lines have no other identity, and never move
     <span key={row}>
-      {pieces(line).map(({ text: part, looks }, at) => (
+      {pieces(line).map((piece, at) => (
         // biome-ignore lint/suspicious/noArrayIndexKey: as above
-        <span key={at} className={looks.map((look) => ansi[look]).join(" ") || undefined}>
-          {part}
-        </span>
+        <AnsiPiece key={at} {...piece} />
       ))}
       {row < lines.length - 1 ? "\n" : ""}
     </span>
   ));
+}
+
+/** A piece in its look. A link of a log opens in another tab, and says nothing of where it was followed from. */
+export function AnsiPiece({ text, looks, href }: Piece) {
+  const names = looks.map((look) => ansi[look]).join(" ") || undefined;
+  if (href === undefined) return <span className={names}>{text}</span>;
+  return (
+    <a href={href} target="_blank" rel="noopener noreferrer" className={names}>
+      {text}
+    </a>
+  );
 }

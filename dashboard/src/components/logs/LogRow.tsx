@@ -4,6 +4,7 @@ import type { LogLine } from "@/api/generated";
 import { marked, pieces } from "@/lib/ansi";
 import { moment } from "@/lib/format";
 import { rankName } from "@/lib/log-view";
+import { AnsiPiece } from "./AnsiText";
 import ansi from "./ansi.module.css";
 import classes from "./LogRow.module.css";
 
@@ -54,12 +55,6 @@ function textOf(text: string, search: string): ReactNode {
         </mark>
       );
     }
-    return look === "" ? (
-      piece.text
-    ) : (
-      <span key={key} className={look}>
-        {piece.text}
-      </span>
-    );
+    return look === "" && piece.href === undefined ? piece.text : <AnsiPiece key={key} {...piece} />;
   });
 }

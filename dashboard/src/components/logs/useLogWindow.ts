@@ -7,7 +7,7 @@
  */
 import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useReducer, useRef } from "react";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import { type GetJobLogsData, getJobLogs, type LogPage } from "@/api/generated";
 import { usePace } from "@/api/pace";
 import { cursorAt, type LogFilter, type Place } from "@/lib/log-view";
@@ -200,7 +200,7 @@ export function useLogWindow(jobId: string, filter: LogFilter, following: boolea
 
   const { window, busy, polls, openings, openedAtEnd, error } = reading;
   // What the service refuses it will refuse again.
-  const isRefused = error instanceof Refusal && !error.isPassing;
+  const isRefused = error instanceof Failure && !error.mayPass;
   const after = window?.after ?? null;
   const mayGrow = following || (window?.lines.length ?? 0) < WINDOW_LINES_MAX;
   const catchesUp = following && window?.atEnd === false;

@@ -5,6 +5,7 @@ import { mainMetric, rowsOf, sorted, winners } from "./ranking";
 function summary(last: number, min: number, max: number): Summary {
   return {
     unit: "",
+    count: 10,
     figures: { last, lastStep: 9, min, minStep: 1, max, maxStep: 2, nonFinite: 0 },
   };
 }

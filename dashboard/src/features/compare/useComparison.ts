@@ -2,11 +2,12 @@
 import { useQueries } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo, useRef } from "react";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import { getJob, type JobView } from "@/api/generated";
 import { usePace } from "@/api/pace";
 import { polled } from "@/api/polling";
 import { listed } from "@/lib/listed";
+import { readLook } from "@/lib/look";
 import { slotsOf } from "@/lib/palette";
 import { written } from "./view";
 
@@ -68,15 +69,15 @@ export function useComparison(): Compared {
   const hiddenIds = found
     .flatMap(({ reference, job }) => (job && hidden.includes(reference) ? [job.id] : []))
     .join(",");
-  const isUnknown = (error: unknown) => error instanceof Refusal && error.status === 404;
+  const isUnknown = (error: unknown) => error instanceof Failure && error.status === 404;
 
   const referenceOf = (id: string) => found.find(({ job }) => job?.id === id)?.reference ?? id;
   const go = (next: readonly string[], without: readonly string[]) =>
     void navigate({
       to: "/compare",
-      search: ({ smoothing, axis, log }) => {
+      search: (before) => {
         const left = without.filter((each) => next.includes(each));
-        return { ...written(next, left), smoothing, axis, log };
+        return { ...written(next, left), ...readLook({ ...before }) };
       },
       replace: true,
       resetScroll: false,

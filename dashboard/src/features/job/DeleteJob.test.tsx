@@ -2,7 +2,7 @@ import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { fireEvent, render, screen, waitFor } from "@testing-library/react";
 import { beforeEach, expect, it, vi } from "vitest";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import { deleteJob, type JobView, listJobCheckpoints } from "@/api/generated";
 import { DeleteJob } from "./DeleteJob";
 
@@ -40,7 +40,7 @@ it("says what goes with it, is done only when confirmed, and leads back to the l
 
 it("stays and shows why it was refused", async () => {
   const problem = { title: "It contradicts something", detail: "node atlas has not said yet", next_step: "Try again." };
-  vi.mocked(deleteJob).mockRejectedValue(new Refusal(409, problem));
+  vi.mocked(deleteJob).mockRejectedValue(Failure.answered(409, problem));
   ask();
   fireEvent.click(await screen.findByRole("button", { name: "Delete the job" }));
   expect((await screen.findByRole("alert")).textContent).toContain("node atlas has not said yet");

@@ -3,7 +3,9 @@ import { getRouteApi, Link, useRouter } from "@tanstack/react-router";
 import { lazy, Suspense, useCallback } from "react";
 import type { JobView } from "@/api/generated";
 import { Failed } from "@/components/Failed";
+import { Stale } from "@/components/Stale";
 import type { LogView } from "@/lib/log-view";
+import { readLook } from "@/lib/look";
 import { CheckpointsTab } from "./CheckpointsTab";
 import { ConfigurationTab } from "./ConfigurationTab";
 import { JobHeader } from "./JobHeader";
@@ -40,13 +42,14 @@ export function JobPage() {
     <div className={classes.page}>
       {/* By the job's id: what is shown until an answer comes may be an older one, and never another job's. */}
       <JobHeader key={`header-${job.id}`} job={job} />
+      <Stale of={["job", reference]} />
       <nav aria-label="Parts of this job" className={classes.tabs}>
         {TABS.map((tab) => (
           <Link
             key={tab}
             to="/jobs/$job"
             params={{ job: reference }}
-            search={tab === "overview" ? {} : { tab }}
+            search={{ ...readLook({ ...view }), ...(tab === "overview" ? {} : { tab }) }}
             resetScroll={false}
             // Only the very same search: the overview's, which is empty, is part of every other.
             activeOptions={{ exact: true }}
@@ -84,7 +87,12 @@ function Logs({ job, reference, view }: { job: JobView; reference: string; view:
   const router = useRouter();
   const navigate = route.useNavigate();
   const onView = useCallback(
-    (next: LogView) => void navigate({ search: { ...defined(next), tab: "logs" }, replace: true, resetScroll: false }),
+    (next: LogView) =>
+      void navigate({
+        search: (before) => ({ ...defined(next), tab: "logs", ...readLook({ ...before }) }),
+        replace: true,
+        resetScroll: false,
+      }),
     [navigate],
   );
   const hrefOf = useCallback(

@@ -1,9 +1,11 @@
 /** How a job ended: why, where, what it wrote last, and what to do about it. */
 import { Link } from "@tanstack/react-router";
-import type { ReactNode } from "react";
+import { type ReactNode, useLayoutEffect, useRef } from "react";
 import type { JobView } from "@/api/generated";
+import { useSummaries } from "@/api/series";
 import { AnsiText } from "@/components/logs/AnsiText";
 import { Panel } from "@/components/Panel";
+import { raisedIn } from "@/lib/exception";
 import { number } from "@/lib/format";
 import { FIRST_ERROR } from "@/lib/log-view";
 import buttons from "./buttons.module.css";
@@ -19,6 +21,7 @@ export function OutcomePanel({ job, reference }: { job: JobView; reference: stri
     ) : null;
   }
   const excerpt = outcome.log_excerpt || outcome.traceback;
+  const raised = job.state === "failed" && excerpt ? raisedIn(excerpt) : null;
   const facts: [string, ReactNode][] = [
     ["Rank", outcome.rank == null ? null : String(outcome.rank)],
     ["Node", outcome.node],
@@ -37,7 +40,13 @@ export function OutcomePanel({ job, reference }: { job: JobView; reference: stri
         {sentence(outcome.message)}
         {outcome.reason === job.state ? null : <code className={classes.reason}>{outcome.reason}</code>}
       </p>
-      {outcome.exception ? <p className={classes.exception}>{outcome.exception}</p> : null}
+      <NotFinite job={job} />
+      {outcome.exception || raised ? (
+        <p className={classes.exception}>
+          {outcome.exception ?? raised?.exception}
+          {raised?.frame ? <span className={classes.frame}>{raised.frame}</span> : null}
+        </p>
+      ) : null}
       <dl className={classes.facts}>
         {facts
           .filter(([, value]) => value)
@@ -56,10 +65,7 @@ export function OutcomePanel({ job, reference }: { job: JobView; reference: stri
       {excerpt ? (
         <figure className={classes.figure}>
           <figcaption>{outcome.rank == null ? "Its last lines" : `The last lines of rank ${outcome.rank}`}</figcaption>
-          {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard */}
-          <pre tabIndex={0}>
-            <AnsiText text={excerpt} />
-          </pre>
+          <Excerpt text={excerpt} line={raised?.line ?? null} />
         </figure>
       ) : null}
       {job.state === "succeeded" ? null : (
@@ -79,10 +85,60 @@ export function OutcomePanel({ job, reference }: { job: JobView; reference: stri
 }
 
 const TITLES: Partial<Record<JobView["state"], string>> = {
-  succeeded: "It succeeded",
-  failed: "It failed",
-  cancelled: "It was cancelled",
+  succeeded: "Succeeded",
+  failed: "Failed",
+  cancelled: "Cancelled",
 };
+
+/** The last lines, scrolled to the one that names the exception; to their end where none does. */
+function Excerpt({ text, line }: { text: string; line: number | null }) {
+  const box = useRef<HTMLPreElement>(null);
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (element === null) return;
+    const row = line === null ? null : element.children[line];
+    if (row instanceof HTMLElement) {
+      const end = row.getBoundingClientRect().bottom - element.getBoundingClientRect().top + element.scrollTop;
+      // With what led to it above, and what came after below as far as there is room.
+      element.scrollTop = end - element.clientHeight * 0.8;
+    } else element.scrollTop = element.scrollHeight;
+  }, [line]);
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard
+    <pre ref={box} tabIndex={0}>
+      <AnsiText text={text} />
+    </pre>
+  );
+}
+
+const NONE_LIVE: ReadonlySet<string> = new Set();
+/** So many series are named; the cards of the others say it themselves. */
+const NAMED_MAX = 3;
+
+/** Series with values that are no numbers: a job may end well over a loss that is NaN. */
+function NotFinite({ job }: { job: JobView }) {
+  const { byJob } = useSummaries([job], NONE_LIVE);
+  const found = [...(byJob.get(job.id) ?? [])].filter(([, { figures }]) => figures.nonFinite > 0);
+  if (found.length === 0) return null;
+  found.sort(([, a], [, b]) => b.figures.nonFinite - a.figures.nonFinite);
+  const others = found.length - NAMED_MAX;
+  return (
+    <ul className={classes.findings}>
+      {found.slice(0, NAMED_MAX).map(([name, { figures, count }]) => (
+        <li key={name}>
+          <code>{name}</code> is not finite at {number(figures.nonFinite)} of {number(count)} points
+          {isNumber(job.progress?.latest?.[name]) ? "" : ", the last one included"}.
+        </li>
+      ))}
+      {others > 0 ? <li>{number(others)} more series have points that are not finite.</li> : null}
+    </ul>
+  );
+}
+
+/** Values that are no numbers come by their names. A bucket with any of them does not say which value was its last. */
+function isNumber(value: number | string | undefined): boolean {
+  return value === undefined || typeof value === "number";
+}
 
 function sentence(text: string): string {
   const capital = text.charAt(0).toUpperCase() + text.slice(1);

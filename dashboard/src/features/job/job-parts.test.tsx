@@ -3,7 +3,7 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { fireEvent, render, screen, waitFor } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import {
   type AttemptView,
   cancelJob,
@@ -175,7 +175,7 @@ describe("cancelling", () => {
       detail: "it has already succeeded",
       next_step: "Nothing runs.",
     };
-    vi.mocked(cancelJob).mockRejectedValue(new Refusal(409, problem));
+    vi.mocked(cancelJob).mockRejectedValue(Failure.answered(409, problem));
     show(<JobActions job={JOB} />);
     fireEvent.click(screen.getByRole("button", { name: "Cancel" }));
     fireEvent.click(await screen.findByRole("button", { name: "Cancel the job" }));

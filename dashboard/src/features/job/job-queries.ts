@@ -1,6 +1,7 @@
 /** What the parts of a job's page ask for. All is asked once more when the job ends, and then no more. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useRef } from "react";
 import {
   type AttemptView,
   type CheckpointView,
@@ -23,6 +24,8 @@ const EVENTS_PER_PAGE = 500;
 /** Pages of older events in one poll: a long story is read over several of them, which follow each other closely. */
 const PAGES_AT_ONCE = 10;
 const READING_ON_SECONDS = 0.1;
+/** What changes the state of a job also makes a new version of it, and is then asked for at once; the rest can wait. */
+const EVENT_SECONDS = 10;
 
 export function useJob(reference: string) {
   return usePolled<JobView>({
@@ -78,10 +81,17 @@ export function useJobEvents(job: JobView, least = Number.POSITIVE_INFINITY): Jo
       }
       return { data: story };
     },
-    seconds: before !== undefined && isReading(before) ? READING_ON_SECONDS : 2,
+    seconds: before !== undefined && isReading(before) ? READING_ON_SECONDS : EVENT_SECONDS,
     isFinal: (story) => ended && !isReading(story),
     keepPrevious: true,
   });
+  const { version } = job;
+  const seen = useRef(version);
+  useEffect(() => {
+    if (seen.current === version) return;
+    seen.current = version;
+    void refetch();
+  }, [version, refetch]);
   return {
     events: data?.events,
     isWhole: data?.older === null,

@@ -8,7 +8,10 @@ it.each([
     { smoothing: 0.6, axis: "samples", log: "train/loss", line: "1-2" },
     { smoothing: 0.6, axis: "samples", log: "train/loss" },
   ],
-  [{ tab: "timeline", smoothing: 0.6 }, { tab: "timeline" }],
+  [
+    { tab: "timeline", smoothing: 0.6, zoom: "step:1:9" },
+    { tab: "timeline", smoothing: 0.6, zoom: "step:1:9" },
+  ],
 ])("the address %j opens %j", (search, view) => {
   expect(readJobTab(search)).toEqual(view);
 });

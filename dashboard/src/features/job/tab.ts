@@ -14,7 +14,9 @@ export interface JobTab extends LogView, Look {
 
 export function readJobTab(search: Record<string, unknown>): JobTab {
   const tab = TABS.find((name) => name === search.tab);
-  if (tab === undefined || tab === "overview") return readLook(search);
-  if (tab === "logs") return { tab, ...readLogView(search) };
-  return tab === "configuration" && search.spec === "whole" ? { tab, spec: "whole" } : { tab };
+  // The look of the charts stays in the address of every part: whoever comes back to them finds the same zoom.
+  const look = readLook(search);
+  if (tab === undefined || tab === "overview") return look;
+  if (tab === "logs") return { tab, ...readLogView(search), ...look };
+  return tab === "configuration" && search.spec === "whole" ? { tab, spec: "whole", ...look } : { tab, ...look };
 }

@@ -1,4 +1,4 @@
-/** What can be done with the chosen jobs. It stays at the foot of the window, so that it is there however long the list is. */
+/** What can be done with the selected jobs. It stays at the foot of the window, so that it is there however long the list is. */
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import type { JobView } from "@/api/generated";
@@ -11,15 +11,24 @@ import { EachDialog } from "./EachDialog";
 /** What one comparison can show. */
 const COMPARED_MAX = 20;
 
-export function ChosenBar({ chosen, clear }: { chosen: readonly JobView[]; clear: () => void }) {
+interface ChosenBarProps {
+  chosen: readonly JobView[];
+  /** How many of them are on other pages of the list. */
+  elsewhere: number;
+  clear: () => void;
+}
+
+export function ChosenBar({ chosen, elsewhere, clear }: ChosenBarProps) {
   /** The jobs as they were when the dialog was opened: it goes on telling of them after they were cancelled or deleted. */
   const [asking, setAsking] = useState<{ deed: Deed; jobs: readonly JobView[]; others: number } | null>(null);
   const only = chosen.length === 1 ? chosen[0] : undefined;
   return (
     <>
       {chosen.length === 0 ? null : (
-        <section className={classes.bar} aria-label="Chosen jobs">
-          <strong>{counted(chosen.length, "job")} chosen</strong>
+        <section className={classes.bar} aria-label="Selected jobs">
+          <strong>
+            {counted(chosen.length, "job")} selected{elsewhere === 0 ? "" : `, ${elsewhere} on other pages`}
+          </strong>
           {[CANCEL, DELETE].map((deed) => {
             const jobs = chosen.filter(deed.isFor);
             const others = chosen.length - jobs.length;
@@ -53,7 +62,7 @@ export function ChosenBar({ chosen, clear }: { chosen: readonly JobView[]; clear
             label={only === undefined ? "Copy the ids" : "Copy the id"}
           />
           <button type="button" className={classes.clear} onClick={clear}>
-            Choose none
+            Clear
           </button>
         </section>
       )}

@@ -39,7 +39,7 @@ export const JobRow = memo(function JobRow({ job, loss, view, isChosen, isAtCurs
       <td className={classes.choose}>
         <input
           type="checkbox"
-          aria-label={`Choose ${job.name}`}
+          aria-label={`Select ${job.name}`}
           checked={isChosen}
           onChange={(event) => choose([job], event.target.checked)}
         />

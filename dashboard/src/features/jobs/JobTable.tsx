@@ -31,7 +31,7 @@ export function JobTable({ jobs, losses, view, chosen, choose }: Props) {
             <th scope="col" className={classes.choose}>
               <input
                 type="checkbox"
-                aria-label="Choose all jobs on this page"
+                aria-label="Select all jobs on this page"
                 checked={chosenHere === jobs.length}
                 ref={(box) => {
                   if (box !== null) box.indeterminate = chosenHere > 0 && chosenHere < jobs.length;

@@ -1,4 +1,5 @@
-import { fireEvent, screen, waitFor, within } from "@testing-library/react";
+import { focusManager } from "@tanstack/react-query";
+import { act, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { aJob } from "@/testing/jobs";
 import { type Asked, open, serve } from "@/testing/pages";
@@ -125,12 +126,46 @@ describe("keys", () => {
   });
 });
 
-describe("chosen jobs", () => {
+describe("selected jobs", () => {
+  it("are only those that the filters show: what is hidden is not acted on", async () => {
+    const pages: Record<string, { items: typeof JOBS; next_cursor: string | null }> = {
+      all: { items: JOBS.slice(0, 2), next_cursor: "2" },
+      second: { items: JOBS.slice(2), next_cursor: null },
+      found: { items: JOBS.slice(1, 2), next_cursor: null },
+    };
+    serve((asked) => {
+      if (asked.path !== "/v1/jobs") return answer(asked);
+      const { query } = asked;
+      return { body: pages[query.has("search") ? "found" : query.has("cursor") ? "second" : "all"] };
+    });
+    const router = page();
+    await row("waits");
+    fireEvent.click(screen.getByRole("checkbox", { name: /all jobs on this page/ }));
+    const bar = () => screen.queryByRole("region", { name: "Selected jobs" })?.textContent;
+    expect(bar()).toContain("2 jobs selected");
+    // Another page of the same list: they stay, and it is said that they are not on this one.
+    await act(() => router.navigate({ to: "/jobs", search: { cursor: "2" } }));
+    fireEvent.click(within(await row("broke")).getByRole("checkbox"));
+    expect(bar()).toContain("3 jobs selected, 2 on other pages");
+    await act(() => router.navigate({ to: "/jobs", search: { search: "runs" } }));
+    await waitFor(() => expect(screen.queryByRole("link", { name: "waits" })).toBeNull());
+    await waitFor(() => expect(bar()).toContain("1 job selected"));
+    expect(bar()).toContain("Cancel 1 job");
+    expect(bar()).not.toContain("Delete");
+    // It does not match any more: it leaves the list, and the selection with it.
+    pages.found = { items: [], next_cursor: null };
+    act(() => {
+      focusManager.setFocused(false);
+      focusManager.setFocused(true);
+    });
+    await waitFor(() => expect(bar()).toBeUndefined());
+  });
+
   it("are cancelled after a question, and each answer is told", async () => {
     const requests = serve(answer);
     page();
     await row("waits");
-    fireEvent.click(screen.getByRole("checkbox", { name: "Choose all jobs on this page" }));
+    fireEvent.click(screen.getByRole("checkbox", { name: "Select all jobs on this page" }));
     // The third one has ended already.
     fireEvent.click(screen.getByRole("button", { name: "Cancel 2 jobs" }));
     const dialog = await screen.findByRole("dialog");
@@ -148,16 +183,16 @@ describe("chosen jobs", () => {
     const requests = serve(answer);
     page();
     await row("waits");
-    fireEvent.click(screen.getByRole("checkbox", { name: "Choose all jobs on this page" }));
+    fireEvent.click(screen.getByRole("checkbox", { name: "Select all jobs on this page" }));
     fireEvent.click(screen.getByRole("button", { name: "Delete 1 job" }));
     const dialog = await screen.findByRole("dialog");
-    expect(dialog.textContent).toContain("It cannot be taken back. 2 more of the chosen have not ended and stay.");
+    expect(dialog.textContent).toContain("This cannot be undone. 2 more of the selected have not ended and stay.");
     expect(requests.filter((asked) => asked.method === "DELETE")).toEqual([]);
     fireEvent.click(within(dialog).getByRole("button", { name: "Delete 1 job" }));
     expect(await within(dialog).findByText("1 job deleted.")).toBeTruthy();
     expect(requests.filter((asked) => asked.method === "DELETE").map((asked) => asked.path)).toEqual(["/v1/jobs/3"]);
     fireEvent.click(within(dialog).getByRole("button", { name: "Close" }));
-    await waitFor(() => expect(screen.queryByText(/chosen$/)).toBeNull());
+    await waitFor(() => expect(screen.queryByText(/selected/)).toBeNull());
   });
 
   it("offer only what can be done with them", async () => {
@@ -200,7 +235,7 @@ describe("chosen jobs", () => {
     serve((asked) => (asked.path === "/v1/jobs" ? { body: { items: many } } : answer(asked)));
     page();
     await row("job-0");
-    fireEvent.click(screen.getByRole("checkbox", { name: "Choose all jobs on this page" }));
+    fireEvent.click(screen.getByRole("checkbox", { name: "Select all jobs on this page" }));
     expect(screen.getByText("At most 20 can be compared")).toBeTruthy();
     fireEvent.click(within(await row("job-7")).getByRole("checkbox"));
     expect(screen.getByRole("link", { name: "Compare" })).toBeTruthy();

@@ -4,6 +4,7 @@ import type { JobView } from "@/api/generated";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
+import { Stale } from "@/components/Stale";
 import { ChosenBar } from "./ChosenBar";
 import { Filters } from "./Filters";
 import classes from "./JobsPage.module.css";
@@ -24,13 +25,14 @@ export function JobsPage() {
   const { data, error, isPlaceholderData, refetch } = useJobs(view);
   const jobs = data?.items ?? NONE;
   const losses = useLosses(jobs);
-  const { chosen, choose, clear } = useChosen(jobs);
+  const { chosen, elsewhere, choose, clear } = useChosen(view, jobs, isPlaceholderData);
   const isFirstVisit = data !== undefined && jobs.length === 0 && !isFiltered(view) && view.cursor === undefined;
   const suggestions = useSuggestions(jobs);
   const go = (next: JobsView, isSame = false) => void navigate({ to: "/jobs", search: next, replace: isSame });
   return (
     <>
       <h1 className={classes.title}>Jobs</h1>
+      <Stale of={["jobs"]} />
       {isFirstVisit ? null : <Filters view={view} suggestions={suggestions} go={go} />}
       {data === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
       {data === undefined && error === null ? <SkeletonRows label="The jobs are loading" /> : null}
@@ -42,7 +44,7 @@ export function JobsPage() {
           <Pages view={view} jobs={jobs} next={data?.next_cursor ?? null} go={go} />
         </div>
       )}
-      <ChosenBar chosen={[...chosen.values()]} clear={clear} />
+      <ChosenBar chosen={[...chosen.values()]} elsewhere={elsewhere} clear={clear} />
     </>
   );
 }

@@ -1,6 +1,6 @@
 import { QueryClient } from "@tanstack/react-query";
 import { expect, it, vi } from "vitest";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import { cancelJob, deleteJob, type JobView } from "@/api/generated";
 import { aJob } from "@/testing/jobs";
 import { type Answer, askEach, CANCEL, DELETE } from "./deeds";
@@ -13,7 +13,7 @@ it("asks for each job, in order, and says what became of each, although one is r
   const answers: Answer[] = [];
   vi.mocked(cancelJob).mockImplementation((async ({ path: { reference } }: { path: { reference: string } }) => {
     asked.push(reference);
-    if (reference === "ended") throw new Refusal(409, { detail: "job ended has already succeeded" });
+    if (reference === "ended") throw Failure.answered(409, { detail: "job ended has already succeeded" });
     return { data: reference === "waits" ? { state: "cancelled" } : { state: "running", intent: "cancel" } };
   }) as never);
   const queries = new QueryClient();

@@ -22,7 +22,7 @@ export const CANCEL: Deed = {
   done: "cancelled",
   warning: "What runs is asked to stop; a training job saves a checkpoint first. None is started again.",
   isFor: (job) => !hasEnded(job),
-  ofOthers: (count) => `${count} more of the chosen ${count === 1 ? "has" : "have"} ended already.`,
+  ofOthers: (count) => `${count} more of the selected ${count === 1 ? "has" : "have"} ended already.`,
   ask: async ({ id }) => {
     const { data: after } = await cancelJob({ path: { reference: id }, throwOnError: true });
     return after.state === "cancelled" ? "cancelled" : "asked to stop; it ends when its processes are gone";
@@ -33,10 +33,10 @@ export const DELETE: Deed = {
   verb: "Delete",
   doing: "Deleting",
   done: "deleted",
-  warning: "Their numbers, their logs, their checkpoints and the jobs themselves are deleted. It cannot be taken back.",
+  warning: "Their numbers, their logs, their checkpoints and the jobs themselves are deleted. This cannot be undone.",
   isFor: hasEnded,
   ofOthers: (count) =>
-    `${count} more of the chosen ${count === 1 ? "has not ended and stays" : "have not ended and stay"}.`,
+    `${count} more of the selected ${count === 1 ? "has not ended and stays" : "have not ended and stay"}.`,
   ask: async ({ id }, queries) => {
     await deleteJob({ path: { reference: id }, throwOnError: true });
     // Else its page would show what was known of it.

@@ -4,6 +4,7 @@ import type { NodeView } from "@/api/generated";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
+import { Stale } from "@/components/Stale";
 import { counted, freeSentence } from "@/lib/resources";
 import { IDLE_SECONDS, rankOn, takenBy } from "./measured";
 import { NodePanel } from "./NodePanel";
@@ -30,6 +31,7 @@ export function NodesPage() {
   return (
     <>
       <h1 className={classes.title}>Nodes</h1>
+      <Stale of={["nodes"]} />
       <p className={classes.summary}>
         {nodes.length === 0 ? null : freeSentence(nodes)}{" "}
         {idle === 0 ? null : (

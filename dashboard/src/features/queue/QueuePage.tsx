@@ -5,6 +5,7 @@ import { usePolled } from "@/api/polling";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
+import { Stale } from "@/components/Stale";
 import { useNow } from "@/components/useNow";
 import { WaitReason } from "@/components/WaitReason";
 import { duration, moment } from "@/lib/format";
@@ -29,6 +30,7 @@ export function QueuePage() {
   return (
     <>
       <h1 className={classes.title}>Queue</h1>
+      <Stale of={["queue"]} />
       <p className={classes.summary}>
         {jobs === undefined || jobs.length === 0 ? null : <strong>{queueSentence(jobs.length)} </strong>}
         {nodes.data === undefined ? null : (

@@ -2,7 +2,7 @@
 import { Button, Checkbox, Code, PasswordInput } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import { listJobs } from "@/api/generated";
 import { keepToken } from "@/api/token";
 import classes from "./SignIn.module.css";
@@ -24,7 +24,7 @@ export function SignIn() {
       queries.clear();
       keepToken(tried, remember);
     } catch (error) {
-      const unknown = error instanceof Refusal && error.status === 401;
+      const unknown = error instanceof Failure && error.status === 401;
       setRefused(unknown ? "The service does not know this token." : (error as Error).message);
       setAsking(false);
     }

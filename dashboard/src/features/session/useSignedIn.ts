@@ -1,6 +1,6 @@
 /** Whether the service lets this browser in: asked once per token, of the service itself. */
 import { useQuery } from "@tanstack/react-query";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import { listJobs } from "@/api/generated";
 import { useToken } from "@/api/token";
 
@@ -14,9 +14,9 @@ export function useSignedIn(): "yes" | "no" | "unknown" {
       return true;
     },
     staleTime: Number.POSITIVE_INFINITY,
-    retry: (_, failure) => failure instanceof Refusal && failure.isPassing,
+    retry: (_, failure) => failure instanceof Failure && failure.mayPass,
     retryDelay: 2_000,
   });
-  if (error instanceof Refusal && error.status === 401) return "no";
+  if (error instanceof Failure && error.status === 401) return "no";
   return isSuccess ? "yes" : "unknown";
 }

@@ -2,7 +2,7 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { fireEvent, render, screen, waitFor } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import { cloneJob, type JobView, planJob, submitJob } from "@/api/generated";
 import { readText } from "./text/read";
 import { Workbench } from "./Workbench";
@@ -28,7 +28,7 @@ vi.mock("./editor/YamlEditor", () => ({
 
 const TEXT = "name: first\nkind: script\nscript:\n  command: [train.py]\n";
 const PLAN = { plan: null, sentence: null, spec: { name: "first", labels: {} }, placement: ["atlas"], queue: null };
-const refused = new Refusal(422, {
+const refused = Failure.answered(422, {
   detail: "name: expected more",
   errors: [{ pointer: "/name", message: "expected more", next_step: "write more" }],
 });
@@ -78,7 +78,7 @@ describe("submitting", () => {
   });
 
   it("uses one key for one text, also after a reload, and another for another", async () => {
-    vi.mocked(submitJob).mockRejectedValue(new Refusal(0, { detail: "The service does not answer." }));
+    vi.mocked(submitJob).mockRejectedValue(Failure.unreached());
     const { unmount } = show();
     const press = async (times: number) => {
       fireEvent.click(screen.getByRole("button", { name: "Submit job" }));
@@ -144,7 +144,7 @@ describe("a clone whose text leaves a field out", () => {
     fireEvent.click(screen.getByRole("button", { name: "Submit clone" }));
     await waitFor(() => expect(went).toHaveBeenCalled());
     expect(calls(cloneJob)[0]?.bodySerializer()).toBe('{"set":{"/name":"second"}}');
-    vi.mocked(planJob).mockRejectedValue(new Refusal(0, { detail: "The service does not answer." }));
+    vi.mocked(planJob).mockRejectedValue(Failure.unreached());
     fireEvent.click(screen.getByRole("button", { name: "Submit clone" }));
     expect((await screen.findByRole("alert")).textContent).toContain("does not answer");
     expect(cloneJob).toHaveBeenCalledTimes(1);

@@ -1,7 +1,7 @@
 /** Form, plan and YAML side by side: three views of one text. */
 import { Link } from "@tanstack/react-router";
 import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import { Diff } from "./Diff";
 import type { EditorHandle, Mark } from "./editor/handle";
 import type { Form } from "./form/context";
@@ -36,7 +36,7 @@ export function Workbench({ id, initial, original }: Props) {
 
   // A refusal of the submit itself counts until the text is another.
   const refusal = refusedText === text && submission.error instanceof Error ? submission.error : null;
-  const refused = refusal instanceof Refusal ? (refusal.problem.errors ?? []) : [];
+  const refused = refusal instanceof Failure ? (refusal.problem.errors ?? []) : [];
   const problems = refused.length > 0 ? refused : planned.problems;
   const marks = useMemo<Mark[]>(() => {
     const { unreadable } = spec;
@@ -120,8 +120,8 @@ export function Workbench({ id, initial, original }: Props) {
 
 /** Said beside the button, where it is about no line of the text. */
 function Refused({ error }: { error: Error }) {
-  const isPassing = error instanceof Refusal && error.isPassing;
-  const nextStep = error instanceof Refusal ? error.problem.next_step : undefined;
+  const isPassing = error instanceof Failure && error.mayPass;
+  const nextStep = error instanceof Failure ? error.problem.next_step : undefined;
   return (
     <p className={classes.refused} role="alert">
       <strong>Not submitted.</strong> {error.message} {nextStep ?? ""}

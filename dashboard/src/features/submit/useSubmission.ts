@@ -7,7 +7,7 @@
  */
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import { type CloneJobData, cloneJob, type JobSpec, type JobView, planJob, submitJob } from "@/api/generated";
 import { forgetKey, keyFor } from "./idempotency";
 import { jsonBody } from "./plan/usePlan";
@@ -58,7 +58,7 @@ async function fullOf(spec: SpecText): Promise<unknown> {
     return (await planJob({ ...jsonBody<JobSpec>(spec.json), throwOnError: true })).data.spec;
   } catch (error) {
     // The clone itself says what is wrong; and it may know what a plan cannot look up any more, such as a branch that is gone.
-    if (error instanceof Refusal && !error.isPassing) return null;
+    if (error instanceof Failure && !error.mayPass) return null;
     throw error;
   }
 }

@@ -1,7 +1,7 @@
 /** Choosing a folder or an archive, and what becomes of it, in words. */
 import { useMutation } from "@tanstack/react-query";
 import { type ChangeEvent, useRef, useState } from "react";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import type { FieldProblem, UploadView } from "@/api/generated";
 import { bytes, number } from "@/lib/format";
 import { NotSent } from "./choose";
@@ -91,5 +91,5 @@ function said(view: UploadView | undefined, sha256: unknown): string {
 
 function nextStep(error: Error): string {
   if (error instanceof NotSent) return error.nextStep;
-  return error instanceof Refusal ? (error.problem.next_step ?? "") : "";
+  return error instanceof Failure ? (error.problem.next_step ?? "") : "";
 }

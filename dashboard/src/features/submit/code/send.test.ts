@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import { getUpload, putUpload } from "@/api/generated";
 import { LIMITS } from "./choose";
 import { sendArchive } from "./send";
@@ -25,7 +25,7 @@ afterEach(() => {
 });
 
 it("sends an archive under its digest, and says what it does", async () => {
-  vi.mocked(getUpload).mockRejectedValue(new Refusal(404, {}));
+  vi.mocked(getUpload).mockRejectedValue(Failure.answered(404, {}));
   expect(await sendArchive(file(), say)).toMatchObject({ sha256: ABC });
   expect(vi.mocked(putUpload).mock.calls[0]?.[0]).toMatchObject({ path: { sha256: ABC } });
   expect(said).toEqual(["Computing the digest of 3 B", "Sending 3 B"]);
@@ -52,7 +52,7 @@ it("says that a page over plain http cannot, and what can", async () => {
 });
 
 it("passes on that the service is not reached", async () => {
-  vi.mocked(getUpload).mockRejectedValue(new Refusal(0, { detail: "The service does not answer." }));
+  vi.mocked(getUpload).mockRejectedValue(Failure.unreached());
   await expect(sendArchive(file(), say)).rejects.toThrow("does not answer");
   expect(putUpload).not.toHaveBeenCalled();
 });

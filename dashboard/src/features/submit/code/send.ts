@@ -1,5 +1,5 @@
 /** A folder or an archive on its way to the service: packed, hashed, sent unless it is there already. */
-import { Refusal } from "@/api/client";
+import { Failure } from "@/api/client";
 import { getUpload, putUpload, type UploadView } from "@/api/generated";
 import { bytes, number } from "@/lib/format";
 import { type Chosen, choose, ignoreFileOf, LIMITS, NotSent, tooLarge } from "./choose";
@@ -55,7 +55,7 @@ async function find(sha256: string): Promise<UploadView | null> {
   try {
     return (await getUpload({ path: { sha256 }, throwOnError: true })).data;
   } catch (error) {
-    if (error instanceof Refusal && error.status === 404) return null;
+    if (error instanceof Failure && error.status === 404) return null;
     throw error;
   }
 }

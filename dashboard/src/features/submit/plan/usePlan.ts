@@ -1,7 +1,7 @@
 /** What the service would do with the text, asked again shortly after each change: a newer text aborts the older question. */
 import { useDebouncedValue } from "@mantine/hooks";
 import { useEffect, useState } from "react";
-import { Refusal } from "@/api/client";
+import { Failure, SILENCE_SECONDS } from "@/api/client";
 import { type FieldProblem, type JobSpec, type PlanView, planJob } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import type { SpecText } from "../text/read";
@@ -32,7 +32,11 @@ export function usePlan(spec: SpecText): Planned {
   const [body] = useDebouncedValue(spec.unreadable === null ? spec.json : null, WAIT_MS);
   const { data, error, isPlaceholderData } = usePolled<PlanView>({
     key: ["plan", body],
-    fetch: (signal) => planJob({ ...jsonBody<JobSpec>(body ?? "null"), signal, throwOnError: true }),
+    fetch: (signal) => {
+      // A POST, which the client lets take its time.
+      const inTime = AbortSignal.any([signal, AbortSignal.timeout(SILENCE_SECONDS * 1_000)]);
+      return planJob({ ...jsonBody<JobSpec>(body ?? "null"), signal: inTime, throwOnError: true });
+    },
     seconds: 10,
     enabled: body !== null,
     keepPrevious: true,
@@ -44,7 +48,7 @@ export function usePlan(spec: SpecText): Planned {
     }
   }, [data, isPlaceholderData, body]);
   const isOld = isPlaceholderData || body !== spec.json;
-  const problems = error instanceof Refusal ? (error.problem.errors ?? NONE) : NONE;
+  const problems = error instanceof Failure ? (error.problem.errors ?? NONE) : NONE;
   const isKnown = error === null && spec.unreadable === null;
   return { view: isKnown ? (data ?? null) : null, isOld, filled, problems, error };
 }

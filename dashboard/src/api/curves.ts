@@ -1,0 +1,151 @@
+/**
+ * The curves of jobs: of those that have ended asked for once, of those that run only what was stored since the last
+ * answer, which is added to what is known.
+ */
+import { type QueryKey, useQueryClient } from "@tanstack/react-query";
+import { useMemo } from "react";
+import { appended, type Curve, curveOf } from "@/lib/curves";
+import { getSeries } from "./generated";
+import { usePolled } from "./polling";
+import { PLACES } from "./series";
+
+/** By job, then by series, one curve for each attempt. */
+export type CurvesOfJobs = ReadonlyMap<string, ReadonlyMap<string, readonly Curve[]>>;
+
+export interface Steps {
+  from: number;
+  to: number;
+}
+
+interface Answer {
+  steps: Steps | null;
+  curves: CurvesOfJobs;
+  /** Of each job, in the order asked: where to go on. */
+  cursors: readonly string[];
+}
+
+export interface Curves {
+  /** Null as long as there is no answer at all. */
+  curves: CurvesOfJobs | null;
+  /** What the answers are about: all steps, or those of the zoom, which may be the one before while the new one comes. */
+  steps: Steps | null;
+  error: Error | null;
+  retry: () => void;
+}
+
+interface Wanted {
+  jobs: readonly string[];
+  live: ReadonlySet<string>;
+  names: readonly string[];
+  steps: Steps | null;
+  enabled: boolean;
+}
+
+export function useCurves({ jobs, live, names, steps, enabled }: Wanted): Curves {
+  const running = useAnswer(
+    jobs.filter((id) => live.has(id)),
+    names,
+    steps,
+    enabled,
+    false,
+  );
+  const ended = useAnswer(
+    jobs.filter((id) => !live.has(id)),
+    names,
+    steps,
+    enabled,
+    true,
+  );
+  const curves = useMemo(() => {
+    if (running.data === undefined && ended.data === undefined) return null;
+    // A job that has just ended is in both for a moment; what was asked for after its end is the whole of it.
+    return new Map([...(running.data?.curves ?? []), ...(ended.data?.curves ?? [])]);
+  }, [running.data, ended.data]);
+  return {
+    curves,
+    steps: running.data?.steps ?? ended.data?.steps ?? null,
+    error: running.error ?? ended.error,
+    retry: () => {
+      void running.refetch();
+      void ended.refetch();
+    },
+  };
+}
+
+/** The beginning of the keys of what is asked about running jobs, zoomed or not. */
+export function runningKey(jobs: readonly string[], names: readonly string[]): QueryKey {
+  return ["series", "running", jobs, names];
+}
+
+/** What is known grows point by point; once it is twice as fine as was asked for, all of it is asked for again. */
+function hasRoom({ curves }: Answer): boolean {
+  for (const series of curves.values())
+    for (const attempts of series.values()) if (attempts.some(({ step }) => step.length > 2 * PLACES)) return false;
+  return true;
+}
+
+/** The curves of one job with what came to them. */
+function withMore(
+  before: ReadonlyMap<string, readonly Curve[]>,
+  more: readonly Curve[],
+): ReadonlyMap<string, readonly Curve[]> {
+  const after = new Map(before);
+  for (const curve of more) {
+    const attempts = after.get(curve.name) ?? [];
+    const known = attempts.find(({ attempt }) => attempt === curve.attempt);
+    after.set(
+      curve.name,
+      known === undefined
+        ? [...attempts, curve]
+        : attempts.map((each) => (each === known ? appended(known, curve) : each)),
+    );
+  }
+  return after;
+}
+
+function useAnswer(
+  jobs: readonly string[],
+  names: readonly string[],
+  steps: Steps | null,
+  enabled: boolean,
+  isFinal: boolean,
+) {
+  const queries = useQueryClient();
+  const key: QueryKey = [
+    ...(isFinal ? ["series", "ended", jobs, names] : runningKey(jobs, names)),
+    steps?.from ?? null,
+    steps?.to ?? null,
+  ];
+  return usePolled<Answer>({
+    key,
+    fetch: async (signal) => {
+      const known = queries.getQueryData<Answer>(key);
+      const since = known !== undefined && hasRoom(known) ? known : null;
+      const { data } = await getSeries({
+        query: {
+          jobs: [...jobs],
+          names: [...names],
+          max_points: PLACES,
+          attempts: "all",
+          ...(steps === null ? {} : { from_step: steps.from, to_step: steps.to }),
+          ...(since === null ? {} : { since: [...since.cursors] }),
+        },
+        signal,
+        throwOnError: true,
+      });
+      // Nothing new is the very same answer, so that nothing is drawn again.
+      if (since !== null && data.jobs.every(({ series, complete }) => !complete && series.length === 0))
+        return { data: since };
+      const curves = new Map<string, ReadonlyMap<string, readonly Curve[]>>();
+      for (const { job_id, series, complete } of data.jobs) {
+        const before = complete ? undefined : since?.curves.get(job_id);
+        curves.set(job_id, withMore(before ?? new Map(), series.map(curveOf)));
+      }
+      return { data: { steps, curves, cursors: data.jobs.map(({ cursor }) => cursor) } };
+    },
+    seconds: 2,
+    isFinal: () => isFinal,
+    enabled: enabled && jobs.length > 0 && names.length > 0,
+    keepPrevious: true,
+  });
+}
