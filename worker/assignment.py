@@ -14,7 +14,8 @@ CLEAR      sweep processes, seal the stream, release the devices, delete      OV
 =========  =======================================================================================================
 
 Every step may be repeated: a new agent begins where folder and row say that the old one stopped (``adopt``). A step that
-raises is logged and tried again after a pause, and waits for databases that are away."""
+raises is logged and tried again after a pause, and waits for databases that are away.
+"""
 
 from __future__ import annotations
 
