@@ -39,7 +39,7 @@ _LEFT_MAX = 0.01
 
 
 def measured_steps(task: Task, train: Train, ranks: Ranks, *, micro_batch_size: int, sample: Any) -> int:
-    """Peak of real steps of the engine, from nothing: what a forecast foretells. All ranks must call this.
+    """Peak of real steps of the engine, from nothing: what a forecast predicts. All ranks must call this.
 
     Parameters
     ----------

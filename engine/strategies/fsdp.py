@@ -118,8 +118,7 @@ class FSDP(Strategy):
                 f"strategy fsdp takes parameters of one type, and the model has {sorted(map(str, formats))}: "
                 "convert them in model(), or write strategy: {name: ddp}",
             )
-        assert self.ranks.device_group is not None, "more than one rank has a group"
-        mesh = DeviceMesh.from_group(self.ranks.device_group, self.ranks.device.type)
+        mesh = self._mesh()
         units: list[FSDPModule] = []
         try:
             for module in (*shards.blocks(self.model), self.objective):
@@ -132,6 +131,11 @@ class FSDP(Strategy):
         register_fsdp_forward_method(self.objective, "evaluate")
         self.objective.before_penalty = self._gather
         return units
+
+    def _mesh(self) -> DeviceMesh:
+        """The ranks that share the model."""
+        assert self.ranks.device_group is not None, "more than one rank has a group"
+        return DeviceMesh.from_group(self.ranks.device_group, self.ranks.device.type)
 
     def _gather(self) -> None:
         """Make all parameters whole until the backward, which shards them again."""
