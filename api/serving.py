@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 import uvicorn
 
+from api import forecasts
 from api.app import create_app
 from api.auth import ensure_token
 from api.parts import Parts
@@ -44,8 +45,9 @@ def serve(settings: Settings) -> int:
         listener = stack.enter_context(_listen(settings.host, settings.port))
         publisher = Publisher(settings.broker_url)
         stack.callback(publisher.close)
-        app = create_app(settings, database, BlobStore(settings.store), publisher)
+        app = create_app(settings, database, BlobStore(settings.store), publisher, compute_forecast=forecasts.here())
         parts: Parts = app.state.parts
+        stack.callback(parts.forecasts.close)
         stack.callback(parts.following.join)
         config = uvicorn.Config(
             app,

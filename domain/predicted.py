@@ -72,26 +72,29 @@ class PlannedMemory(Described, BaseModel):
     """Fraction of it that stays free for what a forecast does not count."""
 
     def sentence(self) -> str:
-        """Say all of it in one line."""
+        """Say what a rank needs and where that is from."""
         if self.state == "computing":
             return "the forecast is being computed; plan again in a few seconds"
         if self.forecast is None:
             return f"no forecast: {self.why}"
         samples = f" with micro-batches of {self.micro_batch_size}" if self.micro_batch_size else ""
-        return "; ".join((self.forecast.sentence() + samples, *self._device(), self._source()))
+        return f"{self.forecast.sentence()}{samples}, {self._source()}"
 
-    def _device(self) -> tuple[str, ...]:
+    def device_sentence(self) -> str | None:
+        """Say what the device has and allows; None where its memory is not known."""
         if self.capacity_bytes is None:
-            return ()
-        has = f"each {self.device_type} has {in_words(self.capacity_bytes)}"
-        if self.micro_batch_size_max is None:
-            return (has,)
-        if self.micro_batch_size_max == 0:
-            return (f"{has}, which is too little for a single sample",)
-        return (f"{has}, which allows micro-batches of {self.micro_batch_size_max}",)
+            return None
+        has = f"{in_words(self.capacity_bytes)} on each {self.device_type}"
+        most = self.micro_batch_size_max
+        if most is None:
+            return has
+        if most == 0:
+            return f"{has}: not a single sample fits"
+        only = "only " if self.micro_batch_size is not None and self.micro_batch_size > most else ""
+        return f"{has}: {only}micro-batches of up to {most} fit"
 
     def _source(self) -> str:
         if self.source == "history":
             took = f", which took {in_words(self.measured_bytes)}" if self.measured_bytes is not None else ""
             return f"as forecast for job {self.job}{took}"
-        return "computed from the code" if self.source == "code" else "computed from the task"
+        return "computed from your code" if self.source == "code" else "computed from the task"

@@ -60,7 +60,7 @@ def _answer(request: ForecastRequest) -> ForecastAnswer:
     if train.task == "hf_causal_lm":
         # The shape is what counts: no weights are read.
         train = train.model_copy(update={"task_args": train.task_args | {"from_scratch": True}})
-    code = Path(request.code or ".")
+    code = Path(request.code or ".").resolve()
     os.chdir(code)  # A task's own paths are relative to its code.
     task = load_task(train.task, train.task_args, code)
     sample = sample_of(train, task)
@@ -70,12 +70,12 @@ def _answer(request: ForecastRequest) -> ForecastAnswer:
         return forecast(task, train, micro_batch_size=size, world_size=request.world_size, sample=sample)
 
     sizes = candidates(ceil_div(train.batch.size, request.world_size))
-    allowed = None
-    if request.available_bytes is not None:
-        allowed = largest(lambda size: Trial(predicted(size).peak, 0.0), sizes, limit_bytes=request.available_bytes)
+    most = None
+    if (limit := request.available_bytes) is not None:
+        most = largest(lambda size: Trial(predicted(size).peak, 0.0), sizes, limit_bytes=limit) or 0
     asked = train.batch.micro_size
-    shown = min(asked, sizes[-1]) if asked != "auto" else allowed or sizes[0]
-    return ForecastAnswer(forecast=predicted(shown), micro_batch_size=shown, micro_batch_size_max=allowed or 0)
+    shown = min(asked, sizes[-1]) if asked != "auto" else most or sizes[0]
+    return ForecastAnswer(forecast=predicted(shown), micro_batch_size=shown, micro_batch_size_max=most)
 
 
 def sample_of(train: Train, task: Task) -> Any:
