@@ -175,13 +175,13 @@ def test_without_the_task_it_is_what_an_earlier_job_of_the_same_size_had(api: Ap
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_a_job_of_another_size_tells_nothing(api: Api, changes: dict[str, Any]) -> None:
+def test_a_job_of_another_size_does_not_count(api: Api, changes: dict[str, Any]) -> None:
     register(api)
     ran(api, **OWN)
     assert planned(api, {**TRAIN, **OWN, "train": OWN["train"] | changes})["state"] == "unknown"
 
 
-def test_a_job_on_another_device_type_or_number_of_ranks_tells_nothing(api: Api) -> None:
+def test_a_job_on_another_device_type_or_number_of_ranks_does_not_count(api: Api) -> None:
     register(api)
     ran(api, **OWN)
     register(api, "n2", "other")

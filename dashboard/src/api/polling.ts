@@ -29,8 +29,8 @@ export const ANSWER_SECONDS = 20;
 export interface Polled<T> {
   key: QueryKey;
   fetch: (signal: AbortSignal) => Promise<{ data: T }>;
-  /** Seconds between polls at the normal pace. */
-  seconds: number;
+  /** Seconds between polls at the normal pace; a function takes the newest answer. */
+  seconds: number | ((data: T | undefined) => number);
   /** True for what will not change any more. */
   isFinal?: (data: T) => boolean;
   enabled?: boolean;
@@ -54,7 +54,7 @@ export function polled<T>(
       const { data, error } = query.state;
       if (data !== undefined && isFinal?.(data)) return false;
       if (error instanceof Refusal && !error.isPassing) return false;
-      return seconds * 1_000 * pace.factor;
+      return (typeof seconds === "function" ? seconds(data) : seconds) * 1_000 * pace.factor;
     },
   };
 }
