@@ -18,11 +18,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
@@ -41,10 +42,25 @@ DEADLINE_SECONDS: Final = 60.0
 PROCESS_BYTES_MAX: Final = 4 * 2**30
 """Memory of its own that the process may take; torch and a model of fake tensors take less than 1 GiB."""
 KEPT_MAX: Final = 256
-WAITING_MAX: Final = 8
-"""Forecasts that wait for the one process; further ones are asked for again."""
+WAITING_MAX: Final = 2
+"""Forecasts that wait for the one process. Further ones displace the oldest, whose text has probably been changed since;
+where it has not, its next plan asks again."""
+FAILURE_SECONDS: Final = 300.0
+"""A request without a forecast is not repeated for so long."""
 
-Compute = Callable[[ForecastRequest], ForecastAnswer]
+
+class Compute(Protocol):
+    """A way to compute a forecast."""
+
+    def __call__(self, request: ForecastRequest) -> ForecastAnswer: ...
+
+    def close(self) -> None:
+        """Give up what is being computed."""
+
+
+class _Kept(NamedTuple):
+    future: Future[ForecastAnswer]
+    asked_at: float
 
 
 class Forecasts:
@@ -56,12 +72,22 @@ class Forecasts:
     compute : callable, optional
         What answers a request; None where this installation has no torch.
     wait_seconds : float, optional
+    clock : callable, optional
+        Monotonic seconds.
     """
 
-    def __init__(self, database: Database, compute: Compute | None = None, *, wait_seconds: float = WAIT_SECONDS):
+    def __init__(
+        self,
+        database: Database,
+        compute: Compute | None = None,
+        *,
+        wait_seconds: float = WAIT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self._database, self._compute, self._wait_seconds = database, compute, wait_seconds
+        self._clock = clock
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Future[ForecastAnswer]] = OrderedDict()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="forecasts")
 
     def of(self, spec: JobSpec, *, nodes: list[str]) -> PlannedMemory | None:
@@ -92,8 +118,10 @@ class Forecasts:
         return found.model_copy(update=_of_device(device, spec.train))
 
     def close(self) -> None:
-        """Start no more; what is being computed is given up with this process."""
+        """Compute no more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._compute is not None:
+            self._compute.close()
 
     def _computed(self, train: Train, world_size: int, device: Capacity | None) -> PlannedMemory:
         answer = self._answer(request_of(train, world_size, device))
@@ -113,19 +141,33 @@ class Forecasts:
         """The answer, if it comes in time."""
         key = request.model_dump_json()
         with self._lock:
-            future = self._kept.get(key)
-            if future is None:
-                if sum(not other.done() for other in self._kept.values()) > WAITING_MAX:
-                    return None
+            kept = self._kept.get(key)
+            if kept is None or self._is_past(kept):
                 assert self._compute is not None
-                future = self._kept[key] = self._pool.submit(self._compute, request)
+                kept = self._kept[key] = _Kept(self._pool.submit(self._compute, request), self._clock())
             self._kept.move_to_end(key)
-            while len(self._kept) > KEPT_MAX:
-                self._kept.popitem(last=False)
+            self._drop_oldest()
         try:
-            return future.result(self._wait_seconds)
-        except NotYetError:
+            return kept.future.result(self._wait_seconds)
+        except (NotYetError, CancelledError):
             return None
+
+    def _is_past(self, kept: _Kept) -> bool:
+        """Whether an answer without a forecast is old enough to be asked for again."""
+        return (
+            kept.future.done()
+            and kept.future.result().forecast is None
+            and self._clock() - kept.asked_at > FAILURE_SECONDS
+        )
+
+    def _drop_oldest(self) -> None:
+        while len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)[1].future.cancel()
+        waiting = [key for key, (future, _) in self._kept.items() if not future.done() and not future.running()]
+        for key in waiting[:-WAITING_MAX]:
+            # One that began meanwhile is not cancelled, and stays.
+            if self._kept[key].future.cancel():
+                del self._kept[key]
 
     def _earlier(self, spec: JobSpec, device: Capacity | None) -> PlannedMemory | None:
         if device is None:
@@ -173,31 +215,48 @@ _NOT_FOR_MEMORY: Final = {"causal_lm": ("path", "glob", "max_bytes"), "image_cla
 
 def here() -> Compute | None:
     """How this installation computes a forecast; None without torch, which is looked for and not imported."""
-    return compute if importlib.util.find_spec("torch") is not None else None
+    return Beside() if importlib.util.find_spec("torch") is not None else None
 
 
-def compute(request: ForecastRequest) -> ForecastAnswer:
-    """Have a process of its own answer."""
-    # Nothing of the service's settings and secrets goes in.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-m", "engine.memory.ahead", str(os.getpid())],
-            input=request.model_dump_json().encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-            timeout=DEADLINE_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return ForecastAnswer(why=f"it took longer than {DEADLINE_SECONDS:.0f} s")
-    except OSError as error:
-        return ForecastAnswer(why=f"its process could not be started: {error}")
-    try:
-        return ForecastAnswer.model_validate_json(ended.stdout)
-    except ValidationError:
-        return ForecastAnswer(why=f"its process ended with code {ended.returncode} and without an answer")
+class Beside:
+    """Has a process of its own answer."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __call__(self, request: ForecastRequest) -> ForecastAnswer:
+        """Answer, or say why there is no forecast."""
+        # Nothing of the service's settings and secrets goes in.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "engine.memory.ahead", str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+            )
+        except OSError as error:
+            return ForecastAnswer(why=f"its process could not be started: {error}")
+        with process:
+            self._process = process
+            try:
+                answer, _ = process.communicate(request.model_dump_json().encode(), timeout=DEADLINE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return ForecastAnswer(why=f"it took longer than {DEADLINE_SECONDS:.0f} s")
+            finally:
+                self._process = None
+        try:
+            return ForecastAnswer.model_validate_json(answer)
+        except ValidationError:
+            return ForecastAnswer(why=f"its process ended with code {process.returncode} and without an answer")
+
+    def close(self) -> None:
+        """Kill the process, so that this program does not wait for it at its end."""
+        process = self._process
+        if process is not None:
+            process.kill()
 
 
 def _of_device(device: Capacity | None, train: Train) -> dict[str, Any]:

@@ -5,7 +5,7 @@ the first steps; the plan is then announced again, with it.
 
 Forecast and measurement are the same quantity: what tensors hold. On CUDA torch's allocator has the peak of the whole
 run. On the CPU nothing counts tensors by itself, so they are counted in the first two steps
-(``engine.memory.tensors``), each of which takes about twice as long; the growth of the process would include libraries,
+(``engine.memory.tensors``), which take up to twice as long; the growth of the process would include libraries,
 the dataset and freed memory. Steps are numbered over the whole job, so a resumed run computes every step as the run it
 continues did, and an attempt that begins later is not measured.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.forecasts import Forecasts, compute, request_of
+from api.forecasts import FAILURE_SECONDS, WAITING_MAX, Beside, Forecasts, request_of
 from domain.memory import MemoryForecast
 from domain.predicted import ForecastAnswer, ForecastRequest
 from domain.spec import Train
@@ -37,6 +37,9 @@ class Computes:
         self.asked.append(request)
         assert self.may_answer.wait(60)
         return self.answer
+
+    def close(self) -> None:
+        self.may_answer.set()
 
 
 @pytest.fixture
@@ -131,15 +134,46 @@ def test_a_script_has_no_forecast(served: Api) -> None:
     assert planned(served, SCRIPT) is None
 
 
-def test_too_many_at_once_are_asked_for_again(api: Api, computes: Computes) -> None:
+def test_of_many_at_once_the_newest_are_computed(api: Api, computes: Computes) -> None:
     register(api)
-    use(api, Forecasts(api.database, computes, wait_seconds=0))
-    for layers in range(1, 31):
+    forecasts = Forecasts(api.database, computes, wait_seconds=0)
+    use(api, forecasts)
+    for layers in range(1, 11):
         train = TRAIN["train"] | {"task_args": {"layers": layers}}
         assert planned(api, {**TRAIN, "train": train})["state"] == "computing"
-    forecasts = api.http.app.state.parts.forecasts  # type: ignore[attr-defined]
-    assert len(forecasts._kept) <= 10
     computes.may_answer.set()
+    forecasts._pool.shutdown()
+    asked = [request.train.task_args["layers"] for request in computes.asked]
+    # One may have begun before others came.
+    assert asked[-WAITING_MAX:] == [9, 10]
+    assert len(asked) <= WAITING_MAX + 1
+
+
+def test_a_failure_is_repeated_after_a_while_and_an_answer_never(api: Api, computes: Computes) -> None:
+    register(api)
+    times = [0.0]
+    use(api, Forecasts(api.database, computes, wait_seconds=60, clock=lambda: times[0]))
+    computes.may_answer.set()
+    answer, computes.answer = computes.answer, ForecastAnswer(why="there is no such file")
+    for times[0], asked in ((0.0, 1), (FAILURE_SECONDS, 1), (FAILURE_SECONDS + 1, 2)):
+        assert planned(api)["why"] == "there is no such file"
+        assert len(computes.asked) == asked
+    computes.answer = answer
+    for times[0] in (3 * FAILURE_SECONDS, 9 * FAILURE_SECONDS):
+        assert planned(api)["state"] == "known"
+        assert len(computes.asked) == 3
+
+
+def test_a_service_that_ends_does_not_wait_for_a_forecast(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = Beside()
+    forecasts = Forecasts(api.database, beside, wait_seconds=0)
+    train = Train.model_validate({"task": "causal_lm", "batch": {"size": 64}, "steps": 1})
+    assert forecasts._answer(request_of(train, 2, None)) is None
+    (kept,) = forecasts._kept.values()
+    while beside._process is None:
+        assert not kept.future.done()
+    forecasts.close()
+    assert "ended with code -9" in (kept.future.result(60).why or "")
 
 
 def ran(api: Api, *, measured: float | None = None, **changes: Any) -> str:
@@ -191,7 +225,7 @@ def test_a_job_on_another_device_type_or_number_of_ranks_does_not_count(api: Api
 
 def test_the_process_answers_for_each_built_in_task_that_needs_no_files() -> None:
     train = Train.model_validate({"task": "causal_lm", "batch": {"size": 64, "micro_size": "auto"}, "steps": 1})
-    found = compute(request_of(train, 2, Capacity("cpu", 2**28)))
+    found = Beside()(request_of(train, 2, Capacity("cpu", 2**28)))
     assert found.why is None
     assert found.forecast is not None
     # 4 blocks of 12 times 128 squared, two embeddings and the norms, in float32.
@@ -203,6 +237,6 @@ def test_the_process_answers_for_each_built_in_task_that_needs_no_files() -> Non
 def test_a_process_that_cannot_work_says_why() -> None:
     args = {"model": "/nowhere", "path": "x"}
     train = {"task": "hf_causal_lm", "task_args": args, "batch": {"size": 8, "micro_size": 8}, "steps": 1}
-    found = compute(request_of(Train.model_validate(train), 1, None))
+    found = Beside()(request_of(Train.model_validate(train), 1, None))
     assert found.forecast is None
     assert "there is no config.json in /nowhere" in (found.why or "")
