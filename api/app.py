@@ -18,6 +18,7 @@ from api.envelope import Envelope
 from api.estimates import Estimates
 from api.figures import Figures
 from api.following import Following
+from api.forecasts import Compute, Forecasts
 from api.origins import OwnPagesOnly
 from api.parts import Bell, Parts
 from api.quotas import Quotas
@@ -64,8 +65,15 @@ def routed() -> FastAPI:
     return app
 
 
-def create_app(settings: Settings, database: Database, blobs: BlobStore, publisher: Bell) -> FastAPI:
-    """The HTTP API over these parts, which the caller owns."""
+def create_app(
+    settings: Settings,
+    database: Database,
+    blobs: BlobStore,
+    publisher: Bell,
+    *,
+    compute_forecast: Compute | None = None,
+) -> FastAPI:
+    """The HTTP API over these parts, which the caller owns; without ``compute_forecast``, plans use history alone."""
     app = routed()
     timings = Timings().scaled(settings.timings_scale)
 
@@ -91,6 +99,7 @@ def create_app(settings: Settings, database: Database, blobs: BlobStore, publish
             outage_seconds=timings.outage_seconds,
         ),
         estimates=Estimates(database, timings.lease_seconds),
+        forecasts=Forecasts(database, compute_forecast),
         rendered=Rendered(),
         following=following,
         telemetry=telemetry,

@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from api.auth import ANYBODY, Guard, token_key
 from api.estimates import Estimates
 from api.following import Following
+from api.forecasts import Forecasts
 from api.quotas import Quotas
 from api.readiness import Readiness
 from api.rendered import Rendered
@@ -44,6 +45,7 @@ class Parts:
     """A node that was silent for longer is lost."""
     readiness: Readiness
     estimates: Estimates
+    forecasts: Forecasts
     rendered: Rendered
     following: Following
     telemetry: Telemetry

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from api.estimates import releases, rounded
+from api.forecasts import Forecasts
 from api.submitting import check_capacity, settle
 from api.uploads import Uploads
 from api.views import moment
@@ -28,7 +29,9 @@ _THIS: Final = "the planned job"
 """Stands for the id it does not have."""
 
 
-def plan(database: Database, uploads: Uploads, document: object, *, lease_seconds: float) -> PlanView:
+def plan(
+    database: Database, uploads: Uploads, document: object, *, lease_seconds: float, forecasts: Forecasts
+) -> PlanView:
     """Check a document as a submit would, and say where it would go.
 
     Raises
@@ -55,12 +58,14 @@ def plan(database: Database, uploads: Uploads, document: object, *, lease_second
         start = starts(requests, cluster, releases(database, at=at), now=at).get(_THIS)
         about = None if start is None else moment(rounded(start, now=at))
         turn = QueuePlace(position=mine.position, reason=mine.reason, estimated_start=about)
+    placed = [name for name, _ in mine.devices] if isinstance(mine, Placed) else []
     return PlanView(
         plan=batch,
         sentence=None if batch is None else batch.sentence(),
         spec=spec.model_dump(mode="json"),
-        placement=[name for name, _ in mine.devices] if isinstance(mine, Placed) else [],
+        placement=placed,
         queue=turn,
+        memory=forecasts.of(spec, nodes=placed),
         warnings=[] if largest else ["no node is registered yet, so whether the job fits is not known"],
     )
 

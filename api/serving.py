@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 import uvicorn
 
+from api import forecasts
 from api.app import create_app
 from api.auth import ensure_token
 from api.parts import Parts
@@ -49,8 +50,9 @@ def serve(settings: Settings) -> int:
         blobs = BlobStore(settings.store)
         with contextlib.suppress(OSError):  # reported by /readyz as long as it lasts
             blobs.create()
-        app = create_app(settings, database, blobs, publisher)
+        app = create_app(settings, database, blobs, publisher, compute_forecast=forecasts.here())
         parts: Parts = app.state.parts
+        stack.callback(parts.forecasts.close)
         stack.callback(parts.following.join)
         config = uvicorn.Config(
             app,

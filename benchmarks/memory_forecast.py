@@ -78,7 +78,7 @@ def row(name: str, task: Task, train: Train, ranks: Ranks, *, sample: Any, micro
     forecast(task, train, world_size=ranks.world_size, **options)  # what is imported is not counted
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.perf_counter()
-    foretold = forecast(task, train, world_size=ranks.world_size, **options)
+    predicted = forecast(task, train, world_size=ranks.world_size, **options)
     seconds = time.perf_counter() - begin
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     measured = max(ranks.gather(measured_steps(task, train, ranks, **options)))
@@ -86,9 +86,9 @@ def row(name: str, task: Task, train: Train, ranks: Ranks, *, sample: Any, micro
         "model": name,
         "optimizer": train.optimizer.name,
         "ranks": ranks.world_size,
-        "forecast": foretold.model_dump(),
+        "forecast": predicted.model_dump(),
         "measured_bytes": measured,
-        "difference": foretold.peak / measured - 1,
+        "difference": predicted.peak / measured - 1,
         "seconds": seconds,
         "grown_bytes": grown,
     }

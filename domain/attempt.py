@@ -202,10 +202,11 @@ class EngineEvent(_File):
                             relative to ``checkpoints/``; ``sha256`` is of its manifest. With ``keep_best`` also
                             ``"metric": {"name": str, "value": number or None}``
     ``checkpoint_skipped``  ``{"folder": str, "why": str}``: torn or damaged, not used
-    ``memory``              ``{"measured_bytes": number, "measure": str, "forecast_bytes": number or None,
-                            "flops_per_sample": number or None, "peak_flops": number or None}``: at the end of a run;
-                            ``measure`` is ``allocated`` on CUDA and ``process growth`` on the CPU; the last two are
-                            what ``throughput/tflops_per_second`` and ``throughput/mfu`` are worked out from
+    ``memory``              ``{"measured_bytes": number or None, "measure": str, "forecast_bytes": number
+                            or None, "flops_per_sample": number or None, "peak_flops": number or None}``: at the end
+                            of a run; ``measure`` is ``allocated`` on CUDA and ``tensors`` on the CPU, or, where
+                            ``measured_bytes`` is None, why; the last two are what ``throughput/tflops_per_second``
+                            and ``throughput/mfu`` are worked out from
     ``warning``             ``{"message": str}``
     ======================  ==================================================================================
     """

@@ -67,6 +67,24 @@ def in_words(bytes_: float) -> str:
     return f"{bytes_ / 1024**power:.1f} {_UNITS[power]}"
 
 
+def compared(measured: float | None, measure: str, predicted: float | None) -> str:
+    """Measured peak of rank 0 beside the prediction, in words.
+
+    Parameters
+    ----------
+    measured : float or None
+        Bytes.
+    measure : str
+        The kind of measurement; where ``measured`` is None, why there is none.
+    predicted : float or None
+        Bytes.
+    """
+    forecast = f"{in_words(predicted)} predicted" if predicted is not None else "no forecast"
+    if measured is None:
+        return f"not measured ({measure}); {forecast}"
+    return f"{in_words(measured)} at most on rank 0 ({measure}); {forecast}"
+
+
 def _power(bytes_: float) -> int:
     """Which of the units a number of bytes is told in."""
     power = 0

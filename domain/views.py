@@ -18,6 +18,7 @@ from domain.lifecycle import AttemptState, Intent, JobState
 from domain.metrics import jsonable
 from domain.outcomes import Outcome
 from domain.plan import BatchPlan
+from domain.predicted import PlannedMemory
 
 T = TypeVar("T")
 
@@ -119,6 +120,8 @@ class PlanView(_View):
     placement: list[str]
     """Nodes the job would get now; empty while it would wait."""
     queue: QueuePlace | None
+    memory: PlannedMemory | None = None
+    """What each rank would need, and what its device has; null for a script."""
     warnings: list[str] = []
 
 

@@ -72,7 +72,7 @@ class Trainer:
     spec : JobSpec, optional
         The whole of it, for what is exported at the end.
     code : Path, optional
-        Folder of the job's code; with it, the run's memory is foretold.
+        Folder of the job's code; with it, the run's memory is predicted.
     """
 
     def __init__(
@@ -156,7 +156,8 @@ class Trainer:
         self._following = (batch,)
         verdict = self._agree(Accumulated(parts.gradient.nothing))
         while batch is not None and not verdict.flags.stop:
-            batch, verdict = self._step(batch, verdict.next_divisors)
+            with self._account.counting(batch):
+                batch, verdict = self._step(batch, verdict.next_divisors)
         stopped = verdict.flags.stop and self.steps_done < parts.length.steps
         if self.steps_done and self._saved_step != self.steps_done:
             self._save({}, ends=True)
@@ -175,7 +176,7 @@ class Trainer:
         # An overflow is found in the reduced gradient, by each rank for itself: too late to travel with it.
         travels = parts.control.numbers <= parts.strategy.carries and parts.precision.loss_scale is None
         statement = self._numbers if travels else None
-        accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement, parts.batches.fetch_ahead)
+        accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement, self._fetch_ahead)
         verdict = self._agree(accumulated)
         while verdict.flags.out_of_memory or verdict.flags.unreduced or parts.precision.repeats(verdict):
             if verdict.flags.out_of_memory:
@@ -187,7 +188,7 @@ class Trainer:
                 announce_usage(parts, self._telemetry)
             else:
                 parts.gradient.discard()
-            accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement, parts.batches.fetch_ahead)
+            accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement, self._fetch_ahead)
             verdict = self._agree(accumulated)
         following = self._next()
         report = StepReport(
@@ -226,7 +227,8 @@ class Trainer:
         if parts.replicas.due(report.step):
             parts.replicas.compare(report.step)
             timeline.mark("other")
-        self._finish_step(report, due=due, last=last, stop=verdict.flags.stop)
+        with self._account.uncounted():
+            self._finish_step(report, due=due, last=last, stop=verdict.flags.stop)
         return following, verdict
 
     def _agree(self, accumulated: Accumulated) -> Verdict:
@@ -264,8 +266,13 @@ class Trainer:
     def _next(self) -> RankBatch | None:
         """The batch after this step's, fetched when it is first asked for."""
         if self._following is None:
-            self._following = (self._parts.batches.take(),)
+            with self._account.uncounted():
+                self._following = (self._parts.batches.take(),)
         return self._following[0]
+
+    def _fetch_ahead(self) -> None:
+        with self._account.uncounted():
+            self._parts.batches.fetch_ahead()
 
     def _finish_step(self, report: StepReport, *, due: bool, last: bool, stop: bool) -> None:
         """Evaluation, checkpoint and report, where they are due. All ranks must call this."""

@@ -119,7 +119,7 @@ def settle_plan(session: Session, assignment_id: str, token: str, plan: dict[str
         return False
     if attempt.plan != plan:
         memory = plan.get("memory")
-        foretold = memory is not None and memory != (attempt.plan or {}).get("memory")
+        predicted = memory is not None and memory != (attempt.plan or {}).get("memory")
         attempt.plan = plan
         session.flush()
         settled = update(JobRow).where(JobRow.id == attempt.job_id, JobRow.attempt_count == attempt.number)
@@ -130,7 +130,7 @@ def settle_plan(session: Session, assignment_id: str, token: str, plan: dict[str
             attempt=attempt.number,
             kind="plan",
             message=f"memory: {MemoryForecast.model_validate(memory).sentence()}"
-            if foretold
+            if predicted
             else "the batch plan is settled",
             actor=ACTOR,
             data=plan,

@@ -1,7 +1,8 @@
 """What this node has to give: its GPUs, or slots of its CPU.
 
 GPUs are asked of NVML, which needs no CUDA context and so no memory of theirs. A node without GPUs offers *CPU slots*:
-devices of kind and type ``cpu``, one rank each, so that everything also runs on a laptop.
+devices of kind and type ``cpu``, one rank each, so that everything also runs on a laptop. Each has an equal part of the
+host's memory.
 
 Not here: who holds which device (``storage.placing``), and measuring them (later).
 """
@@ -9,7 +10,9 @@ Not here: who holds which device (``storage.placing``), and measuring them (late
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import psutil
 import pynvml
 import structlog
 
@@ -33,7 +36,18 @@ def devices(cpu_slots: int | None) -> list[DeviceInfo]:
     if found:
         return found
     slots = max(CPU_SLOTS_MIN, os.cpu_count() or 1) if cpu_slots is None else cpu_slots
-    return [DeviceInfo(index=index, kind="cpu", type="cpu") for index in range(slots)]
+    memory_bytes = host_bytes() // max(1, slots)
+    return [DeviceInfo(index=index, kind="cpu", type="cpu", memory_bytes=memory_bytes) for index in range(slots)]
+
+
+def host_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Memory of this host, or of the container if it has a limit."""
+    total = int(psutil.virtual_memory().total)
+    try:
+        limit = (cgroup / "memory.max").read_text().strip()
+    except OSError:
+        return total
+    return total if limit == "max" else min(total, int(limit))
 
 
 def gpus() -> list[DeviceInfo]:

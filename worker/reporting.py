@@ -29,7 +29,7 @@ import structlog
 
 from domain import attempt
 from domain.attempt import EngineEvent
-from domain.memory import in_words
+from domain.memory import compared
 from domain.metrics import from_json
 from domain.plan import BatchPlan
 from storage import attempts, checkpoints, events, streams
@@ -326,7 +326,6 @@ def _value(metric: Any) -> float | None:
 
 
 def _memory_sentence(data: dict[str, Any]) -> str:
-    """What training took, next to what was foretold."""
-    forecast = data.get("forecast_bytes")
-    foretold = f"{in_words(float(forecast))} were foretold" if forecast is not None else "there was no forecast"
-    return f"Rank 0 took {in_words(float(data['measured_bytes']))} at most ({data['measure']}); {foretold}."
+    """What training took, next to what was predicted."""
+    words = compared(data["measured_bytes"], data["measure"], data.get("forecast_bytes"))
+    return f"Memory: {words}."

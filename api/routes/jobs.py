@@ -141,7 +141,9 @@ def answer_submit(submitted: tuple[JobRow, bool, str], here: Here, response: Res
     openapi_extra=SPEC_BODY,
 )
 def plan(body: Document, here: Here) -> PlanView:
-    return placing.plan(here.database, here.uploads, body.document, lease_seconds=here.lease_seconds)
+    return placing.plan(
+        here.database, here.uploads, body.document, lease_seconds=here.lease_seconds, forecasts=here.forecasts
+    )
 
 
 @router.get(

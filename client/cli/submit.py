@@ -80,9 +80,9 @@ def submit(
         if archive is not None:
             send(client, archive, talk)
             tell_left_out(archive, talk, verbose=verbose)
-        answer = _plan(client, spec)
         if dry_run:
-            return _show_plan(answer, spec, form)
+            return _show_plan(_forecast_plan(client, spec, code), spec, form)
+        answer = _plan(client, spec)
         for line in plan_lines(answer, spec.source):
             talk(line)
         asks = not (yes or quiet or file == "-") and sys.stdin.isatty() and sys.stderr.isatty()
@@ -141,7 +141,7 @@ def plan(
         if archive is not None:
             send(client, archive, _silent)
             tell_left_out(archive, say, verbose=verbose)
-        return _show_plan(_plan(client, spec), spec, (output or Output()).format)
+        return _show_plan(_forecast_plan(client, spec, code), spec, (output or Output()).format)
 
 
 @contextmanager
@@ -196,6 +196,13 @@ def _plan(client: Client, spec: SpecFile) -> PlanView:
         raise _placed(refused, spec) from None
 
 
+def _forecast_plan(client: Client, spec: SpecFile, code: Path | None) -> PlanView:
+    """The plan with its memory forecast, which may take some seconds."""
+    from client import forecasts
+
+    return forecasts.with_code(forecasts.awaited(lambda: _plan(client, spec)), code)
+
+
 def _submit(client: Client, spec: SpecFile) -> JobView:
     key = uuid.uuid4().hex
     try:
@@ -241,6 +248,10 @@ def plan_lines(answer: PlanView, source: str) -> Iterator[str]:
         from client.cli import output as out
 
         yield f"  waits  {out.turn(answer.queue)}"
+    if answer.memory is not None:
+        yield f"  memory {answer.memory.sentence()}"
+        if device := answer.memory.device_sentence():
+            yield f"  of     {device}"
     for warning in answer.warnings:
         yield f"  note   {warning}"
 

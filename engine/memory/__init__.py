@@ -1,4 +1,4 @@
-"""How much memory a rank needs: foretold, measured, and used to choose the micro-batch.
+"""How much memory a rank needs: predicted, measured, and used to choose the micro-batch.
 
 * ``engine.memory.forecast`` works it out without allocating anything.
 * ``engine.memory.aside`` has that done in a process of its own while the run starts.

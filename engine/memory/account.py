@@ -1,40 +1,47 @@
-"""What a run says about its memory and its arithmetic: the forecast when it has come, and at the end how it compares.
+"""Report a run's memory and its arithmetic: the forecast when it has come, and at the end how it compares.
 
-Only rank 0 says anything. The forecast is worked out beside the run (``engine.memory.aside``) and arrives some seconds
-after the first steps; the plan is then announced again, with it.
+Only rank 0 reports. The forecast is worked out beside the run (``engine.memory.aside``) and arrives some seconds after
+the first steps; the plan is then announced again, with it.
 
-What it is compared with is not the same everywhere. On CUDA it is the most that torch's allocator held during training:
-the same tensors. On the CPU nothing counts tensors, so it is how much the process grew since it began to build the run:
-libraries that were loaded on the way, the dataset and fetched samples are in it, and memory that was freed and not given
-back. For a small model that is most of it.
+Forecast and measurement are the same quantity: what tensors hold. On CUDA torch's allocator has the peak of the whole
+run. On the CPU nothing counts tensors by itself, so they are counted in the first two steps
+(``engine.memory.tensors``), which take up to twice as long; the growth of the process would include libraries,
+the dataset and freed memory. Steps are numbered over the whole job, so a resumed run computes every step as the run it
+continues did, and an attempt that begins later is not measured.
 
 Not here: how memory is measured (``engine.telemetry``), the series ``memory/peak_bytes`` (``engine.report``).
 """
 
 from __future__ import annotations
 
-import resource
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from domain.memory import in_words
+from domain.memory import compared
 from domain.plan import BatchPlan
 from domain.spec import Train
 from engine import telemetry
 from engine.flops import Arithmetic, peak_flops
+from engine.loader import RankBatch
 from engine.memory.aside import Aside
+from engine.memory.tensors import TensorCount
 from engine.ranks import Ranks
 from engine.telemetry import Telemetry
 
 _LOOKS_APART: Final = 1000
 """From one look at the memory to the next, as a multiple of what the look took."""
 
+COUNTED_STEPS: Final = 2
+"""First steps of a job in which tensors are counted on the CPU. The first finds what there is; the peak is the second's."""
+
 
 class Account:
-    """Of one rank of one run. Create it before anything is built.
+    """Memory and arithmetic of one rank of one run.
 
     Parameters
     ----------
@@ -42,20 +49,22 @@ class Account:
     ranks : Ranks
     telemetry : Telemetry
     code : Path, optional
-        Folder of the job's code; None has nothing foretold.
+        Folder of the job's code; None predicts nothing.
     """
 
     def __init__(self, train: Train, ranks: Ranks, telemetry: Telemetry, code: Path | None):
         self._train, self._ranks, self._telemetry, self._code = train, ranks, telemetry, code
-        self._resident_before = resident_bytes()
         self._aside: Aside | None = None
         self._asked_size: int | None = None
         self.arithmetic: Arithmetic | None = None
         """Known once the forecast has come."""
         self._peak = self._look_again_at = 0.0
+        self._count: TensorCount | None = None
+        """Of the first steps, where their tensors are counted."""
+        self._measured_bytes: int | None = None
 
     def begin(self, plan: BatchPlan, sample: Any) -> None:
-        """Everything is built: have its memory foretold, and measure from here on."""
+        """Everything is built: predict its memory beside the run, and measure from here on."""
         telemetry.forget_peak(self._ranks.device)
         telemetry.keep_freed_memory(self._ranks.device)
         if self._ranks.first and self._code is not None and plan.micro_batch_size is not None:
@@ -66,8 +75,31 @@ class Account:
                 micro_batch_size=plan.micro_batch_size,
                 world_size=plan.world_size,
                 sample=sample,
-                forks=self._ranks.device.type == "cpu",
+                forks=self._ranks.device.type == "cpu" and self._train.strategy.name != "fsdp",
             )
+        self._micro_batch_size = plan.micro_batch_size
+
+    @contextmanager
+    def counting(self, batch: RankBatch) -> Iterator[None]:
+        """Count what tensors hold meanwhile, if ``batch`` is of one of the first steps. Call it around a step."""
+        if batch.step >= COUNTED_STEPS or not self._counts():
+            yield
+            return
+        if batch.step == 0:
+            self._count = TensorCount()
+        if self._count is None:  # The run goes on from between the two steps.
+            yield
+            return
+        # The samples of a whole step wait on the host; on a GPU one micro-batch of them would be there.
+        self._count.ignore([slot.batch for slot in batch.slots[1:]])
+        with self._count:
+            yield
+        if batch.step == COUNTED_STEPS - 1:
+            self._measured_bytes, self._count = self._count.peak_bytes, None
+
+    def uncounted(self) -> AbstractContextManager[None]:
+        """Leave out of the count what is no part of a step, such as the next step's samples."""
+        return self._count.paused() if self._count is not None else nullcontext()
 
     def peak_bytes(self) -> float:
         """Most memory that this rank has used, as of a moment ago.
@@ -84,27 +116,24 @@ class Account:
 
     def poll(self, plan: BatchPlan) -> BatchPlan:
         """The plan, with the forecast if it has just come. Never waits."""
-        foretold = self._aside.arrived() if self._aside is not None else None
-        if foretold is None:
+        predicted = self._aside.arrived() if self._aside is not None else None
+        if predicted is None:
             return plan
         self._aside = None
-        if foretold.flops_per_sample is not None:
-            self.arithmetic = Arithmetic(foretold.flops_per_sample, self._peak_flops())
+        if predicted.flops_per_sample is not None:
+            self.arithmetic = Arithmetic(predicted.flops_per_sample, self._peak_flops())
         if plan.micro_batch_size != self._asked_size:
             return plan  # Halved since it was asked.
-        if foretold.memory is None:
-            self._telemetry.say(f"memory: no forecast: {foretold.why}")
+        if predicted.memory is None:
+            self._telemetry.say(f"memory: no forecast: {predicted.why}")
             return plan
-        self._telemetry.say(f"memory: {foretold.memory.sentence()}")
-        return plan.model_copy(update={"memory": foretold.memory})
+        self._telemetry.say(f"memory: {predicted.memory.sentence()}")
+        return plan.model_copy(update={"memory": predicted.memory})
 
     def finish(self, plan: BatchPlan) -> None:
-        """Say what training took, next to what was foretold."""
+        """Report what training took, next to what was predicted."""
         self.close()
-        measured = telemetry.peak_bytes(self._ranks.device)
-        measure = "allocated"
-        if self._ranks.device.type == "cpu":
-            measured, measure = max(0.0, measured - self._resident_before), "process growth"
+        measured, measure = self._measured(plan)
         forecast = plan.memory.peak if plan.memory is not None else None
         self._telemetry.event(
             "memory",
@@ -114,8 +143,23 @@ class Account:
             flops_per_sample=self.arithmetic.flops_per_sample if self.arithmetic else None,
             peak_flops=self.arithmetic.peak if self.arithmetic else None,
         )
-        foretold = f"{in_words(forecast)} were foretold" if forecast is not None else "no forecast"
-        self._telemetry.say(f"memory: {in_words(measured)} at most on rank 0 ({measure}); {foretold}")
+        self._telemetry.say("memory: " + compared(measured, measure, forecast))
+
+    def _measured(self, plan: BatchPlan) -> tuple[float | None, str]:
+        """Bytes that tensors held at most and the kind of measurement, or None and why there is none."""
+        if self._ranks.device.type == "cuda":
+            return telemetry.peak_bytes(self._ranks.device), "allocated"
+        if self._train.compile:
+            return None, "tensors of a compiled model cannot be counted on the CPU"
+        if self._measured_bytes is None:
+            return None, f"on the CPU, tensors are counted in the first {COUNTED_STEPS} steps of a job"
+        if self._micro_batch_size != plan.micro_batch_size:
+            return None, f"tensors were counted with micro-batches of up to {self._micro_batch_size}"
+        return float(self._measured_bytes), "tensors"
+
+    def _counts(self) -> bool:
+        """Whether tensors are counted in the first steps."""
+        return self._ranks.first and self._ranks.device.type == "cpu" and not self._train.compile
 
     def close(self) -> None:
         """Give up a forecast that has not come."""
@@ -129,9 +173,3 @@ class Account:
             return None
         one = peak_flops(torch.cuda.get_device_name(device), self._train.precision, tf32=self._train.tf32)
         return one * self._ranks.world_size if one is not None else None
-
-
-def resident_bytes() -> float:
-    """Memory that this process holds now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return float(pages * resource.getpagesize())

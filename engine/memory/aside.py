@@ -3,7 +3,7 @@
 Fake tensors take two seconds to import, and the forecast itself runs the person's code with tensors that have no values:
 a task that keeps one of them (a mask in a cache) would hand it to the real run, and break it. So another process does
 it, at a low priority, while the run begins. It gets one sample of the dataset and answers with one line of JSON: what
-was foretold, and how much arithmetic a sample takes. It dies with the run.
+was predicted, and how much arithmetic a sample takes. It dies with the run.
 
 On the CPU that process is forked from the rank: with several ranks, DDP has imported by then what fake tensors need, so
 that half a second of computing is left. A process that has used CUDA cannot be forked into one that differentiates, so
@@ -60,7 +60,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Foretold:
+class Predicted:
     """What came of it."""
 
     memory: MemoryForecast | None = None
@@ -86,21 +86,21 @@ class Aside:
     """
 
     def __init__(self, train: Train, code: Path, *, micro_batch_size: int, world_size: int, sample: Any, forks: bool):
-        self._foretold: Foretold | None = None
+        self._predicted: Predicted | None = None
         self._process: subprocess.Popen[bytes] | _Fork | None = None
         try:
             # A tensor that is a view would be pickled with all that it is a view of: often the whole dataset.
             pickled = pickle.dumps(tree_map_only(torch.Tensor, torch.clone, sample))
         except Exception as error:  # noqa: BLE001 - whatever a person's type raises
-            self._foretold = Foretold(why=f"a sample of the dataset cannot be pickled: {describe(error)}")
+            self._predicted = Predicted(why=f"a sample of the dataset cannot be pickled: {describe(error)}")
             return
         request = Request(train.model_dump_json(), code, micro_batch_size, world_size, pickled)
         try:
             self._process, self._answer = _start(request, forks=forks)
         except OSError as error:
-            self._foretold = Foretold(why=f"its process could not be started: {error}")
+            self._predicted = Predicted(why=f"its process could not be started: {error}")
 
-    def arrived(self) -> Foretold | None:
+    def arrived(self) -> Predicted | None:
         """The answer, once, when it is there; None before and after. Never waits."""
         if self._process is not None:
             code = self._process.poll()
@@ -108,10 +108,10 @@ class Aside:
                 return None
             self._process = None
             self._answer.seek(0)
-            self._foretold = _read(self._answer.read(_ANSWER_BYTES_MAX), code)
+            self._predicted = _read(self._answer.read(_ANSWER_BYTES_MAX), code)
             self._answer.close()
-        foretold, self._foretold = self._foretold, None
-        return foretold
+        predicted, self._predicted = self._predicted, None
+        return predicted
 
     def close(self) -> None:
         """Give up an answer that has not come."""
@@ -194,29 +194,29 @@ def be_quiet() -> None:
     os.dup2(nowhere, 2)
 
 
-def _read(answer: bytes, code: int) -> Foretold:
+def _read(answer: bytes, code: int) -> Predicted:
     try:
         document = json.loads(answer)
         memory = document["memory"]
-        return Foretold(
+        return Predicted(
             memory=MemoryForecast.model_validate(memory) if memory is not None else None,
             why=document["why"],
             flops_per_sample=document["flops_per_sample"],
         )
     except (ValueError, KeyError, TypeError):
         how = f"by signal {-code}" if code < 0 else f"with code {code}"
-        return Foretold(why=f"its process ended {how} and without an answer")
+        return Predicted(why=f"its process ended {how} and without an answer")
 
 
 def answer(request: Request) -> str:
     """The process's side: one line of JSON."""
-    foretold = _foretell(request)
-    document = asdict(foretold)
-    document["memory"] = foretold.memory.model_dump() if foretold.memory is not None else None
+    predicted = _predict(request)
+    document = asdict(predicted)
+    document["memory"] = predicted.memory.model_dump() if predicted.memory is not None else None
     return json.dumps(document)
 
 
-def _foretell(request: Request) -> Foretold:
+def _predict(request: Request) -> Predicted:
     # Imported here: it is what takes two seconds, and the run's own side has no use for it.
     from engine.memory.forecast import NoForecastError, flops_per_sample, forecast
 
@@ -225,7 +225,7 @@ def _foretell(request: Request) -> Foretold:
         task = load_task(train.task, train.task_args, request.code)
         sample = pickle.loads(request.sample)  # noqa: S301 - our own parent wrote it
     except Exception as error:  # noqa: BLE001 - a person's own code runs here
-        return Foretold(why=describe(error)[:_WHY_CHARS_MAX])
+        return Predicted(why=describe(error)[:_WHY_CHARS_MAX])
     memory, why, flops = None, None, None
     try:
         memory = forecast(
@@ -241,4 +241,4 @@ def _foretell(request: Request) -> Foretold:
         flops = flops_per_sample(task, sample)
     except NoForecastError as error:
         why = why or str(error)[:_WHY_CHARS_MAX]
-    return Foretold(memory, why, flops)
+    return Predicted(memory, why, flops)

@@ -269,7 +269,7 @@ class _Trials:
         return min(self._ranks.gather(total * (1 - headroom) - others))
 
     def fits_host(self, sizes: Sequence[int], headroom: float) -> Callable[[int], bool]:
-        """Which sizes fit into this host's memory, foretold by the two smallest. All ranks must call this.
+        """Which sizes fit into this host's memory, predicted by the two smallest. All ranks must call this.
 
         What forward keeps for backward is counted, and as much again is granted to what backward makes meanwhile: this
         is to keep a trial from exhausting the host, where there is no second try. Throughput decides long before.

@@ -1,25 +1,30 @@
-"""How much memory a rank will need, worked out without allocating it.
+"""Predict how much memory a rank will need, without allocating it.
 
 The model, one micro-batch and a whole step run under torch's fake tensors, which have shapes and no values, while
-torch's ``MemTracker`` counts what would be alive. It is the engine's own step that runs (``engine.step``), with the
-spec's own optimizer, so whatever they keep or copy is in the numbers. Two slots where the run accumulates, because from
-the second on a whole gradient is there during forward.
+``engine.memory.tensors`` counts what would be alive: the same count that measures a real run on the CPU. It is the
+engine's own step that runs (``engine.step``), with the spec's own optimizer, so whatever they keep or copy is in the
+numbers. Two slots where the run accumulates, because from the second on a whole gradient is there during forward.
 
-What cannot be seen this way: memory that a kernel takes for itself and gives back (most take none; a convolution that
-copies a gradient into another layout took 16 % in the worst case found), the allocator's rounding and fragmentation,
-and CUDA's own context. The micro-batch is built from one sample, so where samples differ in size it stands for that
-one. A compiled model is taken as it was before: it usually keeps less.
+Under ``fsdp`` the other ranks are replaced by a process group that sends nothing. Under the other strategies a single
+rank runs, and what sharing adds or takes is added by rule.
 
-Not here: where this runs beside a training run (``engine.memory.aside``), how the result is put into words
-(``domain.memory``).
+Not in the number: memory that a kernel takes for itself and gives back (most take none; a convolution that copies a
+gradient into another layout took 16 % in the worst case found), the allocator's rounding and fragmentation, and CUDA's
+own context. The micro-batch is built from one sample, so where samples differ in size it stands for that one. A compiled
+model is taken as it was before: it usually keeps less.
+
+Not here: where this runs beside a training run (``engine.memory.aside``), or before one (``engine.memory.ahead``); how
+the result is put into words (``domain.memory``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+import torch.distributed as dist
 from torch import Tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -29,7 +34,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.distributed._tools.mem_tracker import MemTracker
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from domain import strategy
@@ -38,9 +43,12 @@ from domain.spec import Train
 from engine.errors import describe
 from engine.flops import count
 from engine.memory.parts import parts_of, rank_batch, slots_of
+from engine.memory.tensors import TensorCount
 from engine.objective import Objective
 from engine.precision import Precision
 from engine.ranks import Ranks
+from engine.step import GradientStep
+from engine.strategies.base import Strategy
 from engine.strategies.ddp import DDP
 from engine.task import Task
 from engine.timeline import Line, Parts
@@ -50,11 +58,11 @@ SLOTS_MAX: Final = 2
 
 
 class NoForecastError(Exception):
-    """Why a task's memory cannot be foretold; completes the words "no forecast:"."""
+    """Why a task's memory cannot be predicted; completes the words "no forecast:"."""
 
 
 def forecast(task: Task, train: Train, *, micro_batch_size: int, world_size: int, sample: Any) -> MemoryForecast:
-    """Foretell the fullest moment of a step, on each rank.
+    """Predict the fullest moment of a step, on each rank.
 
     The task's ``model``, ``collate``, ``loss`` and ``param_groups`` are called, so this belongs into a process in which
     no run of the same task follows: a task that keeps a tensor from one call to the next would keep a fake one.
@@ -139,9 +147,13 @@ class _Sharing(NamedTuple):
     """Whether gradients live in what is sent: then they are there from the first slot on."""
     owners: int
     """Ranks among which the optimizer's state is shared out."""
+    sharded: int = 1
+    """Ranks over which the model itself is spread, in a group that sends nothing; 1 where each has all of it."""
 
     @classmethod
     def of(cls, options: strategy.Strategy, world_size: int) -> _Sharing:
+        if options.name == "fsdp":
+            return cls(copies=0, in_place=False, owners=1, sharded=world_size)
         if options.name not in _COPIES:
             raise NoForecastError(f"strategy {options.name} spreads memory over the ranks in its own way")
         if options.compression != "none":
@@ -154,6 +166,35 @@ class _Sharing(NamedTuple):
             in_place=in_place,
             owners=world_size if options.name == "zero1" else 1,
         )
+
+    @contextmanager
+    def group(self) -> Iterator[tuple[type[Strategy], Ranks]]:
+        """The strategy to run, and the ranks that it sees."""
+        if self.sharded == 1:
+            yield DDP, Ranks()
+            return
+        # Imported late: FSDP takes a second to import.
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        from engine.strategies.fsdp import FSDP
+
+        class Alone(FSDP):
+            """FSDP as one of several ranks, of which the others do not exist."""
+
+            def _mesh(self) -> DeviceMesh:
+                assert dist.group.WORLD is not None, "begun below"
+                with _disable_current_modes():  # It reads the numbers of its ranks.
+                    return DeviceMesh.from_group(dist.group.WORLD, "cpu")
+
+        if dist.is_initialized():
+            raise NoForecastError("this process belongs to a run, whose ranks are not to be replaced")
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=self.sharded)
+        try:
+            # No group: nothing but FSDP's own collectives needs the others.
+            yield Alone, Ranks(world_size=self.sharded)
+        finally:
+            dist.destroy_process_group()
 
 
 _COPIES: Final = {"ddp": 1, "zero1": 1, "manual": 1}
@@ -174,60 +215,63 @@ def _forecast(task: Task, train: Train, samples: list[Any], slots: int, sharing:
     # What is sent is added afterwards, and fp16 reads values that bf16, of the same size, does not.
     precision = Precision("fp32" if train.precision == "fp32" else "bf16")
     fake = _fake_mode()
-    tracker = MemTracker()
-    with fake:
+    count = TensorCount()
+    with sharing.group() as (strategy_class, ranks), fake:
         batch = tree_map_only(Tensor, fake.from_tensor, batch)
-        model, strategy, gradient, optimizer = parts_of(task, train, DDP, Ranks(), precision)
-        gradient.terms = tuple(strategy.forward(batch, None, penalize=True)[1])
+        model, strategy, gradient, optimizer = parts_of(task, train, strategy_class, ranks, precision)
+        gradient.terms = _terms(gradient, strategy, batch)
         whole, weights = rank_batch(batch, weight, gradient.terms, samples=len(samples), slots=slots)
-        tracker.track_external(model, optimizer.inner, *_tensors(batch))
-        with tracker:
-            gradient.accumulate(whole, weights, _NewPass(tracker))
+        state = _tensors(dict(optimizer.inner.state))
+        count.hold("weights", model.parameters())
+        count.hold("buffers", model.buffers())
+        count.hold("optimizer", state)
+        count.hold("activations", _tensors(batch))
+        hooks = [
+            parameter.register_post_accumulate_grad_hook(partial(_accumulated, count))  # type: ignore[no-untyped-call]
+            for parameter in model.parameters()
+            if parameter.requires_grad
+        ]
+        with count:
+            gradient.accumulate(whole, weights, _Phases(count))
+            count.rename("gradients", (p.grad for p in model.parameters() if p.grad is not None))
             optimizer.norm(1.0)
             # Not the engine's own update: on the CPU it reads whether the norm is finite. Clipping takes no memory.
             optimizer.inner.step()
-        state = sum(_bytes(tensor) for tensor in _tensors(dict(optimizer.inner.state)))
+        for hook in hooks:
+            hook.remove()
         trainable = [_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad]
-    found = _by_part(tracker, state)
+    found = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields, 0) | count.peak)
+    if sharing.sharded > 1:
+        return found
     optimizer_bytes = int(found.optimizer * _largest_part(trainable, sharing.owners))
     return found.model_copy(update={"buckets": sum(trainable) * sharing.copies, "optimizer": optimizer_bytes})
 
 
-def _by_part(tracker: MemTracker, state: int) -> MemoryForecast:
-    """MemTracker's peak in our words, of a rank that shares nothing."""
-    found: dict[str, int] = {}
-    for parts in tracker.get_tracker_snapshot("peak").values():
-        for kind, held in parts.items():
-            name = str(getattr(kind, "value", kind))
-            found[name] = found.get(name, 0) + held
-    # It counts all that is made during the optimizer's step as its state; what exceeds that is gone afterwards.
-    optimizer = min(found["Optstate"], state)
-    return MemoryForecast(
-        weights=found["Parameter"],
-        buffers=found["Buffer"],
-        gradients=found["Gradient"],
-        optimizer=optimizer,
-        activations=found["Activation"] + found["Other"],
-        temporary=found["Temp"] + found["Optstate"] - optimizer,
-        buckets=0,
-    )
+def _terms(gradient: GradientStep, strategy: Strategy, batch: Any) -> tuple[str, ...]:
+    """Names of the loss's terms, from a forward that keeps nothing."""
+    terms = tuple(strategy.forward(batch, None, penalize=True)[1])
+    gradient.discard()
+    return terms
 
 
-class _NewPass:
-    """A timeline that measures nothing: it tells the tracker after each slot that the modules will be called again.
+def _accumulated(count: TensorCount, parameter: Tensor) -> None:
+    if parameter.grad is not None:
+        count.rename("gradients", [parameter.grad])
 
-    Without being told, the tracker takes that for a mistake.
-    """
 
-    def __init__(self, tracker: MemTracker):
-        self._tracker = tracker
+class _Phases:
+    """A timeline that measures nothing: it tells the count what new tensors are."""
+
+    def __init__(self, count: TensorCount):
+        self._count = count
 
     def begin(self) -> None:
         pass
 
-    def mark(self, part: str, then: str = "other") -> None:  # noqa: ARG002 - as every timeline has it
+    def mark(self, part: str, then: str = "other") -> None:
         if part == "backward":
-            self._tracker.reset_mod_stats()
+            self._count.rename_all("temporary", "gradients")  # All else that backward made is gone.
+        self._count.part = "activations" if then == "forward" else "temporary"
 
     def end(self) -> Line:
         return self

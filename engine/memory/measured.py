@@ -1,8 +1,8 @@
 """How much memory tensors really took: the number that a forecast is held against.
 
 On CUDA torch's allocator counts. On the CPU nothing counts, so the profiler notes every allocation and release while
-something runs, and their running sum has the peak; a training run cannot afford that in every step, and is measured by
-the growth of the process instead, libraries and samples included.
+something runs, and their running sum has the peak. It is independent of the count that forecasts and runs use
+(``engine.memory.tensors``), and misses a release now and then.
 
 Not here: the peak that is reported with each step (``engine.telemetry``).
 """
@@ -39,7 +39,7 @@ _LEFT_MAX = 0.01
 
 
 def measured_steps(task: Task, train: Train, ranks: Ranks, *, micro_batch_size: int, sample: Any) -> int:
-    """Peak of real steps of the engine, from nothing: what a forecast foretells. All ranks must call this.
+    """Peak of real steps of the engine, from nothing: what a forecast predicts. All ranks must call this.
 
     Parameters
     ----------

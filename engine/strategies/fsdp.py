@@ -167,8 +167,7 @@ class FSDP(Strategy):
         return nullcontext() if self._order is None else self._order.forward(evaluates=evaluates)
 
     def _shard(self, blocks: list[nn.Module]) -> list[FSDPModule]:
-        assert self.ranks.device_group is not None, "more than one rank has a group"
-        mesh = DeviceMesh.from_group(self.ranks.device_group, self.ranks.device.type)
+        mesh = self._mesh()
         units: list[FSDPModule] = []
         try:
             for module in (*blocks, self.objective):
@@ -183,6 +182,11 @@ class FSDP(Strategy):
         register_fsdp_forward_method(self.objective, "evaluate")
         self.objective.before_penalty = self._gather
         return units
+
+    def _mesh(self) -> DeviceMesh:
+        """The ranks that share the model."""
+        assert self.ranks.device_group is not None, "more than one rank has a group"
+        return DeviceMesh.from_group(self.ranks.device_group, self.ranks.device.type)
 
     def _watch_arrivals(self, unit: nn.Module, indices: Mapping[nn.Parameter, int], inner: set[nn.Module]) -> None:
         """Note each gradient of ``unit`` when it is accumulated.

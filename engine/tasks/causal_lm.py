@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from domain.tasks import CausalLMArgs
+from domain.tasks import CausalLMArgs, HfCausalLMArgs
 from engine.dropout import Dropout
 from engine.task import Task
 from engine.tasks import text
@@ -85,6 +85,13 @@ class TextTask(Task):
 
     unit: ClassVar[str] = "tokens"
 
+    args: CausalLMArgs | HfCausalLMArgs
+
+    def blank_sample(self) -> Sequences:
+        """A sample of the dataset's shape, without reading any text."""
+        blank_T = torch.zeros(self.args.context, dtype=torch.long)
+        return blank_T, blank_T
+
     def weight(self, batch: Sequences) -> float:
         return float((batch[1] != IGNORED).sum())
 
@@ -104,6 +111,8 @@ class TextTask(Task):
 
 class CausalLM(TextTask):
     """The compact GPT on text of one's own, or on the standard library's."""
+
+    args: CausalLMArgs
 
     def __init__(self, **arguments: object):
         self.args = CausalLMArgs.model_validate(arguments)

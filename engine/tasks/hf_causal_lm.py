@@ -26,6 +26,8 @@ from engine.tasks.text import Windows
 class HfCausalLM(TextTask):
     """A pretrained model on text of one's own."""
 
+    args: HfCausalLMArgs
+
     def __init__(self, **arguments: object):
         self.args = HfCausalLMArgs.model_validate(arguments)
 

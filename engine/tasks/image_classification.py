@@ -18,6 +18,8 @@ from domain.tasks import ImageClassificationArgs
 from engine.task import Task
 
 CLASSES = 10
+SIDE = 8
+"""Pixels of an image's height and width."""
 _SPLIT_SEED = 0
 """Of the permutation that deals images to the splits. Fixed: the job's seed must not move images between them."""
 
@@ -61,6 +63,10 @@ class ImageClassification(Task):
 
     def model(self) -> nn.Module:
         return ConvNet(self.args.width)
+
+    def blank_sample(self) -> Labelled:
+        """A sample of the dataset's shape, without reading the images."""
+        return torch.zeros(1, SIDE, SIDE), torch.zeros((), dtype=torch.int64)
 
     def dataset(self, split: str) -> Dataset[Any]:
         # Imported here: scikit-learn takes a second to import, and only this task needs it.

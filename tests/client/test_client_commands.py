@@ -91,7 +91,7 @@ def test_show_tells_plan_outcome_and_what_happened(lockstep: CommandLine, server
         assert words in said.out
 
 
-def test_show_tells_the_memory_that_was_foretold(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_show_tells_the_memory_that_was_predicted(lockstep: CommandLine, server: ReplayServer) -> None:
     parts = dict.fromkeys(MemoryForecast.model_fields, 0) | {"weights": 2**30, "optimizer": 2**31}
     plan = examples.PLAN.model_copy(update={"memory": MemoryForecast.model_validate(parts)})
     server.on("GET", "/v1/jobs/tiny", examples.job(JobState.RUNNING, plan=plan))

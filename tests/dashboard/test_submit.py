@@ -25,6 +25,16 @@ def test_a_job_is_submitted_from_the_form(visitor: Visitor, lockstep: Service) -
     lockstep.http.post(f"/v1/jobs/{job['id']}/cancel")
 
 
+def test_the_live_plan_shows_the_memory_forecast(visitor: Visitor) -> None:
+    page = visitor.go("/submit", "New job").page
+    visitor.button("Digits").click()
+    plan = page.get_by_test_id("plan")
+    expect(plan).to_contain_text("on each device with micro-batches of", timeout=30_000)
+    expect(plan).to_contain_text("computed from the task")
+    expect(plan).to_contain_text(re.compile(r"on each cpu: micro-batches of up to \d+ fit"))
+    visitor.is_accessible()
+
+
 def test_what_the_service_refuses_is_said_at_its_line(visitor: Visitor) -> None:
     visitor.expects("status of 422")
     page = visitor.go("/submit", "New job").page

@@ -186,8 +186,8 @@ def test_a_plan_is_settled_by_a_micro_batch_and_its_forecast_was_for_another() -
     found = open_plan.settled(5)
     assert (found.micro_batch_size, found.accumulation_steps) == (5, 7)
     parts = dict.fromkeys(MemoryForecast.model_fields, 1)
-    foretold = found.model_copy(update={"memory": MemoryForecast.model_validate(parts)})
-    halved = foretold.halved()
+    predicted = found.model_copy(update={"memory": MemoryForecast.model_validate(parts)})
+    halved = predicted.halved()
     assert halved is not None
     assert (halved.micro_batch_size, halved.memory) == (3, None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from pathlib import Path
 
@@ -40,6 +41,26 @@ def test_the_plans_numbers_are_the_ones_the_engine_logs(lockstep: Service, train
     done = next(event["data"] for event in map(json.loads, events) if event["kind"] == "plan")
     assert plan.items() <= done.items()
     assert done["steps"] == 12
+
+
+def test_the_plan_of_an_example_prints_its_memory_forecast(lockstep: Service) -> None:
+    said = lockstep.run("plan", "examples/gpt.yaml")
+    assert said.returncode == 0, said.stderr
+    memory = re.search(r"  memory about 16\.\d MiB per rank \((.+)\) with micro-batches of 8", said.stdout)
+    assert memory is not None, said.stdout
+    assert {"activations", "optimizer", "weights", "gradients"} <= set(re.findall("[a-z]+", memory[1]))
+    assert re.search(r"  of     .+ GiB on each cpu: micro-batches of up to 32 fit", said.stdout), said.stdout
+
+
+def test_a_job_took_as_much_memory_as_its_plan_predicted(lockstep: Service, trained: dict) -> None:
+    document = {**trained["spec"], "name": "again"}
+    answer: dict = {}
+    while answer.get("state", "computing") == "computing":
+        answer = lockstep.http.post("/v1/jobs/plan", json=document).raise_for_status().json()["memory"]
+    events = (lockstep.folders(trained["id"])[0] / "spool/events.jsonl").read_text().splitlines()
+    found = next(event["data"] for event in map(json.loads, events) if event["kind"] == "memory")
+    assert found["measure"] == "tensors"
+    assert 0.9 <= answer["forecast"]["peak"] / found["measured_bytes"] <= 1.1
 
 
 def test_metrics_over_http_equal_the_spool_line_by_line(lockstep: Service, trained: dict) -> None:

@@ -6,6 +6,7 @@ Not here: what is expected of them (``tests.engine.test_memory_forecast``, ``tes
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,10 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 from domain.memory import MemoryForecast
+from domain.plan import BatchPlan, accumulation_steps
 from domain.spec import Train
+from engine.loading import load_task
+from engine.loop import Trainer
 from engine.memory.forecast import forecast
 from engine.memory.measured import measured_steps
 from engine.ranks import Ranks
@@ -52,7 +56,7 @@ def train_of(batch_size: int, **settings: Any) -> Train:
     return Train.model_validate({"task": "causal_lm", "batch": {"size": batch_size}, "steps": 2, **settings})
 
 
-def foretold(task: Task, train: Train, micro: int, world_size: int = 1) -> MemoryForecast:
+def predicted(task: Task, train: Train, micro: int, world_size: int = 1) -> MemoryForecast:
     sample = task.dataset("train")[0]
     return forecast(task, train, micro_batch_size=micro, world_size=world_size, sample=sample)
 
@@ -64,3 +68,12 @@ def really(task: Task, train: Train, micro: int, ranks: Ranks | None = None) -> 
 
 def measured_on_rank(ranks: Ranks, name: str, train: Train, micro: int) -> int:
     return really(TASKS[name](), train, micro, ranks)
+
+
+def trained(ranks: Ranks, train: Train, micro: int, folder: Path) -> None:
+    """Make a whole run, as a job does."""
+    steps = accumulation_steps(train.batch.size, micro, ranks.world_size)
+    plan = BatchPlan(
+        batch_size=train.batch.size, micro_batch_size=micro, accumulation_steps=steps, world_size=ranks.world_size
+    )
+    Trainer(train, plan, load_task(train.task, train.task_args, folder), ranks, folder).run()

@@ -65,7 +65,7 @@ def test_sizes_that_the_first_two_show_to_be_hopeless_are_not_tried() -> None:
     assert device.tried == [1, 2, 64]
 
 
-def test_where_memory_grows_faster_than_foretold_the_next_smaller_size_is_tried() -> None:
+def test_where_memory_grows_faster_than_predicted_the_next_smaller_size_is_tried() -> None:
     class Steeper(Device):
         def __call__(self, size: int) -> Trial | OutOfMemory:
             found = super().__call__(size)

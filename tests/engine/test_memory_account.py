@@ -15,9 +15,10 @@ from domain.memory import MemoryForecast
 from domain.plan import BatchPlan
 from domain.spec import Train
 from engine.flops import Arithmetic
+from engine.loader import RankBatch
 from engine.memory import account
 from engine.memory.account import Account
-from engine.memory.aside import Foretold
+from engine.memory.aside import Predicted
 from engine.ranks import Ranks
 from engine.report import StepReport
 from engine.telemetry import Telemetry
@@ -32,12 +33,12 @@ MEMORY = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields
 class Arrives:
     """Stands for the process beside the run: answers at the second look."""
 
-    answer = Foretold(memory=MEMORY, flops_per_sample=1e9)
+    answer = Predicted(memory=MEMORY, flops_per_sample=1e9)
 
     def __init__(self, *_: Any, **asked: Any):
         self.asked, self.looks, self.closed = asked, 0, False
 
-    def arrived(self) -> Foretold | None:
+    def arrived(self) -> Predicted | None:
         self.looks += 1
         return self.answer if self.looks == 2 else None
 
@@ -48,11 +49,11 @@ class Arrives:
 class Of:
     """An account, and what it said."""
 
-    def __init__(self, folder: Path, ranks: Ranks | None = None, code: Path | None = Path()):
+    def __init__(self, folder: Path, ranks: Ranks | None = None, code: Path | None = Path(), train: Train = TRAIN):
         self.folder = folder
         ranks = ranks or Ranks()
         self.telemetry = Telemetry(folder, writes=ranks.first)
-        self.account = Account(TRAIN, ranks, self.telemetry, code)
+        self.account = Account(train, ranks, self.telemetry, code)
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         self.telemetry.close()
@@ -90,7 +91,7 @@ def test_a_forecast_for_another_micro_batch_is_not_the_plans(tmp_path: Path) -> 
 def test_where_there_is_no_forecast_the_log_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Arrives, "answer", Foretold(why="the loss reads a value"))
+    monkeypatch.setattr(Arrives, "answer", Predicted(why="the loss reads a value"))
     of = Of(tmp_path)
     of.account.begin(PLAN, sample=1)
     of.account.poll(PLAN)
@@ -107,18 +108,56 @@ def test_only_rank_0_asks_and_only_with_the_jobs_code(tmp_path: Path, ranks: Ran
     of.telemetry.close()
 
 
+def counted_step(of: Of, step: int, held_bytes: int) -> None:
+    batch = RankBatch(step=step, size=64, slots=[])
+    with of.account.counting(batch):
+        tensor = torch.ones(held_bytes // 4)
+        with of.account.uncounted():
+            following = torch.ones(64 * MIB // 4)
+        del tensor, following
+
+
 @pytest.mark.parametrize(("plan", "forecast"), [(PLAN, None), (PLAN.model_copy(update={"memory": MEMORY}), 7 * MIB)])
-def test_the_end_tells_what_training_took_and_how_it_was_measured(
-    tmp_path: Path, plan: BatchPlan, forecast: int | None
+def test_on_the_cpu_the_tensors_of_the_second_step_are_what_training_took(
+    tmp_path: Path, plan: BatchPlan, forecast: int | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     of = Of(tmp_path)
     of.account.begin(plan, sample=1)
-    held = torch.ones(64 * MIB // 4)
+    for step, held_bytes in enumerate((8 * MIB, 4 * MIB, 16 * MIB)):
+        counted_step(of, step, held_bytes)
     of.account.finish(plan)
-    told = of.events("memory")[0]
-    assert (told["measure"], told["forecast_bytes"]) == ("process growth", forecast)
-    assert 0 <= told["measured_bytes"] < 2**40
-    del held
+    assert ("7.0 MiB predicted" if forecast else "no forecast") in capsys.readouterr().out
+    found = of.events("memory")[0]
+    assert (found["measured_bytes"], found["measure"], found["forecast_bytes"]) == (4 * MIB, "tensors", forecast)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "halves", "why"),
+    [
+        ({}, [0], False, "first 2 steps"),
+        ({}, [1, 2], False, "first 2 steps"),
+        ({}, [0, 1], True, "micro-batches of up to 8"),
+        ({"compile": True}, [0, 1], False, "compiled"),
+    ],
+    ids=["ended before", "resumed", "halved", "compiled"],
+)
+def test_what_was_not_counted_has_no_number_and_says_why(
+    tmp_path: Path,
+    settings: dict[str, Any],
+    steps: list[int],
+    halves: bool,
+    why: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    of = Of(tmp_path, train=TRAIN.model_copy(update=settings))
+    of.account.begin(PLAN, sample=1)
+    for step in steps:
+        counted_step(of, step, MIB)
+    of.account.finish(PLAN.settled(4) if halves else PLAN)
+    assert "memory: not measured (" in capsys.readouterr().out
+    found = of.events("memory")[0]
+    assert found["measured_bytes"] is None
+    assert why in found["measure"]
 
 
 def test_a_forecast_that_has_not_come_is_given_up_with_the_run(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from domain.spec import Train
 from engine.loading import load_task
-from engine.memory.aside import Aside, Foretold
+from engine.memory.aside import Aside, Predicted
 
 DEADLINE_SECONDS = 120.0
 PATIENCE_SECONDS = 0.05
@@ -64,7 +64,7 @@ def begun(code: Path, train: Train, sample: Any, *, forks: bool = True) -> Aside
     return Aside(train, code, micro_batch_size=4, world_size=1, sample=sample, forks=forks)
 
 
-def awaited(aside: Aside) -> Foretold:
+def awaited(aside: Aside) -> Predicted:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         found = aside.arrived()

@@ -17,7 +17,7 @@ from domain.memory import MemoryForecast
 from engine.memory.forecast import NoForecastError, forecast
 from engine.memory.measured import count_of
 from engine.task import Task
-from tests.engine.memory_cases import CPU, TASKS, Wide, foretold, measured_on_rank, really, train_of
+from tests.engine.memory_cases import CPU, TASKS, Wide, measured_on_rank, predicted, really, train_of
 from tests.engine.pool import Pool
 
 TOLERANCE = 0.05
@@ -41,7 +41,7 @@ SGD: dict[str, Any] = {"name": "sgd", "momentum": 0.9}
 def test_the_forecast_is_within_5_percent_of_the_measured_peak(name: str, optimizer: Any, slots: int) -> None:
     task, train = TASKS[name](), train_of(32 * slots, optimizer=optimizer)
     measured = really(task, train, 32)
-    assert abs(foretold(task, train, 32).peak - measured) <= TOLERANCE * measured
+    assert abs(predicted(task, train, 32).peak - measured) <= TOLERANCE * measured
 
 
 @pytest.mark.parametrize(("views", "buckets"), [(None, 0), (False, 1)], ids=["views", "copies"])
@@ -52,7 +52,7 @@ def test_the_forecast_knows_the_buckets_of_ddp(
 ) -> None:
     task, train = TASKS[name](), train_of(size, strategy={"gradient_as_bucket_view": views})
     measured = max(pool.run(measured_on_rank, name, train, 32, world_size=2))
-    found = foretold(task, train, 32, world_size=2)
+    found = predicted(task, train, 32, world_size=2)
     assert found.buckets == found.weights * buckets
     assert abs(found.peak - measured) <= TOLERANCE * measured
 
@@ -60,7 +60,7 @@ def test_the_forecast_knows_the_buckets_of_ddp(
 def test_the_parts_are_where_the_memory_is() -> None:
     task = Wide(1024)
     parameters = 1024 * 1024 + 1024 + 10 * 1024 + 10
-    found = foretold(task, train_of(16), 8)
+    found = predicted(task, train_of(16), 8)
     assert found.weights == 4 * parameters
     assert found.optimizer == pytest.approx(2 * 4 * parameters, abs=100)  # and a step counter per parameter
     assert found.gradients == 4 * parameters  # The fullest moment is in the second slot: a whole gradient is there.
@@ -69,7 +69,7 @@ def test_the_parts_are_where_the_memory_is() -> None:
 
 def test_activations_grow_with_the_micro_batch() -> None:
     task = TASKS["gpt"]()
-    small, large = (foretold(task, train_of(64), micro) for micro in (8, 32))
+    small, large = (predicted(task, train_of(64), micro) for micro in (8, 32))
     assert small.weights == large.weights
     assert 3.5 * small.activations < large.activations < 4.5 * small.activations
 
@@ -125,12 +125,19 @@ class Raises(Wide):
 )
 def test_what_needs_values_has_no_forecast_and_says_why(task: Task, why: str) -> None:
     with pytest.raises(NoForecastError, match=why):
-        foretold(task, train_of(8), 4)
+        predicted(task, train_of(8), 4)
 
 
-def test_a_strategy_that_spreads_the_model_has_no_forecast() -> None:
-    with pytest.raises(NoForecastError, match="fsdp spreads memory over the ranks"):
-        foretold(Wide(), train_of(8, strategy={"name": "fsdp"}), 4)
+def test_a_strategy_without_a_rule_has_no_forecast() -> None:
+    with pytest.raises(NoForecastError, match="diloco spreads memory over the ranks"):
+        predicted(Wide(), train_of(8, strategy={"name": "diloco", "sync_every_steps": 2}), 4, world_size=2)
+
+
+def test_fsdp_shares_out_weights_gradients_and_the_optimizers_state() -> None:
+    whole, half = (predicted(Wide(1024), train_of(8, strategy={"name": name}), 4, 2) for name in ("ddp", "fsdp"))
+    assert half.weights == pytest.approx(whole.weights / 2, rel=0.01)
+    assert half.optimizer == pytest.approx(whole.optimizer / 2, rel=0.01)
+    assert not torch.distributed.is_initialized()
 
 
 def test_tensors_that_the_task_holds_may_be_real() -> None:
@@ -140,7 +147,7 @@ def test_tensors_that_the_task_holds_may_be_real() -> None:
         def loss(self, model: nn.Module, batch: Any) -> Tensor:
             return F.cross_entropy(model(batch[0]), batch[1], weight=self.weights, reduction="sum")
 
-    assert foretold(Weighted(), train_of(8), 4).peak > 0
+    assert predicted(Weighted(), train_of(8), 4).peak > 0
 
 
 def test_a_model_may_convert_itself() -> None:
@@ -148,7 +155,7 @@ def test_a_model_may_convert_itself() -> None:
         def model(self) -> nn.Module:
             return super().model().float().to("cpu").double().float()
 
-    found, plain = (foretold(task, train_of(8), 4) for task in (Converts(), Wide()))
+    found, plain = (predicted(task, train_of(8), 4) for task in (Converts(), Wide()))
     assert found == plain
 
 

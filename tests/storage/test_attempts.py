@@ -200,7 +200,7 @@ def test_a_settled_plan_is_the_jobs_plan_and_the_next_attempts(database: Databas
     assert scenes.start(database, claimed.job_id).plan == plan
 
 
-def test_a_plan_whose_memory_was_foretold_since_says_how_much(database: Database) -> None:
+def test_a_plan_whose_memory_was_predicted_since_says_how_much(database: Database) -> None:
     claimed = scenes.run(database)
     plan = {"batch_size": 64, "micro_batch_size": 4, "accumulation_steps": 8, "world_size": 2, "memory": None}
     parts = dict.fromkeys(MemoryForecast.model_fields, 2**20)

@@ -195,16 +195,24 @@ def test_a_warning_that_the_database_refuses_does_not_hold_up_what_follows(
 
 
 @pytest.mark.parametrize(
-    ("forecast", "says"),
+    ("measured", "measure", "forecast", "says"),
     [
-        (2**31, "Rank 0 took 1.5 GiB at most (allocated); 2.0 GiB were foretold."),
-        (None, "Rank 0 took 1.5 GiB at most (allocated); there was no forecast."),
+        (1.5 * 2**30, "allocated", 2**31, "Memory: 1.5 GiB at most on rank 0 (allocated); 2.0 GiB predicted."),
+        (1.5 * 2**30, "tensors", None, "Memory: 1.5 GiB at most on rank 0 (tensors); no forecast."),
+        (None, "it was resumed", 2**31, "Memory: not measured (it was resumed); 2.0 GiB predicted."),
     ],
 )
 def test_what_training_took_is_told_next_to_the_forecast(
-    database: Database, folder: Folder, stream: Stream, tmp_path: Path, forecast: int | None, says: str
+    database: Database,
+    folder: Folder,
+    stream: Stream,
+    tmp_path: Path,
+    measured: float | None,
+    measure: str,
+    forecast: int | None,
+    says: str,
 ) -> None:
     reporter = _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream)
-    _say(folder, "memory", measured_bytes=1.5 * 2**30, measure="allocated", forecast_bytes=forecast)
+    _say(folder, "memory", measured_bytes=measured, measure=measure, forecast_bytes=forecast)
     reporter.step(False)
     assert says in _messages(database, stream)

@@ -57,6 +57,7 @@ def test_a_node_without_gpus_offers_its_cores_as_slots(monkeypatch: pytest.Monke
 def test_the_number_of_slots_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventory, "gpus", list)
     assert len(inventory.devices(5)) == 5
+    assert sum(device.memory_bytes or 0 for device in inventory.devices(5)) <= inventory.host_bytes()
     assert inventory.devices(0) == []
 
 
@@ -99,3 +100,10 @@ def test_deleting_a_folder_does_not_follow_the_link_to_a_jobs_code(tmp_path: Pat
     folder.delete()
     assert not folder.exists()
     assert (mine / "train.py").exists()
+
+
+@pytest.mark.parametrize(("limit", "found"), [("max", 2**63), ("1048576", 2**20), (None, 2**63)])
+def test_the_memory_of_a_container_is_its_limit(tmp_path: Path, limit: str | None, found: int) -> None:
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(limit + "\n")
+    assert inventory.host_bytes(tmp_path) == min(found, inventory.psutil.virtual_memory().total)

@@ -27,8 +27,8 @@ export const queryClient = new QueryClient({
 export interface Polled<T> {
   key: QueryKey;
   fetch: (signal: AbortSignal) => Promise<{ data: T }>;
-  /** Seconds between polls at the normal pace. */
-  seconds: number;
+  /** Seconds between polls at the normal pace; a function takes the newest answer. */
+  seconds: number | ((data: T | undefined) => number);
   /** True for what will not change any more. */
   isFinal?: (data: T) => boolean;
   enabled?: boolean;
@@ -53,7 +53,7 @@ export function polled<T>(
       if (data !== undefined && isFinal?.(data)) return false;
       // What was refused is refused again. Everything else may pass: a poll that fails is tried again like any other.
       if (error instanceof Failure && !error.mayPass) return false;
-      return seconds * 1_000 * pace.factor;
+      return (typeof seconds === "function" ? seconds(data) : seconds) * 1_000 * pace.factor;
     },
   };
 }

@@ -743,9 +743,83 @@ export type PlanView = {
     placement: Array<string>;
     queue: QueuePlace | null;
     /**
+     * What each rank would need, and what its device has; null for a script.
+     */
+    memory?: PlannedMemory | null;
+    /**
      * Warnings
      */
     warnings?: Array<string>;
+};
+
+/**
+ * PlannedMemory
+ *
+ * Memory that each rank of a planned job would need, and what its device has.
+ */
+export type PlannedMemory = {
+    /**
+     * State
+     *
+     * ``computing``: ask again in a moment.
+     */
+    state: 'known' | 'computing' | 'unknown';
+    /**
+     * Source
+     *
+     * ``task``: computed from the built-in task. ``code``: computed from the code of your own task. ``history``: what an
+     * earlier job with the same task and size had. Null where there is no forecast.
+     */
+    source?: 'task' | 'code' | 'history' | null;
+    /**
+     * Job
+     *
+     * The earlier job.
+     */
+    job?: string | null;
+    /**
+     * Measured Bytes
+     *
+     * What rank 0 of the earlier job took, where that was measured.
+     */
+    measured_bytes?: number | null;
+    forecast?: MemoryForecast | null;
+    /**
+     * Why
+     *
+     * Why there is no forecast.
+     */
+    why?: string | null;
+    /**
+     * Micro Batch Size
+     *
+     * Samples in one forward and backward that the forecast is for; with ``micro_size: auto`` the largest that fits.
+     */
+    micro_batch_size?: number | null;
+    /**
+     * Micro Batch Size Max
+     *
+     * Largest of the sizes that ``micro_size: auto`` tries which fits; 0 if none does; null where that is not known.
+     */
+    micro_batch_size_max?: number | null;
+    /**
+     * Device Type
+     *
+     * The type with the least memory of those that the job may get; null where no node is registered.
+     */
+    device_type?: string | null;
+    /**
+     * Capacity Bytes
+     *
+     * Memory of one such device; of a CPU slot, its part of the host's. Null where that is not known.
+     */
+    capacity_bytes?: number | null;
+    /**
+     * Headroom
+     *
+     * Fraction of it that stays free for what a forecast does not count.
+     */
+    headroom?: number;
 };
 
 /**
@@ -1825,9 +1899,83 @@ export type PlanViewWritable = {
     placement: Array<string>;
     queue: QueuePlace | null;
     /**
+     * What each rank would need, and what its device has; null for a script.
+     */
+    memory?: PlannedMemoryWritable | null;
+    /**
      * Warnings
      */
     warnings?: Array<string>;
+};
+
+/**
+ * PlannedMemory
+ *
+ * Memory that each rank of a planned job would need, and what its device has.
+ */
+export type PlannedMemoryWritable = {
+    /**
+     * State
+     *
+     * ``computing``: ask again in a moment.
+     */
+    state: 'known' | 'computing' | 'unknown';
+    /**
+     * Source
+     *
+     * ``task``: computed from the built-in task. ``code``: computed from the code of your own task. ``history``: what an
+     * earlier job with the same task and size had. Null where there is no forecast.
+     */
+    source?: 'task' | 'code' | 'history' | null;
+    /**
+     * Job
+     *
+     * The earlier job.
+     */
+    job?: string | null;
+    /**
+     * Measured Bytes
+     *
+     * What rank 0 of the earlier job took, where that was measured.
+     */
+    measured_bytes?: number | null;
+    forecast?: MemoryForecastWritable | null;
+    /**
+     * Why
+     *
+     * Why there is no forecast.
+     */
+    why?: string | null;
+    /**
+     * Micro Batch Size
+     *
+     * Samples in one forward and backward that the forecast is for; with ``micro_size: auto`` the largest that fits.
+     */
+    micro_batch_size?: number | null;
+    /**
+     * Micro Batch Size Max
+     *
+     * Largest of the sizes that ``micro_size: auto`` tries which fits; 0 if none does; null where that is not known.
+     */
+    micro_batch_size_max?: number | null;
+    /**
+     * Device Type
+     *
+     * The type with the least memory of those that the job may get; null where no node is registered.
+     */
+    device_type?: string | null;
+    /**
+     * Capacity Bytes
+     *
+     * Memory of one such device; of a CPU slot, its part of the host's. Null where that is not known.
+     */
+    capacity_bytes?: number | null;
+    /**
+     * Headroom
+     *
+     * Fraction of it that stays free for what a forecast does not count.
+     */
+    headroom?: number;
 };
 
 export type ListJobsData = {

@@ -1,5 +1,5 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { fireEvent, render, screen, waitFor } from "@testing-library/react";
+import { act, fireEvent, render, screen, waitFor } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Failure } from "@/api/client";
@@ -162,6 +162,21 @@ describe("the plan", () => {
     expect(first?.signal.aborted).toBe(true);
     expect(second?.signal.aborted).toBe(false);
     expect(second?.bodySerializer()).toContain('"priority":3');
+  });
+
+  it("shows the memory once it is computed, and asks sooner until then", async () => {
+    vi.useFakeTimers({ shouldAdvanceTime: true });
+    const memory = (more: object) => ({ data: { ...PLAN, memory: { state: "known", source: "task", ...more } } });
+    const parts = { weights: 1024, buffers: 0, gradients: 0, optimizer: 0, activations: 0, temporary: 0, buckets: 0 };
+    vi.mocked(planJob)
+      .mockResolvedValueOnce(memory({ state: "computing" }) as never)
+      .mockResolvedValue(memory({ forecast: { ...parts, peak: 1024 }, micro_batch_size: 8 }) as never);
+    show();
+    await waitFor(() => expect(screen.getByTestId("plan").textContent).toContain("being computed"));
+    await act(() => vi.advanceTimersByTimeAsync(3_000));
+    await waitFor(() => expect(screen.getByTestId("plan").textContent).toContain("about 1.00 KiB on each device"));
+    expect(screen.getByTestId("plan").textContent).toContain("computed from the task");
+    vi.useRealTimers();
   });
 
   it("says what the service refuses, with its line", async () => {

@@ -2,9 +2,10 @@
 import { useState } from "react";
 import type { PlanView } from "@/api/generated";
 import { WaitReason } from "@/components/WaitReason";
-import { bytes, duration, moment, number } from "@/lib/format";
+import { duration, moment, number } from "@/lib/format";
 import { type SpecText, valueAt } from "../text/read";
 import { batchOf, type Factor } from "./factors";
+import { memoryOf } from "./memory";
 import classes from "./PlanPanel.module.css";
 import type { Planned } from "./usePlan";
 
@@ -27,7 +28,7 @@ function why({ error, problems }: Planned, spec: SpecText): string {
 const nobody = () => undefined;
 
 function Known({ view }: { view: PlanView }) {
-  const memory = view.plan?.memory;
+  const memory = memoryOf(view);
   const steps = view.plan?.steps;
   return (
     <>
@@ -52,11 +53,14 @@ function Known({ view }: { view: PlanView }) {
               : `${number(steps)} steps, ${number(steps * view.plan.batch_size)} samples`}
           </Fact>
         )}
-        {view.plan == null ? null : (
+        {memory === null ? null : (
           <Fact name="Memory">
-            {memory == null
-              ? "forecast by the first attempt, which builds the model"
-              : `about ${bytes(memory.peak)} on each device`}
+            {memory.rank}
+            {memory.parts === null ? null : <span className={classes.parts}>{memory.parts}</span>}
+            {memory.device === null ? null : (
+              <span className={memory.isShort ? classes.short : undefined}>{memory.device}</span>
+            )}
+            {memory.source === null ? null : <span className={classes.parts}>{memory.source}</span>}
           </Fact>
         )}
       </dl>

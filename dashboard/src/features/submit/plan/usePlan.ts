@@ -7,6 +7,9 @@ import { usePolled } from "@/api/polling";
 import type { SpecText } from "../text/read";
 
 const WAIT_MS = 400;
+const SECONDS = 10;
+/** While the service computes the memory forecast: a few seconds where nothing else waits. */
+const COMPUTING_SECONDS = 2;
 
 /** A document, and the same with every default that the service takes where nothing is written. */
 export interface Filled {
@@ -37,7 +40,7 @@ export function usePlan(spec: SpecText): Planned {
       const inTime = AbortSignal.any([signal, AbortSignal.timeout(SILENCE_SECONDS * 1_000)]);
       return planJob({ ...jsonBody<JobSpec>(body ?? "null"), signal: inTime, throwOnError: true });
     },
-    seconds: 10,
+    seconds: (plan) => (plan?.memory?.state === "computing" ? COMPUTING_SECONDS : SECONDS),
     enabled: body !== null,
     keepPrevious: true,
   });

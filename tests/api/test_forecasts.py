@@ -1,0 +1,242 @@
+"""A plan shows what memory each rank needs: computed, or what an earlier job of the same size left."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from api.forecasts import FAILURE_SECONDS, WAITING_MAX, Beside, Forecasts, request_of
+from domain.memory import MemoryForecast
+from domain.predicted import ForecastAnswer, ForecastRequest
+from domain.spec import Train
+from storage import attempts, events, nodes
+from storage.memories import Capacity
+from storage.nodes import DeviceInfo
+from tests.api.conftest import SCRIPT, TRAIN, Api
+from tests.storage import scenes
+
+PARTS = dict.fromkeys(MemoryForecast.model_fields, 2**20)
+MEMORY = MemoryForecast.model_validate(PARTS)
+OWN: dict[str, Any] = {
+    "code": {"path": "/code"},
+    "train": {"task": "mine.py:Mine", "batch": {"size": 64, "micro_size": 8}, "steps": 20},
+}
+
+
+class Computes:
+    """Stands for the process: answers when it may, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[ForecastRequest] = []
+        self.may_answer = threading.Event()
+        self.answer = ForecastAnswer(forecast=MEMORY, micro_batch_size=8, micro_batch_size_max=32)
+
+    def __call__(self, request: ForecastRequest) -> ForecastAnswer:
+        self.asked.append(request)
+        assert self.may_answer.wait(60)
+        return self.answer
+
+    def close(self) -> None:
+        self.may_answer.set()
+
+
+@pytest.fixture
+def computes() -> Computes:
+    return Computes()
+
+
+@pytest.fixture
+def served(api: Api, computes: Computes) -> Api:
+    """A service that computes, and has a node."""
+    register(api)
+    use(api, Forecasts(api.database, computes, wait_seconds=60))
+    computes.may_answer.set()
+    return api
+
+
+def use(api: Api, forecasts: Forecasts) -> None:
+    parts = api.http.app.state.parts  # type: ignore[attr-defined] # the application it was made with
+    object.__setattr__(parts, "forecasts", forecasts)
+
+
+def register(api: Api, name: str = "n1", type_: str = "cpu", memory_bytes: int | None = 2**30) -> None:
+    with api.database.jobs() as session:
+        found = [DeviceInfo(index, "cpu", type_, memory_bytes) for index in range(4)]
+        nodes.register(session, name, found, version="1", boot_id="b")
+
+
+def planned(api: Api, spec: Any = TRAIN) -> Any:
+    answer = api.http.post("/v1/jobs/plan", json=spec)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["memory"]
+
+
+def test_a_built_in_task_has_its_forecast_its_parts_and_what_the_device_allows(served: Api) -> None:
+    found = planned(served)
+    assert (found["state"], found["source"]) == ("known", "task")
+    assert found["forecast"] == {**PARTS, "peak": 7 * 2**20}
+    assert (found["micro_batch_size"], found["micro_batch_size_max"]) == (8, 32)
+    assert (found["device_type"], found["capacity_bytes"]) == ("cpu", 2**30)
+
+
+def test_a_plan_does_not_wait_for_a_long_forecast_and_a_later_one_has_it(api: Api, computes: Computes) -> None:
+    register(api)
+    use(api, Forecasts(api.database, computes, wait_seconds=0))
+    assert planned(api)["state"] == "computing"
+    use_same = api.http.app.state.parts.forecasts  # type: ignore[attr-defined]
+    assert planned(api)["forecast"] is None
+    computes.may_answer.set()
+    use_same._wait_seconds = 60
+    assert planned(api)["forecast"]["peak"] == 7 * 2**20
+    assert len(computes.asked) == 1
+
+
+def test_what_does_not_change_the_memory_asks_for_nothing_new(served: Api, computes: Computes) -> None:
+    planned(served)
+    train = TRAIN["train"]
+    for changes in (
+        {"steps": 7},
+        {"seed": 3},
+        {"optimizer": {"name": "adamw", "lr": 0.1}},
+        {"task_args": {"path": "/x"}},
+    ):
+        planned(served, {**TRAIN, "train": train | changes})
+    assert len(computes.asked) == 1
+    planned(served, {**TRAIN, "train": train | {"precision": "bf16"}})
+    assert len(computes.asked) == 2
+
+
+def test_what_a_rank_may_use_is_the_device_without_the_headroom(served: Api, computes: Computes) -> None:
+    planned(served, {**TRAIN, "train": TRAIN["train"] | {"memory_headroom": 0.5}})
+    assert computes.asked[0].available_bytes == 2**29
+    assert computes.asked[0].world_size == 2
+
+
+def test_the_device_is_the_smallest_of_those_that_the_job_may_get(api: Api) -> None:
+    register(api, "small", "A", 2**30)
+    register(api, "large", "B", 2**33)
+    one = {**TRAIN, "resources": {"gpus": 2, "gpu_type": "B"}}
+    assert planned(api, one)["capacity_bytes"] == 2**33
+    many = {**TRAIN, "resources": {"gpus": 2}}
+    assert planned(api, many)["device_type"] in {"A", "B"}  # Where it would be placed now.
+
+
+def test_the_code_of_a_job_is_not_run_by_the_service(served: Api, computes: Computes) -> None:
+    found = planned(served, {**TRAIN, **OWN})
+    assert computes.asked == []
+    assert found["state"] == "unknown"
+    assert "lockstep plan --code DIR" in found["why"]
+
+
+def test_a_script_has_no_forecast(served: Api) -> None:
+    assert planned(served, SCRIPT) is None
+
+
+def test_of_many_at_once_the_newest_are_computed(api: Api, computes: Computes) -> None:
+    register(api)
+    forecasts = Forecasts(api.database, computes, wait_seconds=0)
+    use(api, forecasts)
+    for layers in range(1, 11):
+        train = TRAIN["train"] | {"task_args": {"layers": layers}}
+        assert planned(api, {**TRAIN, "train": train})["state"] == "computing"
+    computes.may_answer.set()
+    forecasts._pool.shutdown()
+    asked = [request.train.task_args["layers"] for request in computes.asked]
+    # One may have begun before others came.
+    assert asked[-WAITING_MAX:] == [9, 10]
+    assert len(asked) <= WAITING_MAX + 1
+
+
+def test_a_failure_is_repeated_after_a_while_and_an_answer_never(api: Api, computes: Computes) -> None:
+    register(api)
+    times = [0.0]
+    use(api, Forecasts(api.database, computes, wait_seconds=60, clock=lambda: times[0]))
+    computes.may_answer.set()
+    answer, computes.answer = computes.answer, ForecastAnswer(why="there is no such file")
+    for times[0], asked in ((0.0, 1), (FAILURE_SECONDS, 1), (FAILURE_SECONDS + 1, 2)):
+        assert planned(api)["why"] == "there is no such file"
+        assert len(computes.asked) == asked
+    computes.answer = answer
+    for times[0] in (3 * FAILURE_SECONDS, 9 * FAILURE_SECONDS):
+        assert planned(api)["state"] == "known"
+        assert len(computes.asked) == 3
+
+
+def test_a_service_that_ends_does_not_wait_for_a_forecast(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = Beside()
+    forecasts = Forecasts(api.database, beside, wait_seconds=0)
+    train = Train.model_validate({"task": "causal_lm", "batch": {"size": 64}, "steps": 1})
+    assert forecasts._answer(request_of(train, 2, None)) is None
+    (kept,) = forecasts._kept.values()
+    while beside._process is None:
+        assert not kept.future.done()
+    forecasts.close()
+    assert "ended with code -9" in (kept.future.result(60).why or "")
+
+
+def ran(api: Api, *, measured: float | None = None, **changes: Any) -> str:
+    """A job that ran on n1 and left its forecast."""
+    claim = scenes.start(api.database, scenes.submit(api.database, **changes))
+    plan = {"batch_size": 64, "micro_batch_size": 8, "accumulation_steps": 4, "world_size": 2, "memory": PARTS}
+    with api.database.jobs() as session:
+        assert attempts.settle_plan(session, claim.assignment_id, claim.token, plan)
+        if measured is not None:
+            data = {"measured_bytes": measured}
+            events.add(session, job_id=claim.job_id, attempt=1, kind="memory", message="m", actor="a", data=data)
+    return claim.job_id
+
+
+def test_without_the_task_it_is_what_an_earlier_job_of_the_same_size_had(api: Api) -> None:
+    register(api)
+    job = ran(api, measured=5e6, **OWN)
+    found = planned(api, {**TRAIN, **OWN})
+    assert (found["state"], found["source"], found["job"]) == ("known", "history", job)
+    assert found["forecast"]["peak"] == 7 * 2**20
+    assert (found["measured_bytes"], found["micro_batch_size"]) == (5_000_000, 8)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch": {"size": 64, "micro_size": 16}},
+        {"task_args": {"width": 3}},
+        {"precision": "bf16"},
+        {"strategy": {"name": "fsdp"}},
+        {"optimizer": {"name": "sgd", "lr": 0.1}},
+        {"activation_checkpointing": True},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_job_of_another_size_does_not_count(api: Api, changes: dict[str, Any]) -> None:
+    register(api)
+    ran(api, **OWN)
+    assert planned(api, {**TRAIN, **OWN, "train": OWN["train"] | changes})["state"] == "unknown"
+
+
+def test_a_job_on_another_device_type_or_number_of_ranks_does_not_count(api: Api) -> None:
+    register(api)
+    ran(api, **OWN)
+    register(api, "n2", "other")
+    assert planned(api, {**TRAIN, **OWN, "resources": {"gpus": 2, "gpu_type": "other"}})["state"] == "unknown"
+    assert planned(api, {**TRAIN, **OWN, "resources": {"gpus": 1}})["state"] == "unknown"
+
+
+def test_the_process_answers_for_each_built_in_task_that_needs_no_files() -> None:
+    train = Train.model_validate({"task": "causal_lm", "batch": {"size": 64, "micro_size": "auto"}, "steps": 1})
+    found = Beside()(request_of(train, 2, Capacity("cpu", 2**28)))
+    assert found.why is None
+    assert found.forecast is not None
+    # 4 blocks of 12 times 128 squared, two embeddings and the norms, in float32.
+    assert found.forecast.weights == 4 * (4 * (12 * 128 * 128 + 2 * 128) + (256 + 128) * 128 + 128)
+    assert found.micro_batch_size == found.micro_batch_size_max
+    assert found.forecast.peak <= 0.85 * 2**28
+
+
+def test_a_process_that_cannot_work_says_why() -> None:
+    args = {"model": "/nowhere", "path": "x"}
+    train = {"task": "hf_causal_lm", "task_args": args, "batch": {"size": 8, "micro_size": 8}, "steps": 1}
+    found = Beside()(request_of(Train.model_validate(train), 1, None))
+    assert found.forecast is None
+    assert "there is no config.json in /nowhere" in (found.why or "")

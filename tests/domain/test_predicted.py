@@ -1,0 +1,63 @@
+"""How a plan says what memory a job would need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from domain.memory import MemoryForecast, compared
+from domain.predicted import PlannedMemory
+
+GIB = 2**30
+FORECAST = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields, 0) | {"weights": GIB})
+KNOWN: dict[str, Any] = {
+    "state": "known",
+    "source": "task",
+    "forecast": FORECAST,
+    "micro_batch_size": 8,
+    "micro_batch_size_max": 32,
+    "device_type": "cpu",
+    "capacity_bytes": 4 * GIB,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says", "of_device"),
+    [
+        ({}, "computed from the task", "4.0 GiB on each cpu: micro-batches of up to 32 fit"),
+        ({"source": "code"}, "computed from your code", "4.0 GiB on each cpu: micro-batches of up to 32 fit"),
+        ({"micro_batch_size_max": 4}, "micro-batches of 8", "4.0 GiB on each cpu: only micro-batches of up to 4 fit"),
+        ({"micro_batch_size_max": 0}, "micro-batches of 8", "4.0 GiB on each cpu: not a single sample fits"),
+        ({"micro_batch_size_max": None}, "micro-batches of 8", "4.0 GiB on each cpu"),
+        ({"capacity_bytes": None}, "about 1.0 GiB per rank (weights 1.0)", None),
+        (
+            {"source": "history", "job": "abc", "measured_bytes": GIB},
+            "as forecast for job abc, which took 1.0 GiB",
+            None,
+        ),
+    ],
+)
+def test_a_forecast_says_its_source_and_what_the_device_allows(
+    changes: dict[str, Any], says: str, of_device: str | None
+) -> None:
+    memory = PlannedMemory.model_validate(KNOWN | changes)
+    assert says in memory.sentence()
+    if of_device is not None or memory.capacity_bytes is None:
+        assert memory.device_sentence() == of_device
+
+
+@pytest.mark.parametrize(
+    ("memory", "says"),
+    [
+        (PlannedMemory(state="computing"), "the forecast is being computed; plan again in a few seconds"),
+        (PlannedMemory(state="unknown", why="the loss reads a value"), "no forecast: the loss reads a value"),
+    ],
+)
+def test_without_a_forecast_it_says_why(memory: PlannedMemory, says: str) -> None:
+    assert memory.sentence() == says
+
+
+def test_what_was_not_measured_has_no_number() -> None:
+    assert compared(None, "it was resumed", GIB) == "not measured (it was resumed); 1.0 GiB predicted"
+    assert compared(2 * GIB, "tensors", None) == "2.0 GiB at most on rank 0 (tensors); no forecast"
