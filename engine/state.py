@@ -256,7 +256,6 @@ class TrainingState:
         """
         found, damage = self._ranks.from_first(self._find(goes_on=goes_on) if self._ranks.first else (None, ""))
         if damage:
-            # Not a fresh start in silence: whoever placed the checkpoint there has older ones, and can choose.
             raise EngineError(Reason.STORAGE, f"the checkpoint to resume from is damaged: {damage}")
         if found is None:
             return None

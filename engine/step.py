@@ -117,15 +117,9 @@ class GradientStep:
 
         Returns whether the sample used every parameter. If not, the strategy tracks usage from here on.
 
-        DDP reduces its first backward in one bucket and then builds the buckets anew in the order in which gradients
-        arrived. A run that resumes would add up in another order than the one it continues, and differ in the last
-        bits from three ranks on; after these passes every start is alike. They also show which terms the loss has,
-        which parameter gets its gradient last, and whether the model draws random numbers.
-
-        Raises
-        ------
-        EngineError
-            ``bad_spec``: a gradient has another memory layout than its parameter.
+        DDP reduces its first backward in one bucket and rebuilds the buckets in the order in which gradients arrive.
+        After these passes a resumed run adds up in the same order as the run that it continues. They also show the
+        terms of the loss, the parameter whose gradient is last, and whether the model draws random numbers.
         """
         complete = True
         before = randomness.host_state()
@@ -159,7 +153,6 @@ class GradientStep:
             self._strategy.reset()
         self._strategy.warmed_up()
         self.discard()
-        # Where the strategy carries what ranks say, it asks for it at that moment.
         if self._ranks.world_size > 1 and self._hook is None and not self._strategy.carries:
             self._hook = arrived[-1].register_post_accumulate_grad_hook(self._last_gradient)  # type: ignore[no-untyped-call]
         return complete
@@ -174,8 +167,7 @@ class GradientStep:
     ) -> Accumulated:
         """Run every slot; the gradient is reduced in the last one. All ranks must call this.
 
-        A rank that runs out of memory leaves no other waiting for it: under a strategy that can repeat a step it
-        returns as usual, and says so.
+        Under a strategy that can repeat a step, a rank that runs out of memory reports that in the result.
 
         Parameters
         ----------

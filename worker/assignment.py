@@ -176,7 +176,6 @@ class Attempt:
         deadline = time.monotonic() + timeout_seconds
         self._thread.join(timeout_seconds)
         if self._outflow is not None:
-            # Left between its opening and now, it has not been told yet.
             self._outflow.stop()
             self._outflow.join(max(0.0, deadline - time.monotonic()))
 
