@@ -44,7 +44,10 @@ export function polled<T>(
   return {
     queryKey: key,
     queryFn: async ({ signal }) => (await fetch(signal)).data,
-    meta: { everySeconds: seconds, isFinal: (data: unknown) => isFinal?.(data as T) ?? false } satisfies PollMeta,
+    meta: {
+      everySeconds: typeof seconds === "function" ? seconds(undefined) : seconds,
+      isFinal: (data: unknown) => isFinal?.(data as T) ?? false,
+    } satisfies PollMeta,
     enabled: enabled ?? true,
     placeholderData: keepPrevious ? keepPreviousData : undefined,
     refetchInterval: (query) => {
