@@ -15,7 +15,7 @@ PACKAGES = ("domain", "storage", "broker", "api", "scheduler", "worker", "engine
 BESIDE = ("docs", "docker", "benchmarks", "examples", "dashboard")
 LINES_MAX = 400
 TEST_LINES_MAX = 500
-STRATEGY_LINES_MAX = 150
+STRATEGY_LINES_MAX = 260
 PAGE_LINES_MAX = 250
 
 LONGER: dict[str, str] = {}
