@@ -15,11 +15,8 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
 from domain.described import Described
 from domain.lifecycle import AttemptState, Intent, JobState
-<<<<<<< HEAD
-from domain.metrics import jsonable
-=======
 from domain.memory import PlannedMemory
->>>>>>> 42bcb49 (Keep the command line's start free of the spec)
+from domain.metrics import jsonable
 from domain.outcomes import Outcome
 from domain.plan import BatchPlan
 
