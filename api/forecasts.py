@@ -28,8 +28,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from pydantic import ValidationError
 
 from domain import tasks
-from domain.memory import MemoryForecast
-from domain.predicted import ForecastAnswer, ForecastRequest, PlannedMemory
+from domain.memory import MemoryForecast, PlannedMemory
+from domain.predicted import ForecastAnswer, ForecastRequest
 from domain.spec import JobSpec, Train
 from storage import memories
 from storage.database import Database

@@ -19,7 +19,8 @@ from typing import Final
 from pydantic import ValidationError
 
 from domain import tasks
-from domain.predicted import ForecastAnswer, ForecastRequest, PlannedMemory
+from domain.memory import PlannedMemory
+from domain.predicted import ForecastAnswer, ForecastRequest
 from domain.spec import Train
 from domain.views import PlanView
 

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict
 
 from domain.described import Described
 from domain.lifecycle import AttemptState, Intent, JobState
+from domain.memory import PlannedMemory
 from domain.outcomes import Outcome
 from domain.plan import BatchPlan
-from domain.predicted import PlannedMemory
 
 T = TypeVar("T")
 

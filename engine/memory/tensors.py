@@ -105,13 +105,13 @@ class TensorCount(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's
             return result
 
         # FSDP frees gathered parameters by resizing their storage, which is no operation.
-        UntypedStorage.resize_ = resized  # type: ignore[method-assign, assignment]
+        UntypedStorage.resize_ = resized  # type: ignore[method-assign, assignment] # put back in __exit__
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
-        UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        UntypedStorage.resize_ = self._resize  # type: ignore[method-assign] # as it was
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):

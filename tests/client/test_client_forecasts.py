@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from client import forecasts
-from domain.memory import MemoryForecast
-from domain.predicted import PlannedMemory
+from domain.memory import MemoryForecast, PlannedMemory
 from domain.views import PlanView
 from tests.client import examples
 from tests.client.examples import YAML
