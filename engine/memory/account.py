@@ -62,6 +62,7 @@ class Account:
         self._count: TensorCount | None = None
         """Of the first steps, where their tensors are counted."""
         self._measured_bytes: int | None = None
+        self._why_not = f"on the CPU, tensors are counted in the first {COUNTED_STEPS} steps of a job"
 
     def begin(self, plan: BatchPlan, sample: Any) -> None:
         """Everything is built: predict its memory beside the run, and measure from here on."""
@@ -95,7 +96,11 @@ class Account:
         with self._count:
             yield
         if batch.step == COUNTED_STEPS - 1:
-            self._measured_bytes, self._count = self._count.peak_bytes, None
+            if self._count.is_complete:
+                self._measured_bytes = self._count.peak_bytes
+            else:
+                self._why_not = "some tensors, such as sparse ones, cannot be counted"
+            self._count = None
 
     def uncounted(self) -> AbstractContextManager[None]:
         """Leave out of the count what is no part of a step, such as the next step's samples."""
@@ -152,7 +157,7 @@ class Account:
         if self._train.compile:
             return None, "tensors of a compiled model cannot be counted on the CPU"
         if self._measured_bytes is None:
-            return None, f"on the CPU, tensors are counted in the first {COUNTED_STEPS} steps of a job"
+            return None, self._why_not
         if self._micro_batch_size != plan.micro_batch_size:
             return None, f"tensors were counted with micro-batches of up to {self._micro_batch_size}"
         return float(self._measured_bytes), "tensors"

@@ -240,6 +240,8 @@ def _forecast(task: Task, train: Train, samples: list[Any], slots: int, sharing:
         for hook in hooks:
             hook.remove()
         trainable = [_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad]
+    if not count.is_complete:
+        raise NoForecastError("some tensors, such as sparse ones, cannot be counted")
     found = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields, 0) | count.peak)
     if sharing.sharded > 1:
         return found

@@ -58,22 +58,23 @@ class TensorCount(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's
         self._freed: deque[_Held] = deque()
         self._ignored: weakref.WeakSet[UntypedStorage] = weakref.WeakSet()
         self._paused = False
+        self.is_complete = True
+        """False once a tensor came by that has no storage to look at, such as a sparse one."""
 
     def hold(self, part: Part, tensors: Iterable[Tensor]) -> None:
         """Count tensors that exist already."""
-        for tensor in tensors:
-            self._see(_storage(tensor), part)
+        for storage in self._storages(list(tensors)):
+            self._see(storage, part)
 
     def ignore(self, tree: Any) -> None:
         """Leave these tensors out, such as samples that wait on the host."""
-        for leaf in tree_leaves(tree):
-            if isinstance(leaf, Tensor):
-                self._ignored.add(_storage(leaf))
+        for storage in self._storages(tree):
+            self._ignored.add(storage)
 
     def rename(self, part: Part, tensors: Iterable[Tensor]) -> None:
         """Count tensors that are known as another part from here on."""
-        for tensor in tensors:
-            held = self._find(_storage(tensor))
+        for storage in self._storages(list(tensors)):
+            held = self._find(storage)
             if held is not None:
                 self._move(held, part)
 
@@ -111,16 +112,16 @@ class TensorCount(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
-        UntypedStorage.resize_ = self._resize  # type: ignore[method-assign] # as it was - torch does not type it
+        UntypedStorage.resize_ = self._resize  # type: ignore[method-assign] # puts torch's own method back
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # Of a wrapper, such as FSDP's, the tensors inside follow.
-        given = [_storage(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        given = self._storages((args, kwargs))
         for storage in given:
             self._see(storage, self.part)
         result = func(*args, **(kwargs or {}))
-        made = [_storage(leaf) for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        made = self._storages(result)
         self._forget_freed()
         for storage in made:
             self._see(storage, self.part)
@@ -130,6 +131,16 @@ class TensorCount(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's
                 if held is not None and held.part in {"temporary", "activations"}:
                     self._move(held, "buckets")
         return result
+
+    def _storages(self, tree: Any) -> list[UntypedStorage]:
+        found = []
+        for leaf in tree_leaves(tree):
+            if isinstance(leaf, Tensor):
+                try:
+                    found.append((leaf.to_local() if hasattr(leaf, "to_local") else leaf).untyped_storage())
+                except (RuntimeError, NotImplementedError):
+                    self.is_complete = False
+        return found
 
     def _see(self, storage: UntypedStorage, part: Part) -> None:
         if self._find(storage) is not None:
@@ -180,7 +191,3 @@ class TensorCount(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's
         if self._total > self.peak_bytes:
             self.peak_bytes = self._total
             self.peak = dict(self._now)
-
-
-def _storage(tensor: Tensor) -> UntypedStorage:
-    return (tensor.to_local() if hasattr(tensor, "to_local") else tensor).untyped_storage()

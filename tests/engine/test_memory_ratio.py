@@ -23,7 +23,7 @@ MICRO, SIZE, WORLD = 8, 32, 2
 TASKS: dict[str, dict[str, Any]] = {
     "causal_lm": {"context": 32, "layers": 2, "heads": 2, "width": 64, "max_bytes": 20_000},
     "image_classification": {"width": 16},
-    "hf_causal_lm": {"context": 32},
+    "hf_causal_lm": {"context": 32, "from_scratch": True},
 }
 """Without what the folder of a case adds."""
 
@@ -34,7 +34,7 @@ def train_of(name: str, strategy: str, precision: str, args: dict[str, Any]) -> 
             "task": name,
             "task_args": TASKS[name] | args,
             "batch": {"size": SIZE, "micro_size": MICRO},
-            "steps": 3,
+            "steps": 2,
             "precision": precision,
             "strategy": {"name": strategy},
         }
