@@ -44,8 +44,8 @@ def die_before_answers(rate: float, chance: random.Random) -> None:
 
             await self._app(scope, receive, answer)
 
-    def create(*parts: Any) -> Any:
-        app = create_app(*parts)
+    def create(*parts: Any, **options: Any) -> Any:
+        app = create_app(*parts, **options)
         app.add_middleware(Deadly)
         return app
 

@@ -37,6 +37,7 @@ NOT_TOLD: Final = {
     "worker.peers": "likewise",
     "worker.shipper.is_open": "a stream is looked at only after a refused append: lost answers make it so",
     "worker.supervisor._claim_again": "no backup is restored in the story",
+    "worker.supervisor._leave": "the agent is not stopped in the story",
 }
 
 Tell = Callable[[], Telling]
