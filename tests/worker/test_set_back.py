@@ -11,6 +11,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from sqlalchemy import delete
 
@@ -21,6 +22,7 @@ from storage.blobs import BlobStore
 from storage.database import Database
 from storage.series_tables import StreamRow
 from storage.tables import NodeRow
+from tests.faults.processes import frozen, signalled
 from tests.rows import Backup
 from tests.storage import scenes
 from tests.worker.node import Node, until
@@ -339,10 +341,11 @@ def test_an_attempt_that_the_backup_has_as_unclaimed_goes_on(own_node: Node, tmp
     job_id = own_node.submit("ranks(); metric({'step': 1, 'loss': 1.0}); until_told()", place=False)
     own_node.start()
     until(lambda: len(all_nodes(own_node)) == 1, 60, "the node")
-    own_node.agent.send_signal(signal.SIGSTOP)
+    agent = [psutil.Process(own_node.agent.pid)]
+    frozen(agent, tmp_path)
     own_node.place(job_id)
     backup = Backup(own_node.database)
-    own_node.agent.send_signal(signal.SIGCONT)
+    signalled(agent, signal.SIGCONT)
     own_node.wait(job_id, "running", seconds=60)
     until(lambda: "loss" in own_node.series(job_id), 60, "the point")
     pid = json.loads((own_node.folder(job_id) / "launcher.json").read_text())["pid"]
