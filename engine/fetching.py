@@ -245,5 +245,6 @@ class _WorkerStart:
 
     def __call__(self, _worker: int) -> None:
         die_with_parent(self._parent)
-        # Ctrl-C reaches the whole process group; the rank ends its workers in order.
+        # Ctrl-C and torchrun's SIGTERM reach the whole process group; the rank ends its workers in order.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
