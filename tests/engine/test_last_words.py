@@ -106,8 +106,8 @@ def test_the_item_that_raised_is_printed(tmp_path: Path, workers: int) -> None:
 
 
 def test_an_exception_of_the_engine_itself_keeps_its_frames() -> None:
-    try:
+    with pytest.raises(TypeError) as raised:
         last_words.forget(None)  # type: ignore[arg-type] # a mistake inside the engine
-    except TypeError as error:
-        error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
-        assert "last_words.py" in last_words.text_of(error, 0)
+    error = raised.value
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+    assert "last_words.py" in last_words.text_of(error, 0)

@@ -108,7 +108,9 @@ def test_the_item_that_raised_is_named_with_its_split(workers: int, purpose: int
     with pytest.raises((ValueError, EngineError)) as raised:
         list(micro_batches(fetcher, slots, workers=workers, ahead=2, pin=False))
     assert describe(raised.value) == f"item {BAD} of dataset({split!r}): ValueError: two\nlines"
-    text = last_words.text_of(raised.value, 0)
+    error = raised.value
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # Without the frame of this test.
+    text = last_words.text_of(error, 0)
     assert f"raised by item {BAD} of dataset({split!r})\n" in text
     assert f'File "{__file__}", line' in text
     assert "fetching.py" not in text
