@@ -13,10 +13,10 @@ Not here: the loop (``engine.loop``), starting ranks under the service (``engine
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import sys
 import time
-import traceback
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +25,6 @@ from typing import Any, Final, NoReturn
 import torch
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
-from torch.distributed.elastic.multiprocessing.errors import record
 
 from domain import attempt
 from domain.errors import ErrorCode, LockstepError
@@ -34,7 +33,7 @@ from domain.plan import BatchPlan, plan_of
 from domain.reading import read_spec
 from domain.spec import JobSpec, PathCode, Train
 from domain.tasks import is_own_task
-from engine import randomness
+from engine import folder_lock, last_words, randomness, torchrun
 from engine.errors import EngineError, write_error
 from engine.loading import load_task
 from engine.loop import Ending, Trainer
@@ -68,31 +67,66 @@ class Run:
     folder: Path | None
     """The attempt's folder. Alone and without ``--out``, rank 0 names a new one."""
     devices: list[int] | None = None
-    goes_on: bool = False
+    alone: bool = False
+    """Whether the service does not run it: then it goes on from its folder's own checkpoints, and obeys SIGTERM."""
     patience: timedelta = _WATCHED
     """How long a rank waits for the others before it fails by itself."""
     trainer: Trainer | None = None
     pulse: Pulse = field(default_factory=Pulse.unseen)
+    terminated: bool = False
+    """Whether this rank was sent SIGTERM."""
+
+    def stop(self) -> bool:
+        """Ask for a stop after the step under way; False where nothing was trained yet."""
+        assert self.trainer is not None, "called only while it runs"
+        self.terminated = True
+        if not self.trainer.stop(torchrun.GRACE_SECONDS, code=torchrun.TERMINATED):
+            return False
+        if self.trainer.ranks.first:
+            sys.stdout.write("SIGTERM: stopping after this step, with a checkpoint; send it again to end at once\n")
+            sys.stdout.flush()
+        return True
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run one rank and leave with its exit code."""
     options = _parser().parse_args(arguments)
     environment = RankEnvironment.read(os.environ)
+    faulthandler.enable()
+    run: Run | None = None
     try:
-        run = _attempt(options.attempt, environment) if options.attempt else _alone(options, environment)
-        _rank(run, environment)
+        if options.attempt:
+            run = _attempt(options.attempt, environment)
+        else:
+            torchrun.die_with_torchrun(os.environ)
+            run = _alone(options, environment)
+        code = _rank(run, environment)
     except LockstepError as refusal:
-        sys.stderr.write(_refusal(refusal))
-        sys.exit(2)
+        if environment.local_rank == 0:  # Every rank reads the same file and finds the same fault.
+            sys.stderr.write(last_words.refusal(refusal))
+        torchrun.report_failure(os.environ, last_words.refusal(refusal), is_echo=environment.local_rank != 0)
+        _leave(2)
     except KeyboardInterrupt:
         os._exit(130)  # A person at a terminal knows what they pressed.
-    except BaseException:  # noqa: BLE001 - whatever ends a rank is reported, then the process must be gone
+    except BaseException as error:  # noqa: BLE001 - whatever ends a rank is reported, then the process must be gone
         # Not sys.exit: with a peer gone, the destructors of DDP and Gloo may wait for it for ever.
-        traceback.print_exc()
+        _report(error, run, environment)
         _leave(1)
     # Taking torch down in order costs a second, a good part of the grace of a stop; everything is closed by now.
-    _leave(0)
+    _leave(code)
+
+
+def _report(error: BaseException, run: Run | None, environment: RankEnvironment) -> None:
+    """Print what ended this rank. Without the service the first rank alone prints: the others share its stderr."""
+    text = last_words.text_of(error, environment.rank)
+    prints = True
+    if run is not None and run.folder is not None:
+        step = run.trainer.steps_done if run.trainer is not None else 0
+        write_error(run.folder, environment.rank, error, step=step)
+        prints = not run.alone or last_words.is_first(run.folder, environment.rank)
+    if prints:
+        sys.stderr.write(text)
+    torchrun.report_failure(os.environ, text, is_echo=not prints)
 
 
 def _leave(code: int) -> NoReturn:
@@ -102,30 +136,46 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-@record
-def _rank(run: Run, environment: RankEnvironment) -> None:
-    """Train. ``record`` leaves the exception where torch elastic looks for it."""
-    try:
-        use_threads(environment)
-        if run.train.deterministic:
-            _be_deterministic(cuda=run.cuda)
-        if run.train.debug or compares_collectives():
-            compare_collectives()
-        allow_files()
-        ranks = connect(environment, cuda=run.cuda, patience=run.patience, devices=run.devices)
-        if run.folder is None:
-            run.folder = ranks.from_first(Path("runs") / f"{run.spec.name}-{time.strftime('%Y%m%d-%H%M%S')}")
-        ending = _train(run, ranks, run.folder)
-        run.pulse.mark("done")
-        disconnect()
-        if ranks.first:
-            sys.stdout.write(_closing_line(run, ending))
-            sys.stdout.flush()
-    except BaseException as error:
-        if run.folder is not None:
-            step = run.trainer.steps_done if run.trainer is not None else 0
-            write_error(run.folder, environment.rank, error, step=step)
-        raise
+def _rank(run: Run, environment: RankEnvironment) -> int:
+    """Train. Returns the exit code."""
+    use_threads(environment)
+    if run.train.deterministic:
+        _be_deterministic(cuda=run.cuda)
+    if run.train.debug or compares_collectives():
+        compare_collectives()
+    allow_files()
+    ranks = connect(environment, cuda=run.cuda, patience=run.patience, devices=run.devices)
+    folder = run.folder
+    if folder is None:
+        folder = ranks.from_first(Path("runs") / f"{run.spec.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    if run.alone:
+        _occupy(folder, ranks)
+    run.folder = folder
+    ending = _train(run, ranks, folder)
+    # Of a stop, each rank was sent SIGTERM or none, but for a person who sends it to one of them.
+    terminated = run.alone and ending.stopped and any(ranks.gather(run.terminated))
+    run.pulse.mark("done")
+    disconnect()
+    if ranks.first:
+        sys.stdout.write(_closing_line(run, ending, terminated=terminated))
+        sys.stdout.flush()
+    return torchrun.TERMINATED if terminated else 0
+
+
+def _occupy(folder: Path, ranks: Ranks) -> None:
+    """Take the folder for this run, or refuse. All ranks must call this."""
+    taken = ""
+    if ranks.first:
+        try:
+            unlocked = folder_lock.hold(folder)
+            if unlocked:
+                sys.stdout.write(f"warning: {unlocked}\n")
+            last_words.forget(folder)
+        except folder_lock.FolderInUseError as error:
+            taken = str(error)
+    taken = ranks.from_first(taken)
+    if taken:
+        raise LockstepError(ErrorCode.CONFLICT, taken)
 
 
 def _train(run: Run, ranks: Ranks, folder: Path) -> Ending:
@@ -137,11 +187,13 @@ def _train(run: Run, ranks: Ranks, folder: Path) -> Ending:
         task,
         ranks,
         folder,
-        goes_on=run.goes_on,
+        goes_on=run.alone,
         pulse=run.pulse,
         spec=run.spec,
         code=run.code,
     )
+    if run.alone:
+        torchrun.on_sigterm(run.stop)
     try:
         return run.trainer.run()
     except EngineError as error:
@@ -201,7 +253,7 @@ def _alone(options: argparse.Namespace, environment: RankEnvironment) -> Run:
         code=code,
         cuda=torch.cuda.is_available(),
         folder=options.out,
-        goes_on=True,
+        alone=True,
         patience=max(_UNWATCHED, timedelta(seconds=spec.train.stall.first_step_seconds)),
     )
 
@@ -222,19 +274,13 @@ def _be_deterministic(*, cuda: bool) -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def _closing_line(run: Run, ending: Ending) -> str:
+def _closing_line(run: Run, ending: Ending, *, terminated: bool) -> str:
     what = "stopped" if ending.stopped else "done"
+    if terminated:
+        what += " by SIGTERM"
     loss = "" if ending.loss is None else f", loss {ending.loss:.4f}"
     where = f", checkpoint {ending.checkpoint}" if ending.checkpoint else ""
     return f"{run.spec.name}: {what} after step {ending.steps_done}{loss}{where}\n"
-
-
-def _refusal(refusal: LockstepError) -> str:
-    lines = [refusal.message]
-    lines += [f"  {field.pointer}: {field.message}" for field in refusal.fields[1:]]
-    if refusal.next_step:
-        lines.append(f"  {refusal.next_step}")
-    return "\n".join(lines) + "\n"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -41,7 +41,8 @@ from engine.probe import Probed, probe
 from engine.ranks import Ranks
 from engine.repeatable import check_loss, fetched_twice
 from engine.replicas import ReplicaCheck
-from engine.state import TrainingState, restore_model, restore_optimizer
+from engine.restoring import restore_model, restore_optimizer
+from engine.state import TrainingState
 from engine.step import GradientStep
 from engine.strategies import strategy_for
 from engine.strategies.base import Strategy

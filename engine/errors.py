@@ -74,13 +74,27 @@ def reason_of(error: BaseException) -> Reason:
     return Reason.USER_ERROR
 
 
+_PLACE: Final = "_lockstep_place"
+
+
+def put_at(error: BaseException, place: str) -> None:
+    """Note where in the data ``error`` was raised, such as ``item 3 of dataset('train')``."""
+    if getattr(error, _PLACE, None) is None:
+        with contextlib.suppress(AttributeError):  # A type with slots has the note only.
+            setattr(error, _PLACE, place)
+        error.add_note(f"raised by {place}")
+
+
 def describe(error: BaseException) -> str:
-    """Type and message of an exception; of one of the engine's own, whose type says nothing more, the message."""
+    """Type and message of an exception, with its place in the data; of the engine's own, the message alone."""
+    place = getattr(error, _PLACE, None)
+    at = "" if place is None else f"{place}: "
     if isinstance(error, EngineError):
-        return str(error)
+        return f"{at}{error}"
     if isinstance(error, SyntaxError):  # Python begins with the file's line, and ends with what is wrong with it.
-        return f"{type(error).__name__}: {error}"
-    return "".join(traceback.format_exception_only(error)).strip()
+        return f"{at}{type(error).__name__}: {error}"
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return at + text.replace(f"\nraised by {place}", "", 1) if at else text
 
 
 def release(error: BaseException) -> None:

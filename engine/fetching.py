@@ -28,8 +28,8 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from domain import limits
 from domain.outcomes import Reason
 from domain.plan import ceil_div
-from engine import randomness
-from engine.errors import EngineError, describe, reason_of
+from engine import last_words, randomness
+from engine.errors import EngineError, describe, put_at, reason_of
 
 _WORKER_END_SECONDS: Final = 2.0
 """How long a worker may take to be gone after what it had begun to send could not be read."""
@@ -61,6 +61,7 @@ class Fetcher(Dataset[M]):
     ):
         self._dataset, self._make = dataset, make
         self._seeds = randomness.ItemSeeds(seed, purpose)
+        self._split = _split_of(purpose)
         self._several = getattr(dataset, "__getitems__", None)
 
     def __getitem__(self, items: list[Item]) -> M:
@@ -74,19 +75,42 @@ class Fetcher(Dataset[M]):
         if seeded:
             return self._make([self._seeded(epoch, index) for epoch, index in items])
         if self._several is not None:
-            return self._make(self._several([index for _, index in items]))
-        dataset = self._dataset
-        return self._make([dataset[index] for _, index in items])
+            return self._make(self._all_at_once([index for _, index in items]))
+        dataset, split = self._dataset, self._split
+        return self._make([_sample(dataset, index, split) for _, index in items])
 
     def _seeded(self, epoch: int, index: int) -> Any:
         self._seeds.seed(epoch, index)
-        return self._dataset[index]
+        return _sample(self._dataset, index, self._split)
+
+    def _all_at_once(self, indices: list[int]) -> list[Any]:
+        assert self._several is not None
+        try:
+            samples: list[Any] = self._several(indices)
+        except Exception as error:
+            one_of = "item" if len(indices) == 1 else "one of the items"
+            put_at(error, f"{one_of} {', '.join(map(str, indices))} of dataset({self._split!r})")
+            raise
+        return samples
 
 
 def seeded_sample(dataset: Dataset[Any], index: int, *, seed: int, purpose: int = randomness.ITEM) -> Any:
     """Return the sample of ``index`` that training (or with another purpose, evaluation) sees in epoch 0."""
     randomness.seed_host(randomness.seed_of(purpose, seed, 0, index))
-    return dataset[index]
+    return _sample(dataset, index, _split_of(purpose))
+
+
+def _split_of(purpose: int) -> str:
+    return "train" if purpose == randomness.ITEM else "eval"
+
+
+def _sample(dataset: Dataset[Any], index: int, split: str) -> Any:
+    """Return one sample; add the item's index and split to an exception of the dataset."""
+    try:
+        return dataset[index]
+    except Exception as error:
+        put_at(error, f"item {index} of dataset({split!r})")
+        raise
 
 
 def micro_batches(
@@ -152,7 +176,7 @@ class _InWorker(Dataset[Any]):
         try:
             return self._fetcher[items]
         except Exception as error:  # noqa: BLE001 - raised again in the rank
-            text = "".join(traceback.format_exception(error))
+            text = last_words.without_our_frames(error)
             return _Failed(reason_of(error), describe(error), text[-limits.TRACEBACK_CHARS_MAX :].rstrip())
 
 
@@ -245,5 +269,6 @@ class _WorkerStart:
 
     def __call__(self, _worker: int) -> None:
         die_with_parent(self._parent)
-        # Ctrl-C reaches the whole process group; the rank ends its workers in order.
+        # Ctrl-C and torchrun's SIGTERM reach the whole process group; the rank ends its workers in order.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)

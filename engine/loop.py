@@ -143,6 +143,10 @@ class Trainer:
         saved = self._parts.state.newest
         return Ending(self.steps_done, stopped, self._reporter.loss, saved.folder if saved else None)
 
+    def stop(self, grace_seconds: float, *, code: int) -> bool:
+        """Ask for a stop, as ``engine.stopping.Stopping.request`` does; any thread may."""
+        return self._stopping.request(grace_seconds, code=code)
+
     # --- the loop
 
     def _train(self) -> bool:

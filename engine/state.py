@@ -8,6 +8,7 @@
   refused, by name.
 * ``layout``: what the last bits of a result depend on. In the same layout a resumed run is exact, in another it is equal
   to rounding.
+* ``train``: the training fields of the spec. A run that resumes with others reports them (``engine.changes``).
 * ``precision``: the loss scale, where there is one.
 * ``extra``: what else the strategy needs, of each rank; used again on as many ranks.
 
@@ -33,7 +34,7 @@ from domain import attempt
 from domain.outcomes import Reason
 from domain.plan import BatchPlan
 from domain.spec import JobSpec, Train
-from engine import checkpoint, export, fingerprint
+from engine import changes, checkpoint, export, fingerprint
 from engine.checkpoint import Measured, Saved, State
 from engine.errors import EngineError
 from engine.fingerprint import Samples
@@ -151,6 +152,7 @@ class TrainingState:
             "samples": self._samples,
             "parameters": fingerprint.parameter_order(strategy.model, optimizer),
             "layout": self._layout,
+            "train": changes.training_fields(self._train),
             "conditional": strategy.tracks_usage,
             "precision": self._precision.state(),
         }
@@ -273,9 +275,18 @@ class TrainingState:
         layout = state["layout"]
         if self._plan.micro_batch_size is None and layout["world_size"] == self._plan.world_size:
             self.replanned(self._plan.settled(layout["micro_batch_size"]))  # Not searched again: the run stays exact.
-        exact = layout == self._layout
-        self._telemetry.event("resumed", step=state["step"], exact=exact, **{"from": name})
+        self._report_resume(name, state)
         return state
+
+    def _report_resume(self, name: str, state: State) -> None:
+        """Report the step, the training fields that changed, and whether the run stays exact."""
+        found = changes.changes(state.get("train"), self._train)
+        exact = state["layout"] == self._layout and not changes.affect_weights(found, self._train)
+        changed = changes.sentence(found)
+        reported = {"changed": changed} if changed else {}
+        self._telemetry.event("resumed", step=state["step"], exact=exact, **{"from": name}, **reported)
+        if changed:
+            self._telemetry.say(f"training fields changed since the checkpoint of step {state['step']}: {changed}")
 
     def _refuse_another(self, name: str, state: State, model: nn.Module) -> None:
         """Raise where the checkpoint is not of this run, with what differs. All ranks must call this."""
@@ -346,55 +357,3 @@ class TrainingState:
             self._telemetry.event("checkpoint_skipped", folder=folder.name, why=damage)
             self._telemetry.say(f"warning: the checkpoint {folder.name} is damaged and not used: {damage}")
         return damage
-
-
-def restore_model(model: nn.Module, state: State) -> None:
-    """Put the weights and buffers of ``state``, which were found to fit, into ``model``."""
-    model.load_state_dict(state["model"])
-
-
-def restore_optimizer(
-    strategy: Strategy, optimizer: torch.optim.Optimizer, state: State, ranks: Ranks, telemetry: Telemetry
-) -> None:
-    """Put moments and counts of ``state`` into ``optimizer``, and what else the strategy saved. All ranks must call this."""
-    mine, theirs = fingerprint.parameter_order(strategy.model, optimizer), state.get("parameters")
-    if theirs is not None and theirs != mine:
-        raise EngineError(
-            Reason.BAD_SPEC,
-            "the checkpoint's optimizer has other parameters, or has them in another order: "
-            f"{_first_difference(theirs, mine)}; param_groups() must return what it did when the run began",
-        )
-    try:
-        strategy.load_optimizer(optimizer, state["optimizer"])
-    except (ValueError, KeyError) as error:
-        raise EngineError(Reason.BAD_SPEC, f"the checkpoint does not fit the optimizer: {error}") from error
-    unused = _restore_extra(strategy, state, ranks)
-    if unused:
-        telemetry.warn(f"the strategy begins without what it remembered in the checkpoint: {unused}")
-
-
-def _restore_extra(strategy: Strategy, state: State, ranks: Ranks) -> str:
-    """Give the strategy back what it saved of this rank. Why it cannot be used; empty where it is, or nothing is there."""
-    extra: list[State] = state.get("extra", [])
-    there, here = state["layout"]["strategy"], strategy.options.label
-    if there != here or not any(extra):
-        return ""
-    if len(extra) != ranks.world_size:
-        return f"{len(extra)} ranks saved it, and now there are {ranks.world_size}"
-    try:
-        strategy.load_extra(extra[ranks.rank])
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _first_difference(theirs: list[list[str]], mine: list[list[str]]) -> str:
-    for group in range(max(len(theirs), len(mine))):
-        before = theirs[group] if group < len(theirs) else []
-        now = mine[group] if group < len(mine) else []
-        for index in range(max(len(before), len(now))):
-            was = before[index] if index < len(before) else "none"
-            is_now = now[index] if index < len(now) else "none"
-            if was != is_now:
-                return f"group {group} has {was} in place {index}, now {is_now}"
-    return f"{len(theirs)} groups, now {len(mine)}"

@@ -1,7 +1,7 @@
 """How a run stops when somebody asks it to, also in the middle of a step that does not end.
 
-The request is a file. Rank 0 looks for it once per step, tells the others in the control operation, and all of them leave
-together after the step's checkpoint. That is the whole of it for a step of seconds.
+The request is a file, or without the service SIGTERM (``engine.torchrun``). Rank 0 looks for the file once per step, tells
+the others in the control operation, and all of them leave together after the step's checkpoint. That is the whole of it for a step of seconds.
 
 A step may also hang: in a wait for data, in a collective with a rank that is gone, in an evaluation. So a thread of rank
 0 looks too. At half the grace it gives up the step under way, saves the last completed one by itself, and ends the
@@ -54,6 +54,9 @@ class Stopping:
         self._file, self._looks = folder / attempt.STOP, looks
         self._asked, self._look_again_at = False, 0.0
         self._save: Callable[[], None] = lambda: None
+        self._begun = False
+        self._requested_grace_seconds: float | None = None
+        self._code = 0
         self._lock = threading.Lock()
         self._whole = True
         self._over = threading.Event()
@@ -61,12 +64,31 @@ class Stopping:
         self._updated = torch.cuda.Event() if looks and device.type == "cuda" else None  # type: ignore[no-untyped-call] # torch's own
 
     def asked(self) -> bool:
-        """Whether this rank knows that the run is to stop. Only rank 0 ever does; the others hear of it from there."""
+        """Whether this rank was asked to stop: by the file, at which rank 0 alone looks, or by :meth:`request`."""
         now = time.monotonic()
         if self._looks and not self._asked and now >= self._look_again_at:
             self._asked = self._is_there()
             self._look_again_at = now + _LOOKS_APART_SECONDS
         return self._asked
+
+    def request(self, grace_seconds: float, *, code: int) -> bool:
+        """Ask for the stop from inside this process; any rank and any thread may.
+
+        Returns
+        -------
+        bool
+            Whether the run has begun to train. If not, there is nothing to save.
+
+        Parameters
+        ----------
+        grace_seconds : float
+            When the process will be killed.
+        code : int
+            Exit code of a process that gives up the step under way.
+        """
+        self._requested_grace_seconds, self._code = grace_seconds, code
+        self._asked = True
+        return self._begun
 
     def watch(self) -> None:
         """From here on, what outlives half the grace is abandoned."""
@@ -75,7 +97,7 @@ class Stopping:
 
     def begin(self, save: Callable[[], None]) -> None:
         """From here on there is something to save: ``save`` makes the last completed step durable, on this rank alone."""
-        self._save = save
+        self._save, self._begun = save, True
 
     def over(self) -> None:
         """Nothing is to be abandoned any more, or nothing can be. Returns once that is certain."""
@@ -107,7 +129,7 @@ class Stopping:
                     self._save_alone()
 
     def _watch(self) -> None:
-        while not self._is_there():
+        while not (self._asked or self._is_there()):
             if self._over.wait(_LOOK_SECONDS):
                 return
         grace_seconds = self._grace_seconds()
@@ -116,7 +138,7 @@ class Stopping:
         with self._lock:
             if self._over.is_set():
                 return
-            code = self._save_alone()
+            code = self._save_alone() or self._code
             sys.stdout.flush()
             sys.stderr.flush()
             # The main thread is stuck, and with it everything that ends a process in order.
@@ -145,6 +167,8 @@ class Stopping:
 
     def _grace_seconds(self) -> float | None:
         """None where nobody will end the ranks: a person who made the file by hand waits for the step."""
+        if self._requested_grace_seconds is not None:
+            return self._requested_grace_seconds
         try:
             return StopFile.model_validate_json(self._file.read_bytes()).grace_seconds
         except (OSError, ValidationError):

@@ -202,10 +202,7 @@ class Reporter:
             case "checkpoint":
                 self._checkpoint(event.data)
             case "resumed":
-                step, source = event.data.get("step"), event.data.get("from")
-                self._tell(
-                    "resumed", f"Training goes on from the checkpoint of step {step}.", {"step": step, "from": source}
-                )
+                self._resumed(event.data)
             case "initialized":
                 source = event.data.get("from")
                 self._tell("initialized", f"Training starts from the weights of {source}.", {"from": source})
@@ -216,6 +213,13 @@ class Reporter:
                 self._tell("memory", _memory_sentence(event.data), event.data)
             case "warning":
                 self._tell("warning", str(event.data.get("message", ""))[:WARNING_CHARS_MAX], event.data)
+
+    def _resumed(self, data: dict[str, Any]) -> None:
+        message = f"Training goes on from the checkpoint of step {data.get('step')}."
+        known = {key: data[key] for key in ("step", "from", "changed") if data.get(key) is not None}
+        if data.get("changed"):
+            message += f" Changed since then: {data['changed']}."
+        self._tell("resumed", message[:WARNING_CHARS_MAX], known)
 
     def _mark_running(self) -> None:
         with self._database.jobs() as session:

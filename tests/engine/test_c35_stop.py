@@ -119,15 +119,22 @@ def _stopping(folder: Path, save: Callable[[], None], *, grace_seconds: float = 
     made = Stopping(folder, looks=True, device=torch.device("cpu"))
     made.begin(save)
     made.watch()
-    (folder / "stop").write_text(StopFile(reason="cancelled", grace_seconds=grace_seconds).model_dump_json())
+    _ask(folder, grace_seconds)
     return made
+
+
+def _ask(folder: Path, grace_seconds: float) -> None:
+    """Write the stop file at once, as the launcher does: the thread that looks for it must not read half of it."""
+    temporary = folder / "stop.tmp"
+    temporary.write_text(StopFile(reason="cancelled", grace_seconds=grace_seconds).model_dump_json())
+    temporary.replace(folder / "stop")
 
 
 def test_c35_a_step_that_ends_in_time_is_not_abandoned(tmp_path: Path, leaving: list[int]) -> None:
     made = _stopping(tmp_path, lambda: None, grace_seconds=600.0)
     assert made.asked()
     made.over()
-    until(lambda: "stopping" not in [thread.name for thread in threading.enumerate()], seconds=5, what="the end")
+    until(lambda: "stopping" not in [thread.name for thread in threading.enumerate()], seconds=60, what="the end")
     assert leaving == []
 
 
@@ -135,12 +142,12 @@ def test_c35_nothing_is_saved_while_the_parameters_move(tmp_path: Path, leaving:
     order = []
     made = Stopping(tmp_path, looks=True, device=torch.device("cpu"))
     with made.update():
-        (tmp_path / "stop").write_text(StopFile(reason="cancelled", grace_seconds=0.02).model_dump_json())
+        _ask(tmp_path, 0.02)
         made.begin(lambda: order.append("saved"))
         made.watch()
-        until(made._file.exists, seconds=5, what="the request")
+        until(made._file.exists, seconds=60, what="the request")
         order.append("moved")
-    until(lambda: leaving, seconds=5, what="the end of the process")
+    until(lambda: leaving, seconds=60, what="the end of the process")
     assert (order, leaving) == (["moved", "saved"], [0])
 
 
@@ -149,7 +156,7 @@ def test_c35_half_an_update_is_never_saved(tmp_path: Path, leaving: list[int]) -
     made = _stopping(tmp_path, lambda: saved.append(True), grace_seconds=2.0)
     with pytest.raises(ZeroDivisionError), made.update():
         raise ZeroDivisionError
-    until(lambda: leaving, seconds=10, what="the end of the process")
+    until(lambda: leaving, seconds=60, what="the end of the process")
     assert (saved, leaving) == ([], [1])
 
 
@@ -158,7 +165,7 @@ def test_c35_a_checkpoint_that_cannot_be_written_does_not_keep_the_process(tmp_p
         raise OSError(28, "No space left on device")
 
     _stopping(tmp_path, save)
-    until(lambda: leaving, seconds=5, what="the end of the process")
+    until(lambda: leaving, seconds=60, what="the end of the process")
     assert leaving == [1]
 
 
@@ -166,7 +173,7 @@ def test_c35_a_stop_by_hand_has_no_grace_and_waits_for_the_step(tmp_path: Path, 
     made = Stopping(tmp_path, looks=True, device=torch.device("cpu"))
     (tmp_path / "stop").touch()
     made.watch()
-    until(lambda: "stopping" not in [thread.name for thread in threading.enumerate()], seconds=5, what="the end")
+    until(lambda: "stopping" not in [thread.name for thread in threading.enumerate()], seconds=60, what="the end")
     assert made.asked()
     assert leaving == []
 

@@ -17,8 +17,9 @@ import pytest
 from torch.utils.data import Dataset
 
 from domain.outcomes import Reason
+from engine import last_words, randomness
 from engine.errors import EngineError, describe, reason_of
-from engine.fetching import Fetcher, micro_batches, pinned
+from engine.fetching import Fetcher, micro_batches, pinned, seeded_sample
 
 BAD = 5
 
@@ -95,14 +96,48 @@ def failure(act: Callable[[], object], *, workers: int = 1) -> Exception:
 def test_an_error_in_a_worker_keeps_its_reason_and_its_words(error: Exception, reason: Reason, told: str) -> None:
     for workers in (1, 2):
         found = failure(raising(error), workers=workers)
-        assert (reason_of(found), describe(found)) == (reason, told)
+        assert (reason_of(found), describe(found)) == (reason, f"item {BAD} of dataset('train'): {told}")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("purpose", "split"), [(randomness.ITEM, "train"), (randomness.EVAL_ITEM, "eval")])
+def test_the_item_that_raised_is_named_with_its_split(workers: int, purpose: int, split: str) -> None:
+    dataset = Failing(raising(ValueError("two\nlines")))
+    fetcher: Fetcher[list[int]] = Fetcher(dataset, list, seed=3, purpose=purpose)
+    slots = [[(0, 3), (0, BAD)], [(0, 8)]]
+    with pytest.raises((ValueError, EngineError)) as raised:
+        list(micro_batches(fetcher, slots, workers=workers, ahead=2, pin=False))
+    assert describe(raised.value) == f"item {BAD} of dataset({split!r}): ValueError: two\nlines"
+    error = raised.value
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # Without the frame of this test.
+    text = last_words.text_of(error, 0)
+    assert f"raised by item {BAD} of dataset({split!r})\n" in text
+    assert f'File "{__file__}", line' in text
+    assert "fetching.py" not in text
+
+
+def test_a_dataset_that_fetches_several_items_names_all_of_them() -> None:
+    class Several(Failing):
+        def __getitems__(self, indices: list[int]) -> list[int]:
+            return [self[index] for index in indices]
+
+    fetcher: Fetcher[list[int]] = Fetcher(Several(raising(ValueError("bad"))), list, seed=3)
+    with pytest.raises(ValueError, match="bad") as raised:
+        fetcher._read([(0, 3), (0, BAD)], seeded=False)
+    assert describe(raised.value) == f"one of the items 3, {BAD} of dataset('train'): ValueError: bad"
+
+
+def test_the_first_sample_that_raises_is_named() -> None:
+    with pytest.raises(ValueError, match="bad") as raised:
+        seeded_sample(Failing(raising(ValueError("bad"))), BAD, seed=3)
+    assert describe(raised.value) == f"item {BAD} of dataset('train'): ValueError: bad"
 
 
 def test_the_traceback_of_a_worker_is_in_that_of_the_rank() -> None:
     told = "".join(traceback.format_exception(failure(raising(ValueError("item 138 is corrupt")))))
     assert "in _received" in told
     assert f'File "{__file__}", line' in told.rpartition("Traceback (most recent call last)")[2]
-    assert told.endswith("ValueError: item 138 is corrupt\n")
+    assert told.endswith(f"ValueError: item 138 is corrupt\nraised by item {BAD} of dataset('train')\n")
 
 
 @pytest.mark.parametrize("code", [3, 0])
