@@ -65,6 +65,10 @@ test: $(PACKAGES) pages browser  ## Run all tests: real broker, both databases, 
 	  $(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder || code=$$?; \
 	  wait $$beside || code=$$?; cat $$said; rm $$said; exit $$code
 
+.PHONY: test-under-load
+test-under-load: $(INSTALLED)  ## Run all tests five times beside two busy loops (ARGS="--runs 1 --loops 4" is another choice)
+	@$(BIN)/python tests/under_load.py $(ARGS)
+
 # Debian's chromium, for tests/dashboard. Where it is missing and cannot be had, these tests are skipped and say so.
 .PHONY: browser
 browser:

@@ -47,7 +47,7 @@ class Broker:
                 stdout=log,
                 stderr=log,
             )
-        until(self.answers, 20, "the broker's first answer")
+        until(self.answers, 60, "the broker's first answer")
 
     def answers(self) -> bool:
         try:

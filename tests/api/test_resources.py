@@ -60,7 +60,7 @@ def test_after_many_clients_that_left_an_api_holds_what_it_held_after_a_few(prog
         _leave_early(program, turn)
     with program.client() as http:
         assert http.get("/v1/jobs").status_code == 200, "it still answers"
-    until(lambda: _held(pid)[0] <= before[0] + 8, 20, f"descriptors are back near {before[0]}")
+    until(lambda: _held(pid)[0] <= before[0] + 8, 60, f"descriptors are back near {before[0]}")
     after = _held(pid)
     # Request threads are made when they are needed, 40 at most, and kept.
     assert after[1] <= max(before[1], 40) + 5, (before, after)

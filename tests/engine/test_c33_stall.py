@@ -92,7 +92,7 @@ def stalled_after(stalls: Stalls, pids: dict[int, int], *, begin: float) -> Stal
         now += 1.0
         return stalls.look(pids, now)
 
-    found = until(look, seconds=30, what="a stall")
+    found = until(look, seconds=60, what="a stall")
     assert found is not None
     return found
 
@@ -174,7 +174,7 @@ def test_c33_a_rank_that_moves_while_it_is_asked_has_not_stalled(tmp_path: Path)
     limits = Stall(first_step_seconds=2.0, min_seconds=2.0, factor=1.0)
     stalls = Stalls(tmp_path, limits, look_seconds=1.0)
     assert [stalls.look({0: 1}, float(at)) for at in range(3)] == [None] * 3
-    until(lambda: "stacks" not in [thread.name for thread in threading.enumerate()], seconds=20, what="the answers")
+    until(lambda: "stacks" not in [thread.name for thread in threading.enumerate()], seconds=60, what="the answers")
     rank.mark("forward")
     assert [stalls.look({0: 1}, float(at)) for at in (3, 4)] == [None] * 2
 
@@ -195,7 +195,7 @@ def test_c33_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
         thread.join()
         """
     pids = {rank: start(rank, fetching if rank == 1 else waiting) for rank in range(3)}
-    until(lambda: all((b := pulse.read(tmp_path, r)) and b.beats > 1 for r in pids), seconds=20, what="beats")
+    until(lambda: all((b := pulse.read(tmp_path, r)) and b.beats > 1 for r in pids), seconds=60, what="beats")
     found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
     assert "rank 1 has been in data for " in found.sentence()
@@ -214,7 +214,7 @@ def test_c33_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
         job.compute()
         """
     pid = start(0, source)
-    until(lambda: (b := pulse.read(tmp_path, 0)) and b.phase == "forward", seconds=20, what="the phase")
+    until(lambda: (b := pulse.read(tmp_path, 0)) and b.phase == "forward", seconds=60, what="the phase")
     found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
     assert "at job.py line 7 in compute" in found.sentence()
 
@@ -229,7 +229,7 @@ def test_c33_loader_workers_are_asked_too(tmp_path: Path, start: Callable[[int, 
         os.waitpid(child, 0)
         """
     pid = start(0, source)
-    until(lambda: (b := pulse.read(tmp_path, 0)) and b.phase == "data", seconds=20, what="the phase")
+    until(lambda: (b := pulse.read(tmp_path, 0)) and b.phase == "data", seconds=60, what="the phase")
     found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
     assert "at job.py line 4 in fetch" in found.sentence()
     assert "of its process" in found.excerpt()
@@ -240,7 +240,7 @@ def test_c33_a_stopped_process_is_the_one_that_the_others_wait_for(
 ) -> None:
     pids = {rank: start(rank, "pulse.mark('communication')\ntime.sleep(600)") for rank in range(2)}
     for rank in pids:
-        until(lambda r=rank: (b := pulse.read(tmp_path, r)) and b.beats > 1, seconds=20, what="beats")
+        until(lambda r=rank: (b := pulse.read(tmp_path, r)) and b.beats > 1, seconds=60, what="beats")
     os.kill(pids[1], signal.SIGSTOP)
     found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
