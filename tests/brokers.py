@@ -57,7 +57,7 @@ class Broker:
             return False
 
     def client(self) -> Redis:
-        return Redis(unix_socket_path=str(self.socket), socket_timeout=1)
+        return Redis(unix_socket_path=str(self.socket), socket_timeout=60)
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None

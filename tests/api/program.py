@@ -92,5 +92,5 @@ class Program:
 
     def client(self) -> httpx2.Client:
         return httpx2.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, trust_env=False, timeout=30
+            base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, trust_env=False, timeout=60
         )

@@ -39,7 +39,7 @@ def _leave_early(program: Program, turn: int) -> None:
     method = "POST" if turn % 2 else "GET"
     head = f"{method} /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {program.token}\r\n"
     request = f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-    with socket.create_connection((str(url.hostname), int(url.port or 0)), timeout=10) as client:
+    with socket.create_connection((str(url.hostname), int(url.port or 0)), timeout=60) as client:
         client.sendall(request[: len(request) * (turn % 7 + 1) // 7])
         if turn % 7 == 6 and turn % 3 == 0:
             client.recv(16)

@@ -111,7 +111,7 @@ class Tcp:
         until(self._answers, 60, "the broker's first answer")
 
     def client(self) -> Redis:
-        return Redis(port=self.port, socket_timeout=5)
+        return Redis(port=self.port, socket_timeout=60)
 
     def _answers(self) -> bool:
         try:

@@ -29,7 +29,7 @@ class Browser:
     def open(self, address: str) -> bool:
         self.told.append(address)
         if self.comes:
-            answer = httpx2.get(address, timeout=5)
+            answer = httpx2.get(address, timeout=60)
             self.arrived.append(answer.headers.get("location", address))
         return True
 

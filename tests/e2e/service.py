@@ -55,7 +55,7 @@ class Service:
             **environment,
         }
         self.url = f"http://127.0.0.1:{self.port}"
-        self.http = httpx2.Client(base_url=self.url, timeout=30)
+        self.http = httpx2.Client(base_url=self.url, timeout=60)
 
     def up(self) -> None:
         done = self.run("up", "--detach", "--port", str(self.port), timeout=120)

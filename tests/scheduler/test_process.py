@@ -136,7 +136,7 @@ def test_sigterm_ends_before_the_next_pass_and_leaves_the_pass_to_others(
 def test_a_setting_that_is_missing_is_named(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
     done = subprocess.run(
-        [sys.executable, "-m", "scheduler"], env=environment, capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-m", "scheduler"], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
     assert "LOCKSTEP_DATABASE_URL: Field required" in done.stderr
