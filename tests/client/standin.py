@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 SELF = str(Path(__file__).resolve())
-STOP_SECONDS = float(os.environ.get("STANDIN_STOP_SECONDS", "1"))
+STOP_SECONDS = float(os.environ.get("STANDIN_STOP_SECONDS", "60"))
 
 
 def say(line: str) -> None:

@@ -147,7 +147,8 @@ def test_its_programs_die_with_it_when_it_is_killed(up: Up) -> None:
     assert not up.home.is_locked()
 
 
-def test_a_program_that_ignores_sigterm_is_killed_with_its_children(up: Up) -> None:
+def test_a_program_that_ignores_sigterm_is_killed_with_its_children(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STANDIN_STOP_SECONDS", "1")
     process = up.ready("stubborn:stubborn", "family:family")
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=60)
