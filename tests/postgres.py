@@ -192,7 +192,7 @@ class Cluster:
         assert server is not None
         server.send_signal(number)
         with suppress(subprocess.TimeoutExpired):
-            server.wait(timeout=10)
+            server.wait(timeout=60)
         server.kill()
         server.wait()
         self._process = None

@@ -27,8 +27,11 @@ from engine.launcher.files import read_object
 
 WORKERS_MAX = 4
 """Loader workers asked per rank: what one is stuck in, the others are too."""
-_ANSWER_SECONDS = 1.5
+_STACKS_SECONDS = 1.5
 """A stack is written within milliseconds, unless the process is frozen or waits for a disk."""
+_TRACE_SECONDS = 1.5
+_STILL_SECONDS = 0.1
+"""A file that has not grown for so long is whole. On a busy machine a process may rest between two of its lines."""
 _POLL_SECONDS = 0.02
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)(?: \[.*\])? \(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
@@ -91,7 +94,7 @@ def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, Answer]:
         asker.start()
     for asker in askers:
         asker.join()
-    deadline = time.monotonic() + _ANSWER_SECONDS
+    deadline = time.monotonic() + _TRACE_SECONDS
     while not all(pulse.trace_of(folder, rank).exists() for rank in pids) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     return {rank: _answer_of(folder, rank, pid) for rank, pid in pids.items()}
@@ -135,13 +138,15 @@ def _ask_for_stacks(folder: Path, rank: int, pid: int) -> None:
 
 
 def _wait_until_written(file: Path, size: int) -> None:
-    """Until the file has grown and then stays as it is for a moment."""
-    deadline = time.monotonic() + _ANSWER_SECONDS
-    asked_size = size
+    """Wait until the file has grown and then stays as it is for a moment."""
+    asked_size, grew_at = size, time.monotonic()
+    deadline = grew_at + _STACKS_SECONDS
     while time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
         previous, size = size, file.stat().st_size
-        if size == previous > asked_size:
+        if size != previous:
+            grew_at = time.monotonic()
+        elif size > asked_size and time.monotonic() - grew_at >= _STILL_SECONDS:
             return
 
 

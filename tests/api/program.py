@@ -81,8 +81,8 @@ class Program:
             return 0.0
         started = time.monotonic()
         self.process.send_signal(number)
-        self.process.wait(30)
-        self.reader.join(10)
+        self.process.wait(60)
+        self.reader.join(60)
         self.process = None
         return time.monotonic() - started
 
@@ -92,5 +92,5 @@ class Program:
 
     def client(self) -> httpx2.Client:
         return httpx2.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, trust_env=False, timeout=30
+            base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, trust_env=False, timeout=60
         )

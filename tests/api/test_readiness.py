@@ -23,7 +23,7 @@ class Pings:
     def ping(self) -> None:
         self.count += 1
         self.entered.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         if self.away:
             raise LockstepError(ErrorCode.UNAVAILABLE, "the jobs database does not answer")
 
@@ -66,10 +66,10 @@ def test_while_one_looks_the_others_get_the_last_answer() -> None:
     pings.entered.clear()
     slow = threading.Thread(target=look)
     slow.start()
-    assert pings.entered.wait(10)
+    assert pings.entered.wait(60)
     assert look().health.status == "ok"  # would wait for ever if it waited for the other
     pings.gate.set()
-    slow.join(10)
+    slow.join(60)
     assert pings.count == 2
 
 

@@ -52,4 +52,4 @@ def start(assignment_id: str) -> None:
     say(f"start {assignment_id}")
 
 
-consume(app, Beats(), name="listener@test", threads=1, end_seconds=1.5)
+consume(app, Beats(), name="listener@test", threads=1, end_seconds=5.0)

@@ -108,10 +108,10 @@ class Tcp:
             "",
         ]
         self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        until(self._answers, 20, "the broker's first answer")
+        until(self._answers, 60, "the broker's first answer")
 
     def client(self) -> Redis:
-        return Redis(port=self.port, socket_timeout=5)
+        return Redis(port=self.port, socket_timeout=60)
 
     def _answers(self) -> bool:
         try:
@@ -170,7 +170,7 @@ def test_a_consumer_ignores_what_a_bell_does_not_carry(listening: Any) -> None:
 def test_a_burst_of_dropped_messages_is_logged_once_and_beside_the_supervisor(listening: Any) -> None:
     client, listener, publisher = listening
     client.lpush(KEY, b"\0")
-    until(lambda: listener.out.read_text().count(DROPPED), 20, "the first line about a dropped message")
+    until(lambda: listener.out.read_text().count(DROPPED), 60, "the first line about a dropped message")
     before = listener.out.read_text().count(DROPPED)
     client.lpush(KEY, *[b"\0"] * 500)
     listener.hears(publisher, 20)

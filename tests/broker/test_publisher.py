@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker import publisher as publisher_module
 from broker.messages import Message, RingScheduler, StartAssignment, StopAssignment
 from broker.publisher import REST_SECONDS, Publisher
 from tests.brokers import Broker, running_broker, until
@@ -34,54 +35,61 @@ def queued(broker: Broker, key: str = CONTROL_KEY) -> int:
         return int(client.llen(key))
 
 
-def longest_publish(publisher: Publisher, messages: list[Message]) -> float:
-    longest = 0.0
+def publish_all(publisher: Publisher, messages: list[Message]) -> float:
+    """Publish all of them; seconds that it took."""
+    start = time.monotonic()
     for message in messages:
-        start = time.monotonic()
         publisher.publish(message)
-        longest = max(longest, time.monotonic() - start)
-    return longest
+    return time.monotonic() - start
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publisher waits ten minutes for an answer: whoever waits for it takes longer than the busiest machine."""
+    monkeypatch.setattr(publisher_module, "SEND_SECONDS_MAX", 600.0)
 
 
 def test_every_kind_of_message_arrives_in_its_queue(broker: Broker, publisher: Publisher) -> None:
     for message in (RingScheduler(), StartAssignment("a", "n1"), StopAssignment("a", "n1")):
         publisher.publish(message)
-    until(lambda: queued(broker) == 1, 5, "the scheduler's bell")
-    until(lambda: queued(broker, "lockstep:node.n1") == 2, 5, "the node's bells")
+    until(lambda: queued(broker) == 1, 60, "the scheduler's bell")
+    until(lambda: queued(broker, "lockstep:node.n1") == 2, 60, "the node's bells")
 
 
+@pytest.mark.usefixtures("patient")
 def test_publishing_to_a_frozen_broker_never_blocks_nor_raises(broker: Broker, publisher: Publisher) -> None:
     publisher.publish(RingScheduler())
-    until(lambda: queued(broker) == 1, 5, "the first bell, so that a connection is open")
+    until(lambda: queued(broker) == 1, 60, "the first bell, so that a connection is open")
     broker.freeze()
-    assert longest_publish(publisher, [StartAssignment(str(number), "n") for number in range(200)]) < 0.1
+    assert publish_all(publisher, [StartAssignment(str(number), "n") for number in range(200)]) < 60
     start = time.monotonic()
     publisher.close()
-    assert time.monotonic() - start < 1.5
+    assert time.monotonic() - start < 60
 
 
 def test_a_frozen_broker_that_thaws_gets_bells_again(broker: Broker, publisher: Publisher) -> None:
     publisher.publish(RingScheduler())
-    until(lambda: queued(broker) == 1, 5, "the first bell")
+    until(lambda: queued(broker) == 1, 60, "the first bell")
     broker.freeze()
     publisher.publish(StartAssignment("lost perhaps", "n"))
     time.sleep(2.5)  # past the tries: it has given this one up
     broker.thaw()
     publisher.publish(StopAssignment("a", "m"))
-    until(lambda: queued(broker, "lockstep:node.m") == 1, 5, "a bell after the thaw")
+    until(lambda: queued(broker, "lockstep:node.m") == 1, 60, "a bell after the thaw")
 
 
+@pytest.mark.usefixtures("patient")
 def test_without_any_broker_publishing_never_blocks_nor_raises_and_works_once_there_is_one() -> None:
     with running_broker(started=False) as broker:
         publisher = Publisher(broker.url)
-        assert longest_publish(publisher, [StartAssignment(str(number), "n") for number in range(200)]) < 0.1
+        assert publish_all(publisher, [StartAssignment(str(number), "n") for number in range(200)]) < 60
         broker.start()
 
         def arrives() -> bool:
             publisher.publish(RingScheduler())
             return queued(broker) > 0
 
-        until(arrives, 5, "a bell once there is a broker")
+        until(arrives, 60, "a bell once there is a broker")
         publisher.close()
 
 
@@ -91,7 +99,7 @@ def test_a_bell_that_still_waits_is_not_written_down_twice(broker: Broker, publi
         publisher.publish(RingScheduler())
     broker.thaw()
     publisher.publish(StopAssignment("last", "n"))
-    until(lambda: queued(broker, "lockstep:node.n") == 1, 10, "the last message")
+    until(lambda: queued(broker, "lockstep:node.n") == 1, 60, "the last message")
     assert queued(broker) <= 3  # one was being sent, perhaps tried twice, and one waited
 
 
@@ -104,25 +112,25 @@ def test_a_storm_of_one_bell_is_rung_now_and_then_and_once_more_at_its_end(
         time.sleep(0.001)
     # Another bell does not wait for it.
     publisher.publish(StopAssignment("a", "n"))
-    until(lambda: queued(broker, "lockstep:node.n") == 1, 5, "the other bell")
+    until(lambda: queued(broker, "lockstep:node.n") == 1, 60, "the other bell")
     storm = time.monotonic() - began
     assert 2 <= queued(broker) <= storm / REST_SECONDS + 2
     with broker.client() as client:
         client.delete(CONTROL_KEY)
     publisher.publish(RingScheduler())
-    until(lambda: queued(broker) >= 1, 5, "what was rung last is heard")
+    until(lambda: queued(broker) >= 1, 60, "what was rung last is heard")
 
 
 def test_when_too_many_wait_the_oldest_is_dropped(broker: Broker) -> None:
     publisher = Publisher(broker.url, waiting_max=5)
     publisher.publish(RingScheduler())
-    until(lambda: queued(broker) == 1, 5, "the first bell")
+    until(lambda: queued(broker) == 1, 60, "the first bell")
     broker.freeze()
     for number in range(50):
         publisher.publish(StartAssignment(f"a{number}", "n"))
     broker.thaw()
     publisher.publish(StopAssignment("last", "m"))
-    until(lambda: queued(broker, "lockstep:node.m") == 1, 10, "the newest message")
+    until(lambda: queued(broker, "lockstep:node.m") == 1, 60, "the newest message")
     assert queued(broker, "lockstep:node.n") <= 7
     publisher.close()
 
@@ -150,13 +158,13 @@ def test_nothing_is_connected_nor_started_before_the_first_message() -> None:
 
 def test_a_forked_child_publishes_by_itself(broker: Broker, publisher: Publisher) -> None:
     publisher.publish(RingScheduler())
-    until(lambda: queued(broker) == 1, 5, "the parent's bell")
+    until(lambda: queued(broker) == 1, 60, "the parent's bell")
     pid = os.fork()
     if pid == 0:
         publisher.publish(StopAssignment("from the child", "child"))
         publisher.close()
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
-    until(lambda: queued(broker, "lockstep:node.child") == 1, 5, "the child's message")
+    until(lambda: queued(broker, "lockstep:node.child") == 1, 60, "the child's message")
     publisher.publish(StopAssignment("from the parent", "parent"))
-    until(lambda: queued(broker, "lockstep:node.parent") == 1, 5, "the parent's message after the fork")
+    until(lambda: queued(broker, "lockstep:node.parent") == 1, 60, "the parent's message after the fork")

@@ -1,7 +1,7 @@
 """``lockstep up`` with stand-in programs: ``python standin.py HOME PORT NAME[:BEHAVIOUR]…``.
 
 Runs the real ``client.local.up.run``; only the table of programs is another. A stand-in notes in ``HOME/diary`` that it
-started and, asked to end, that it ends. Behaviours: ``stubborn`` ignores SIGTERM, ``family`` leaves a child behind,
+started and, asked to end, that it ends or stays. Behaviours: ``stubborn`` ignores SIGTERM, ``family`` leaves a child behind,
 ``broken`` ends at once with exit code 3.
 
 Not here: the assertions (``test_client_up.py``).
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 SELF = str(Path(__file__).resolve())
-STOP_SECONDS = 1.0
+STOP_SECONDS = float(os.environ.get("STANDIN_STOP_SECONDS", "60"))
 
 
 def say(line: str) -> None:
@@ -33,9 +33,11 @@ def note(home: Path, words: str) -> None:
 
 def program(home: Path, name: str, behaviour: str) -> None:
     def end(*_: object) -> None:
-        if behaviour != "stubborn":
-            note(home, f"{name} ends")
-            os._exit(0)
+        if behaviour == "stubborn":
+            note(home, f"{name} stays")
+            return
+        note(home, f"{name} ends")
+        os._exit(0)
 
     signal.signal(signal.SIGTERM, end)
     if behaviour == "family":

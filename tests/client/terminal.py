@@ -47,7 +47,7 @@ class Terminal:
         os.close(slave)
         self.seen = ""
 
-    def read_until(self, words: str, seconds: float = 15) -> None:
+    def read_until(self, words: str, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while words not in self.seen:
             assert time.monotonic() < deadline, f"{words!r} did not come; seen: {self.seen}"

@@ -182,7 +182,7 @@ def test_watch_on_a_terminal_draws_the_job_until_it_ends(server: ReplayServer, l
                 break
             if not block:
                 break
-        assert watching.communicate(timeout=20)[1] == b""
+        assert watching.communicate(timeout=60)[1] == b""
     finally:
         os.close(ours)
     assert watching.returncode == 0

@@ -300,7 +300,7 @@ def test_on_a_terminal_it_asks_shows_a_bar_and_ctrl_c_detaches(accepting: Replay
         terminal.read_until("ETA 1 min 40 s")
         terminal.process.send_signal(signal.SIGINT)
         terminal.read_until(f"lockstep wait {examples.ID[-8:]}")
-        assert terminal.process.wait(10) == 130
+        assert terminal.process.wait(60) == 130
     finally:
         terminal.close()
     assert "Traceback" not in terminal.seen
@@ -313,7 +313,7 @@ def test_on_a_terminal_no_means_no(accepting: ReplayServer, spec: Path) -> None:
         terminal.read_until("submit? [Y/n]")
         terminal.type("n\n")
         terminal.read_until("nothing was submitted")
-        assert terminal.process.wait(10) == 0
+        assert terminal.process.wait(60) == 0
     finally:
         terminal.close()
     assert accepting.requests("POST", "/v1/jobs") == []

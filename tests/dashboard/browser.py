@@ -25,7 +25,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-WAIT_MS = 10_000
+WAIT_MS = 60_000
 """For anything to be seen; a busy machine needs some of it."""
 WIDE, NARROW = (1440, 900), (360, 780)
 expect.set_options(timeout=WAIT_MS)

@@ -37,7 +37,7 @@ def picture(of: Locator) -> str:
         drawn.append(canvas.evaluate("canvas => canvas.toDataURL()"))
         return drawn[-3:] == drawn[-1:] * 3
 
-    until(is_still, 10, "a chart that stands still")
+    until(is_still, 60, "a chart that stands still")
     return drawn[-1]
 
 

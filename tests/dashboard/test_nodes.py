@@ -42,7 +42,7 @@ def test_a_drained_node_gets_no_work_until_it_is_resumed(visitor: Visitor, work:
     dialog.get_by_role("button", name="Drain").click()
     visitor.sees("draining")
     waits = work.curve("waits")
-    until(lambda: lockstep.job(waits)["queue"], 10, "a place in the queue")
+    until(lambda: lockstep.job(waits)["queue"], 60, "a place in the queue")
     visitor.is_accessible()
     visitor.button("Resume").click()
     expect(visitor.button("Drain")).to_be_visible()

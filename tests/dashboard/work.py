@@ -127,7 +127,7 @@ class Work:
             nodes = self._service.http.get("/v1/nodes").json()["items"]
             return not {device["job_id"] for node in nodes for device in node["devices"]}.intersection(jobs)
 
-        until(are_cleared, 20, "a node with nothing left of them")
+        until(are_cleared, 60, "a node with nothing left of them")
 
     def cancel(self, *jobs: str) -> None:
         for job in jobs:

@@ -55,7 +55,7 @@ class Service:
             **environment,
         }
         self.url = f"http://127.0.0.1:{self.port}"
-        self.http = httpx2.Client(base_url=self.url, timeout=30)
+        self.http = httpx2.Client(base_url=self.url, timeout=60)
 
     def up(self) -> None:
         done = self.run("up", "--detach", "--port", str(self.port), timeout=120)
@@ -108,7 +108,7 @@ class Service:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def ended(self, job_id: str, seconds: float = 90) -> dict[str, Any]:
+    def ended(self, job_id: str, seconds: float = 120) -> dict[str, Any]:
         """The job once it has ended."""
 
         def ask() -> dict[str, Any] | None:
@@ -169,7 +169,7 @@ class Service:
                         return process
             return None
 
-        return until(ask, 30, f"process of {name}")
+        return until(ask, 60, f"process of {name}")
 
     def _is(self, name: str, line: list[str]) -> bool:
         if name == "broker":
@@ -199,7 +199,7 @@ class Service:
                 return None
             return {one["rank"]: one["pid"] for one in json.loads((folders[-1] / "ranks.json").read_text())["ranks"]}
 
-        return until(ask, 30, f"ranks of {job_id}")
+        return until(ask, 60, f"ranks of {job_id}")
 
     def processes_of(self, job_id: str) -> list[psutil.Process]:
         """Every living process that carries the job's id in its environment."""
@@ -222,7 +222,7 @@ def alive(process: psutil.Process) -> bool:
 def kill(process: psutil.Process) -> None:
     """SIGKILL, and wait until it is gone."""
     process.send_signal(signal.SIGKILL)
-    until(lambda: not alive(process), 10, "death")
+    until(lambda: not alive(process), 60, "death")
 
 
 def service(home: Path, **environment: str) -> Iterator[Service]:

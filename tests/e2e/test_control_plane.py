@@ -5,7 +5,6 @@ Not here: the node's agent (``tests.faults.test_ranks``).
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -29,8 +28,8 @@ def test_a_killed_program_comes_back_and_the_job_ends_as_if_nothing_had_happened
     ranks = lockstep.rank_pids(job["id"])
     before = lockstep.program(name)
     kill(before)
-    until(lambda: lockstep.program(name).pid != before.pid, 20, f"{name} back")
-    until(lambda: _answers(lockstep), 20, "api back")
+    until(lambda: lockstep.program(name).pid != before.pid, 60, f"{name} back")
+    until(lambda: _answers(lockstep), 60, "api back")
     enough.touch()
     ended = lockstep.ended(job["id"])
     assert ended["state"] == "succeeded", ended["outcome"]
@@ -41,13 +40,12 @@ def test_a_killed_program_comes_back_and_the_job_ends_as_if_nothing_had_happened
 
 
 def test_a_job_submitted_while_the_broker_is_away_starts(lockstep: Service) -> None:
-    # Stopped, not killed: a frozen broker is the case in which a publish would block a request.
+    # Stopped, not killed: a frozen broker is the case in which a publish would block a request. That none does is
+    # tested in tests/api/test_server.py, with so many submits that it shows on a busy machine.
     broker = lockstep.program("broker")
     broker.suspend()
     try:
-        began = time.monotonic()
         job = lockstep.submit(script("no-broker", ["true"]))
-        assert time.monotonic() - began < 2
     finally:
         broker.resume()
     assert lockstep.ended(job["id"])["state"] == "succeeded"

@@ -39,9 +39,9 @@ def test_a_failed_task_is_not_tried_again(lockstep: Service, tmp_path: Path) -> 
 
 def test_cancelling_a_queued_job_takes_one_request(lockstep: Service) -> None:
     holders = [lockstep.submit(script("holder", ["sleep", "60"], gpus=4))]
-    until(lambda: lockstep.job(holders[0]["id"])["state"] == "running", 30, "holder running")
+    until(lambda: lockstep.job(holders[0]["id"])["state"] == "running", 60, "holder running")
     waiting = lockstep.submit(script("waiting", ["true"], gpus=1))
-    shown = until(lambda: lockstep.job(waiting["id"])["queue"], 10, "queue place")
+    shown = until(lambda: lockstep.job(waiting["id"])["queue"], 60, "queue place")
     assert shown["position"] == 1
     assert "free" in shown["reason"]
     assert lockstep.http.post(f"/v1/jobs/{waiting['id']}/cancel").json()["state"] == "cancelled"

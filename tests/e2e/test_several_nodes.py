@@ -55,11 +55,11 @@ def second(lockstep: Service) -> Iterator[Path]:
     with (lockstep.home / "logs/second.log").open("wb") as log:
         agent = subprocess.Popen([sys.executable, "-m", "worker"], env=environment, cwd=ROOT, stdout=log, stderr=log)
     try:
-        until(lambda: len(lockstep.http.get("/v1/nodes").json()["items"]) == 2, 30, "the second node")
+        until(lambda: len(lockstep.http.get("/v1/nodes").json()["items"]) == 2, 60, "the second node")
         yield folder
     finally:
         agent.terminate()
-        agent.wait(30)
+        agent.wait(60)
 
 
 def job(running: Service, folder: Path, name: str, *, nodes: int, pause: float) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def test_two_nodes_train_what_one_trains_also_after_a_rank_of_the_second_was_kil
     gang = [psutil.Process(pid) for pid in (*pids.values(), *lockstep.rank_pids(hit["id"]).values())]
     kill(psutil.Process(pids[3]))
     # Five seconds, and a heartbeat of five.
-    until(lambda: not any(map(alive, gang)), 10, "gang down")
+    until(lambda: not any(map(alive, gang)), 60, "gang down")
 
     ended = lockstep.ended(hit["id"])
     assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 2), ended

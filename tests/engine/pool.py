@@ -23,7 +23,7 @@ from typing import Any
 
 SIZE = 4
 START_SECONDS = 120.0
-CASE_SECONDS = 60.0
+CASE_SECONDS = 120.0
 START = "import sys; from tests.engine.pool import fork; fork(sys.argv[1], sys.argv[2])"
 HEAVY = ("torch._dynamo", "torch.distributed.fsdp", "torch.nn.parallel", "torch.profiler", "tests.engine.cases")
 """Imported before the fork: otherwise the first case of each world size does it, in every rank."""
@@ -70,7 +70,7 @@ class Pool:
         self._connections = {}
         self._listener.close()
         try:
-            self._parent.wait(10)  # It waits for them.
+            self._parent.wait(60)  # It waits for them.
         except subprocess.TimeoutExpired:
             os.killpg(self._parent.pid, signal.SIGKILL)
             self._parent.wait()

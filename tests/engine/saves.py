@@ -21,7 +21,7 @@ from engine.errors import EngineError
 from engine.non_finite import NonFinite
 from engine.saving import HostCopy, Saver
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 
 
 @contextlib.contextmanager

@@ -203,7 +203,7 @@ def test_loader_workers_die_with_their_rank(tmp_path: Path, sent: signal.Signals
         workers = [child for child in rank.children(recursive=True) if child.name() == "pt_data_worker"]
         assert len(workers) == 2
         rank.send_signal(sent)
-        assert psutil.wait_procs(workers, timeout=5)[1] == []
+        assert psutil.wait_procs(workers, timeout=60)[1] == []
 
 
 def test_loader_workers_are_gone_when_a_run_ends(tmp_path: Path) -> None:

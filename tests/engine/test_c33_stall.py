@@ -22,6 +22,7 @@ import pytest
 from domain.outcomes import Reason
 from domain.spec import Stall
 from engine import pulse
+from engine.launcher import stacks
 from engine.launcher.bounds import Bounds
 from engine.launcher.stacks import Answer
 from engine.launcher.stalls import Stalled, Stalls, View
@@ -92,7 +93,7 @@ def stalled_after(stalls: Stalls, pids: dict[int, int], *, begin: float) -> Stal
         now += 1.0
         return stalls.look(pids, now)
 
-    found = until(look, seconds=30, what="a stall")
+    found = until(look, seconds=60, what="a stall")
     assert found is not None
     return found
 
@@ -174,11 +175,19 @@ def test_c33_a_rank_that_moves_while_it_is_asked_has_not_stalled(tmp_path: Path)
     limits = Stall(first_step_seconds=2.0, min_seconds=2.0, factor=1.0)
     stalls = Stalls(tmp_path, limits, look_seconds=1.0)
     assert [stalls.look({0: 1}, float(at)) for at in range(3)] == [None] * 3
-    until(lambda: "stacks" not in [thread.name for thread in threading.enumerate()], seconds=20, what="the answers")
+    until(lambda: "stacks" not in [thread.name for thread in threading.enumerate()], seconds=60, what="the answers")
     rank.mark("forward")
     assert [stalls.look({0: 1}, float(at)) for at in (3, 4)] == [None] * 2
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for stacks as long as a busy machine takes to write them. Every process that is asked writes some."""
+    monkeypatch.setattr(stacks, "_STACKS_SECONDS", 60.0)
+    monkeypatch.setattr(stacks, "_STILL_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("patient")
 def test_c33_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
     tmp_path: Path, start: Callable[[int, str], int]
 ) -> None:
@@ -195,7 +204,7 @@ def test_c33_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
         thread.join()
         """
     pids = {rank: start(rank, fetching if rank == 1 else waiting) for rank in range(3)}
-    until(lambda: all((b := pulse.read(tmp_path, r)) and b.beats > 1 for r in pids), seconds=20, what="beats")
+    until(lambda: all((b := pulse.read(tmp_path, r)) and b.beats > 1 for r in pids), seconds=60, what="beats")
     found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
     assert "rank 1 has been in data for " in found.sentence()
@@ -205,6 +214,7 @@ def test_c33_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
     assert found.quiet_seconds >= found.limit_seconds == 100.0
 
 
+@pytest.mark.usefixtures("patient")
 def test_c33_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
     tmp_path: Path, start: Callable[[int, str], int]
 ) -> None:
@@ -214,11 +224,12 @@ def test_c33_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
         job.compute()
         """
     pid = start(0, source)
-    until(lambda: (b := pulse.read(tmp_path, 0)) and b.phase == "forward", seconds=20, what="the phase")
+    until(lambda: (b := pulse.read(tmp_path, 0)) and b.phase == "forward", seconds=60, what="the phase")
     found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
     assert "at job.py line 7 in compute" in found.sentence()
 
 
+@pytest.mark.usefixtures("patient")
 def test_c33_loader_workers_are_asked_too(tmp_path: Path, start: Callable[[int, str], int]) -> None:
     source = """
         import job, os
@@ -229,7 +240,7 @@ def test_c33_loader_workers_are_asked_too(tmp_path: Path, start: Callable[[int, 
         os.waitpid(child, 0)
         """
     pid = start(0, source)
-    until(lambda: (b := pulse.read(tmp_path, 0)) and b.phase == "data", seconds=20, what="the phase")
+    until(lambda: (b := pulse.read(tmp_path, 0)) and b.phase == "data", seconds=60, what="the phase")
     found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
     assert "at job.py line 4 in fetch" in found.sentence()
     assert "of its process" in found.excerpt()
@@ -240,7 +251,7 @@ def test_c33_a_stopped_process_is_the_one_that_the_others_wait_for(
 ) -> None:
     pids = {rank: start(rank, "pulse.mark('communication')\ntime.sleep(600)") for rank in range(2)}
     for rank in pids:
-        until(lambda r=rank: (b := pulse.read(tmp_path, r)) and b.beats > 1, seconds=20, what="beats")
+        until(lambda r=rank: (b := pulse.read(tmp_path, r)) and b.beats > 1, seconds=60, what="beats")
     os.kill(pids[1], signal.SIGSTOP)
     found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
@@ -267,7 +278,7 @@ def test_c33_where_all_wait_the_one_with_fewer_collectives_is_named(
 def test_c33_a_whole_run_that_hangs_ends_with_the_culprits_name_and_all_stacks(attempt: Attempt) -> None:
     stall = {"first_step_seconds": 60, "min_seconds": 4, "factor": 5}
     prepare(attempt, Fault("data", "hang", rank=1, at=15), stall=stall).start(pulse_seconds=0.2)
-    outcome = attempt.outcome(seconds=90)
+    outcome = attempt.outcome(seconds=180)
     assert (outcome.reason, outcome.rank) == (Reason.STALL, 1), (outcome, why(attempt))
     assert "rank 1 has been in data for " in outcome.message
     assert "in strike; rank 0 waits" in outcome.message

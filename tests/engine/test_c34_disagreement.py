@@ -36,7 +36,7 @@ def test_c34_in_debug_mode_both_sides_of_a_disagreement_are_named(
 ) -> None:
     prepare(attempt, Fault("forward", f"disagree in {what}", rank=-1, at=7), debug=True).start()
     struck(attempt)
-    until(lambda: nobody_left(attempt), seconds=5, what="everybody is gone")
+    until(lambda: nobody_left(attempt), seconds=60, what="everybody is gone")
     outcome = attempt.outcome()
     assert outcome.reason is Reason.USER_ERROR, (outcome, why(attempt))
     sides = f"the ranks disagree: rank 0 entered {re.escape(one)}.*, rank 1 entered {re.escape(other)}"

@@ -201,7 +201,7 @@ def frozen(processes: Sequence[psutil.Process], folder: Path) -> float:
     """
     for _ in range(100):
         at = signalled(processes, signal.SIGSTOP)
-        until(lambda: all(each.status() == psutil.STATUS_STOPPED for each in processes), 10, "their standstill")
+        until(lambda: all(each.status() == psutil.STATUS_STOPPED for each in processes), 60, "their standstill")
         if all(map(_can_be_written, folder.glob("*.db"))):
             return at
         signalled(processes, signal.SIGCONT)

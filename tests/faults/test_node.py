@@ -112,7 +112,7 @@ def second(lockstep: Service) -> Iterator[Second]:
         yield made
     finally:
         made.agent.terminate()
-        made.agent.wait(30)
+        made.agent.wait(60)
 
 
 def _node(lockstep: Service, name: str) -> dict[str, Any] | None:
@@ -198,7 +198,7 @@ def lose_nodes(lockstep: Service, second: Second, drill: Drill, times: int) -> N
         before = stored_by_the_first(lockstep, job_id)
         second.start()  # Which finds what is left of the old attempt.
         ended_as_undisturbed(lockstep, drill, job_id)
-        until(lambda folder=gang.folder: not folder.exists(), 30, "the end of the old attempt's folder")
+        until(lambda folder=gang.folder: not folder.exists(), 60, "the end of the old attempt's folder")
         drill.doubled += stored_by_the_first(lockstep, job_id) != before
         assert refused(lockstep.home, job_id)
         drill.orphans += len(lockstep.processes_of(job_id))
@@ -229,7 +229,7 @@ def freeze_nodes(lockstep: Service, second: Second, drill: Drill, times: int) ->
             before = stored_by_the_first(lockstep, job_id)
         finally:
             thawed = signalled(everybody, signal.SIGCONT)
-        drill.detections.append(gone(gang.everybody, 30, "the old attempt") - thawed)
+        drill.detections.append(gone(gang.everybody, 60, "the old attempt") - thawed)
         assert lockstep.job(job_id)["state"] == "running"
         ended_as_undisturbed(lockstep, drill, job_id)
         drill.doubled += stored_by_the_first(lockstep, job_id) != before
@@ -364,7 +364,7 @@ def damage_newest(lockstep: Service, second: Second, drill: Drill, ways: Sequenc
         until(lambda job_id=job_id: len(_published(lockstep, job_id)) > 1, 60, "two checkpoints")
         gang = second.gang(job_id)
         signalled(gang.ranks, signal.SIGSTOP)
-        until(lambda gang=gang: not list((gang.folder / attempt.CHECKPOINTS).glob("step-*")), 30, "all published")
+        until(lambda gang=gang: not list((gang.folder / attempt.CHECKPOINTS).glob("step-*")), 60, "all published")
         newest, before, *_ = _published(lockstep, job_id)
         way(Path(newest["location"].removeprefix("file://")), chance)
         killed = signalled(gang.ranks[:1], signal.SIGKILL)

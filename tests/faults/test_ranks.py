@@ -70,7 +70,7 @@ def kill_ranks(lockstep: Service, drill: Drill, times: int) -> None:
         rank = chance.randrange(len(gang.ranks))
         killed = signalled([gang.ranks[rank]], signal.SIGKILL)
         drill.injected += 1
-        drill.detections.append(gone(gang.ranks, 30, "the gang") - killed)
+        drill.detections.append(gone(gang.ranks, 5.0 * drill.patience, "the gang") - killed)
         drill.recoveries.append(stepped_at(lockstep, job_id, attempt + 1) - killed)
         _, requeued = event_at(lockstep, job_id, "requeued", attempt)
         assert f"rank {rank} was ended by SIGKILL" in requeued["message"]
@@ -101,7 +101,7 @@ def kill_launchers(lockstep: Service, drill: Drill, times: int) -> None:
         time.sleep(chance.uniform(0.0, 0.2))  # the moment
         killed = signalled([gang.launcher], signal.SIGKILL)
         drill.injected += 1
-        assert gone(gang.everybody, 30, "the ranks") - killed <= 5.0 * drill.patience
+        assert gone(gang.everybody, 5.0 * drill.patience, "the ranks") - killed <= 5.0 * drill.patience
         noticed, requeued = event_at(lockstep, job_id, "requeued", attempt)
         drill.detections.append(noticed - killed)
         drill.recoveries.append(stepped_at(lockstep, job_id, attempt + 1) - killed)
@@ -138,8 +138,8 @@ def kill_agents(lockstep: Service, drill: Drill, times: int, dead_seconds: float
             assert all(map(alive, gang.everybody))
         finally:
             keeper.resume()
-        back = until(lambda gone=agent.pid: _another(lockstep, gone), 20, "the next agent").create_time()
-        renewed = until(lambda since=back: _renewed_since(lockstep, job_id, since), 30, "a renewal by the next agent")
+        back = until(lambda gone=agent.pid: _another(lockstep, gone), 60, "the next agent").create_time()
+        renewed = until(lambda since=back: _renewed_since(lockstep, job_id, since), 60, "a renewal by the next agent")
         drill.recoveries.append(renewed - back)
     hurry(lockstep, job_id)
     ended = lockstep.ended(job_id, 120)
@@ -203,7 +203,7 @@ def refuse_to_end(lockstep: Service, drill: Drill, folder: Path, ways: list[str]
         freed = until(partial(_freed, lockstep, gang, here), 60, f"its end by {way}")
         drill.recoveries.append(freed - began)
         drill.orphans += len(lockstep.processes_of(job_id))
-        assert lockstep.ended(job_id, 30)["state"] == ("cancelled" if way == "cancel" else "failed")
+        assert lockstep.ended(job_id, 60)["state"] == ("cancelled" if way == "cancel" else "failed")
 
 
 def daemons(folder: Path) -> list[psutil.Process]:

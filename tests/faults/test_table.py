@@ -56,7 +56,7 @@ def test_a_run_prints_every_row_and_refuses_those_that_prove_nothing(
             "F2 *something dies * 2 * 0.50, 0.75 / 5 * - * 0 * 0 * 0 * passed * 7",
             "F3 *nothing * 0 * error",
             "F4 *a point is lost * 1 * 1 * 0 * 0 * error",
-            "F5 *everybody is slow * 1 * 12.00, 12.00 / 20 * passed",
+            "F5 *everybody is slow * 1 * 12.00, 12.00 / 150 * passed",
             "F10 *something dies slowly * 1 * 5.50, 5.50 / 5 * error",
             "F15 *a partition * 0 * NOT RUN",
         ]

@@ -35,5 +35,5 @@ class Scheduler:
     def end(self) -> float:
         start = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(10) == 0, self.log.read_text()[-3000:]
+        assert self.process.wait(60) == 0, self.log.read_text()[-3000:]
         return time.monotonic() - start

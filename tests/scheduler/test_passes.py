@@ -13,7 +13,6 @@ from domain.errors import ErrorCode, LockstepError
 from domain.lifecycle import JobState
 from domain.placement import place
 from scheduler import passes as passes_module
-from scheduler.passes import run_pass
 from scheduler.report import Report
 from storage import attempts, jobs, nodes, passes, retention
 from storage.database import Database
@@ -280,7 +279,7 @@ def test_a_long_queue_is_written_in_short_transactions(world: World, monkeypatch
         real(session, waiting)  # type: ignore[arg-type]  # passed on as it came
 
     monkeypatch.setattr(jobs, "set_waiting", counted)
-    run_pass(world.database, world.bells, world.timings, owner="one")
+    world.make_pass()
     assert sizes == [2, 2, 2, 1]
     assert [world.job(job).wait_position for job in queued] == [1, 2, 3, 4, 5, 6, 7]
 

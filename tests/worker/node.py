@@ -25,6 +25,8 @@ FAKE_LAUNCHER = [sys.executable, str(HERE / "fake_launcher.py")]
 NAME = "node-under-test"
 SCALE = 0.1
 """Heartbeat 0.5 s, fence 5 s, lease 6 s, grace 0.5 s."""
+RARE = 15.0
+"""Heartbeat 75 s, lease 15 min: what happens within the minute of ``until`` waited for neither."""
 SLOW = 0.3
 """Fence 15 s: an agent is killed and started again within it, also on a busy machine."""
 START_SECONDS = 180.0
@@ -32,7 +34,7 @@ START_SECONDS = 180.0
 T = TypeVar("T")
 
 
-def until(ask: Callable[[], T | None], seconds: float = 20.0, what: str = "") -> T:
+def until(ask: Callable[[], T | None], seconds: float = 60.0, what: str = "") -> T:
     """Ask until the answer is true; fail after ``seconds``."""
     deadline = time.monotonic() + seconds
     while True:
@@ -75,6 +77,17 @@ class Node:
     def start(self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float | None = None, **settings: str) -> None:
         """Start an agent and wait until the node is registered by it."""
         self.started(lambda: self.spawn(launcher=launcher, scale=scale, **settings))
+
+    def start_rarely_beating(self, source: str, **spec: Any) -> str:
+        """Start an agent that claims a job at its first heartbeat; the next is later than ``until`` waits.
+
+        Returns the job's id.
+        """
+        self.start()  # registers the devices on which the job is placed
+        self.kill()
+        job_id = self.submit(source, **spec)
+        self.start(scale=RARE)
+        return job_id
 
     def started(self, spawn: Callable[[], subprocess.Popen[bytes]]) -> None:
         """Let ``spawn`` start the agent, and wait until the node is registered by it."""
@@ -131,7 +144,7 @@ class Node:
         self.agent.kill()
         self.agent.wait()
 
-    def terminate(self, seconds: float = 30.0) -> int:
+    def terminate(self, seconds: float = 60.0) -> int:
         """SIGTERM the agent and wait for its end."""
         assert self.agent is not None
         self.agent.terminate()
@@ -201,7 +214,7 @@ class Node:
             session.expunge(row)
             return row
 
-    def wait(self, job_id: str, *states: str, seconds: float = 20.0) -> JobRow:
+    def wait(self, job_id: str, *states: str, seconds: float = 60.0) -> JobRow:
         """The job, once it is in one of these states."""
         try:
             return until(lambda: row if (row := self.job(job_id)).state.value in states else None, seconds)

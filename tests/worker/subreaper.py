@@ -15,7 +15,7 @@ from pathlib import Path
 from worker.sweeping import Children, become_subreaper
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "not within the limit"

@@ -121,7 +121,7 @@ def test_a_job_that_ignores_the_stop_is_killed_with_all_its_children(node: Node)
     node.wait(job_id, "running")
     child = node.child(job_id)
     node.cancel(job_id)
-    node.wait(job_id, "cancelled", seconds=10)
+    node.wait(job_id, "cancelled", seconds=60)
     assert not alive(child)
 
 

@@ -49,7 +49,7 @@ def test_who_left_tree_session_and_environment_is_in_the_group_and_is_killed(gro
     own = {attempt.MARK_VARIABLE: str(tmp_path / "elsewhere"), attempt.GROUP_VARIABLE: str(group.path)}
     environment = {**launching.environment_of(os.environ), **own}
     subprocess.run([sys.executable, "-c", FLEES, str(mark)], env=environment, check=True, cwd=Path(__file__).parents[2])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (mark.exists() and mark.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -59,7 +59,7 @@ def test_who_left_tree_session_and_environment_is_in_the_group_and_is_killed(gro
     tree = Tree(tmp_path / group.path.name.removeprefix("lockstep-"), None)
     assert Census.take().marked(tree.folder) == [], "nothing but the group tells whose it is"
     assert [found.key for found in tree.survivors()] == [fled.key]
-    assert tree.kill(seconds=10)
+    assert tree.kill(seconds=60)
     assert not is_alive(fled.key)
     assert not group.path.exists()
 
@@ -71,7 +71,7 @@ def test_groups_that_user_code_made_below_are_killed_and_removed_too(group: Grou
     (group.path / "own" / "inner" / "cgroup.procs").write_text(str(sleeper.pid))
     assert group.pids() == [sleeper.pid]
     group.kill()
-    assert sleeper.wait(10) == -signal.SIGKILL
+    assert sleeper.wait(60) == -signal.SIGKILL
     group.remove()
     assert not group.path.exists()
 

@@ -67,12 +67,12 @@ def test_a_driver_that_does_not_answer_keeps_no_job_from_its_end(
     stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
     made = outflow_of(database, tmp_path, {"kind": "script", "script": {"command": ["true"]}}, stream)
     made.start()
-    assert asked.wait(30)
+    assert asked.wait(60)
     began = time.monotonic()
     until(lambda: made.finish(0.01), what="the end")
     assert time.monotonic() - began >= 0.2
     hangs.set()
-    made.join(30)
+    made.join(60)
 
 
 class Spools:
@@ -113,7 +113,7 @@ def spools(database: Database, tmp_path: Path) -> Iterator[Spools]:
     made = Spools(database, tmp_path)
     yield made
     made.outflow.stop()
-    made.outflow.join(30)
+    made.outflow.join(60)
 
 
 def test_a_checkpoint_counts_only_once_the_numbers_before_it_are_stored(

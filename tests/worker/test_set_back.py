@@ -302,7 +302,7 @@ def outflow(job: Job) -> Iterator[Outflow]:
     made = outflow_of(job.database, job.folder.path.parent, SCRIPT, job.stream)
     yield made
     made.stop()
-    made.join(30)
+    made.join(60)
 
 
 def test_a_job_that_writes_nothing_more_is_whole_again(job: Job, outflow: Outflow) -> None:

@@ -44,7 +44,7 @@ def _start(children: Children, tmp_path: Path, source: str) -> tuple[Folder, Pro
 
 
 def _kill_all(tree: Tree) -> None:
-    assert tree.kill(seconds=10)
+    assert tree.kill(seconds=60)
 
 
 @as_agent
@@ -130,11 +130,11 @@ def test_the_end_of_a_process_is_told_when_it_comes_and_at_once_for_one_whose_pi
         found = identity.process(other.pid)
         assert found is not None
         identity.at_end_of(ProcessKey(other.pid, found.key.start_ticks - 1), gone.set)
-        assert gone.wait(10)
+        assert gone.wait(60)
         identity.at_end_of(found.key, ended.set)
         assert not ended.wait(0.2)
         other.kill()
-        assert ended.wait(10)
+        assert ended.wait(60)
     finally:
         other.kill()
         other.wait()

@@ -113,11 +113,11 @@ def test_a_killed_forked_launcher_takes_its_ranks_along_and_the_warm_process_sta
     identity.send(launcher, signal.SIGKILL)
     until(lambda: children.exit_status(launcher.pid) == -signal.SIGKILL)
     until(lambda: not identity.is_alive(ranks[0].key))
-    assert tree.kill(seconds=10)
+    assert tree.kill(seconds=60)
     second = _folder(tmp_path, "0001-attempt")
     again = _launch(second, children, warm)
     until(second.file(attempt.RANKS).exists)
-    assert Tree(second.path, again).kill(seconds=10)
+    assert Tree(second.path, again).kill(seconds=60)
     warm.close()
 
 

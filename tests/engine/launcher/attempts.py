@@ -183,12 +183,12 @@ class Attempt:
     def stop(self, reason: Any, grace_seconds: float) -> None:
         self.write(attempt.STOP, StopFile(reason=reason, grace_seconds=grace_seconds).model_dump_json())
 
-    def outcome(self, seconds: float = 30.0) -> Outcome:
+    def outcome(self, seconds: float = 60.0) -> Outcome:
         """The outcome, once the launcher has written it and has gone."""
         assert self.process is not None
         result = self.folder / attempt.RESULT
         until(lambda: result.exists() or self.process_ended(), seconds=seconds, what=f"a result in {self.folder}")
-        self.process.wait(timeout=2)
+        self.process.wait(timeout=60)
         assert result.exists(), (self.folder / attempt.LAUNCHER_LOG).read_text()
         return ResultFile.model_validate_json(result.read_bytes()).outcome
 
@@ -198,7 +198,7 @@ class Attempt:
     def ranks(self) -> dict[int, int]:
         """Pids by rank, once all ranks were started."""
         path = self.folder / attempt.RANKS
-        until(path.exists, seconds=20, what="ranks.json")
+        until(path.exists, seconds=60, what="ranks.json")
         return {entry["rank"]: entry["pid"] for entry in json.loads(path.read_text())["ranks"]}
 
     def records(self) -> Iterator[LogRecord]:
@@ -212,7 +212,7 @@ class Attempt:
 
     def saw(self, text: str) -> None:
         """Wait until some rank has written ``text``."""
-        until(lambda: any(text in record.text for record in self.records()), seconds=20, what=f"a line with {text!r}")
+        until(lambda: any(text in record.text for record in self.records()), seconds=60, what=f"a line with {text!r}")
 
     def end(self) -> None:
         """Leave nothing behind, whatever the test did."""
@@ -222,7 +222,7 @@ class Attempt:
         if self.process.poll() is None:
             self.stop("cancelled", 0.0)
             try:
-                self.process.wait(timeout=10)
+                self.process.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

@@ -159,7 +159,7 @@ time.sleep(600)
     launcher.kill()
     launcher.wait()
     launcher.stdout.close()
-    until(lambda: not any(map(is_alive, pids)), seconds=5, what="the forked ranks are gone")
+    until(lambda: not any(map(is_alive, pids)), seconds=60, what="the forked ranks are gone")
 
 
 REFUSALS = {

@@ -2,7 +2,7 @@ import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { fireEvent, render, screen, waitFor } from "@testing-library/react";
 import type { ReactNode } from "react";
-import { beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Failure } from "@/api/client";
 import {
   type AttemptView,
@@ -69,6 +69,8 @@ function show(part: ReactNode) {
   );
 }
 
+afterEach(() => vi.useRealTimers());
+
 beforeEach(() => {
   vi.mocked(listJobCheckpoints).mockResolvedValue({ data: { items: [] } } as never);
   vi.mocked(cancelJob).mockReset();
@@ -115,6 +117,8 @@ describe("progress", () => {
   });
 
   it("names the job that is waited for, and says about when it will start", async () => {
+    // Only the date stands still: a page that takes its time must not bring the start nearer.
+    vi.useFakeTimers({ toFake: ["Date"] });
     vi.mocked(getJob).mockResolvedValue({ data: { ...JOB, name: "wide" } } as never);
     const start = new Date(Date.now() + 10 * 60_000 + 5_000).toISOString();
     const queue = { position: 2, reason: `behind job ${JOB.id}, which waits`, estimated_start: start };
