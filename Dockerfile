@@ -33,8 +33,8 @@ COPY api/ api/
 COPY scheduler/ scheduler/
 COPY worker/ worker/
 COPY engine/ engine/
-COPY client/ client/
-# The pages have a layer of their own.
+COPY lockstep/ lockstep/
+# The links of lockstep/ lead to the folders above. The pages have a layer of their own.
 RUN LOCKSTEP_PAGES=skip pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels .
 
 FROM python:3.11-slim AS requirements
@@ -61,11 +61,11 @@ WORKDIR /var/lib/lockstep
 FROM base AS server
 COPY --from=requirements /server.txt /opt/lockstep/requirements.txt
 RUN pip install --constraint /opt/lockstep/constraints.txt --requirement /opt/lockstep/requirements.txt
-COPY --from=pages /src/api/pages /usr/local/lib/python3.11/site-packages/api/pages
+COPY --from=pages /src/api/pages /usr/local/lib/python3.11/site-packages/lockstep/api/pages
 COPY docker/health.py /opt/lockstep/health.py
 # The engine needs torch, and neither program here imports it.
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-deps /wheels/lockstep-*.whl && rm -r /usr/local/lib/python3.11/site-packages/engine
+    pip install --no-deps /wheels/lockstep_jobs-*.whl && rm -r /usr/local/lib/python3.11/site-packages/lockstep/engine
 USER lockstep
 # Inside a container loopback reaches nobody. The api refuses any other address without authentication.
 ENV LOCKSTEP_HOST=0.0.0.0 \
@@ -73,11 +73,11 @@ ENV LOCKSTEP_HOST=0.0.0.0 \
     LOCKSTEP_TOKEN_FILE=/var/lib/lockstep/token/token
 EXPOSE 8470
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["python", "/opt/lockstep/health.py", "api"]
-CMD ["python", "-m", "api"]
+CMD ["python", "-m", "lockstep.api"]
 
 FROM server AS scheduler
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["python", "/opt/lockstep/health.py", "scheduler"]
-CMD ["python", "-m", "scheduler"]
+CMD ["python", "-m", "lockstep.scheduler"]
 
 FROM base AS node
 # Empty takes torch with CUDA. `--build-arg PIP_TORCH_ARGS="--index-url URL"` takes another build of it, such as the much
@@ -88,9 +88,9 @@ COPY --from=requirements /node.txt /opt/lockstep/requirements.txt
 RUN pip install --constraint /opt/lockstep/constraints.txt --requirement /opt/lockstep/requirements.txt
 COPY docker/health.py /opt/lockstep/health.py
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-deps /wheels/lockstep-*.whl \
-    && cd /usr/local/lib/python3.11/site-packages && rm -r api scheduler
+    pip install --no-deps /wheels/lockstep_jobs-*.whl \
+    && cd /usr/local/lib/python3.11/site-packages/lockstep && rm -r api scheduler
 USER lockstep
 ENV LOCKSTEP_NODE_DIR=/var/lib/lockstep/node
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python", "-I", "-S", "/opt/lockstep/health.py", "agent"]
-CMD ["python", "-m", "worker"]
+CMD ["python", "-m", "lockstep.worker"]

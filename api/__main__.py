@@ -1,4 +1,4 @@
-"""``python -m api``: serve. ``python -m api migrate``: bring the databases to this version's schema, and say what was done.
+"""``python -m lockstep.api``: serve. ``python -m lockstep.api migrate``: bring the databases to this version's schema, and say what was done.
 
 Not here: the command a person types (``lockstep``), which starts this.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from api import server
+from lockstep.api import server
 
 if __name__ == "__main__":
     sys.exit(server.main(sys.argv[1:]))

@@ -9,31 +9,43 @@ from typing import Final
 
 from fastapi import FastAPI
 
-from api import openapi, problems
-from api.auth import Guard
-from api.bounded import BoundedCheck
-from api.compression import Compression
-from api.dashboard import Dashboard
-from api.envelope import Envelope
-from api.estimates import Estimates
-from api.figures import Figures
-from api.following import Following
-from api.forecasts import Compute, Forecasts
-from api.origins import OwnPagesOnly
-from api.parts import Bell, Parts
-from api.quotas import Quotas
-from api.readiness import Readiness
-from api.rendered import Rendered
-from api.routes import checkpoints, clones, health, history, jobs, log_streams, logs, nodes, pages, series, uploads
-from api.settings import Settings
-from api.telemetry import Telemetry
-from api.uploads import Uploads
-from broker import probe
-from domain.timings import Timings
-from domain.version import VERSION
-from storage import passes, schema
-from storage.blobs import BlobStore
-from storage.database import Database
+from lockstep.api import openapi, problems
+from lockstep.api.auth import Guard
+from lockstep.api.bounded import BoundedCheck
+from lockstep.api.compression import Compression
+from lockstep.api.dashboard import Dashboard
+from lockstep.api.envelope import Envelope
+from lockstep.api.estimates import Estimates
+from lockstep.api.figures import Figures
+from lockstep.api.following import Following
+from lockstep.api.forecasts import Compute, Forecasts
+from lockstep.api.origins import OwnPagesOnly
+from lockstep.api.parts import Bell, Parts
+from lockstep.api.quotas import Quotas
+from lockstep.api.readiness import Readiness
+from lockstep.api.rendered import Rendered
+from lockstep.api.routes import (
+    checkpoints,
+    clones,
+    health,
+    history,
+    jobs,
+    log_streams,
+    logs,
+    nodes,
+    pages,
+    series,
+    uploads,
+)
+from lockstep.api.settings import Settings
+from lockstep.api.telemetry import Telemetry
+from lockstep.api.uploads import Uploads
+from lockstep.broker import probe
+from lockstep.domain.timings import Timings
+from lockstep.domain.version import VERSION
+from lockstep.storage import passes, schema
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
 
 TAGS: Final = [
     {"name": "jobs", "description": "Submit, plan, list, read and cancel."},

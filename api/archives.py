@@ -15,16 +15,14 @@ from __future__ import annotations
 import gzip
 import tarfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from domain import limits
-from domain.archive_tree import ArchiveTree, UnsafeMemberError, parts_of
-from domain.errors import ErrorCode, FieldError, LockstepError
-from domain.spec import JobSpec
+from lockstep.domain import limits
+from lockstep.domain.archive_tree import ArchiveTree, UnsafeMemberError, parts_of
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 
 HEADER_BYTES_MAX: Final = 1024 * 1024
 """One header of the archive. Python's reader takes a header into memory whole; a path needs a few kilobytes."""
@@ -33,9 +31,6 @@ OVERHEAD_BYTES_PER_FILE: Final = 4_096
 MEDIA_TYPES: Final = frozenset(
     {"application/gzip", "application/x-gzip", "application/x-tar", "application/x-gtar", "application/octet-stream"}
 )
-OUR_NAMES: Final = frozenset("api broker client domain engine migrations scheduler storage worker".split())
-"""Packages of Lockstep, which a train job's ranks can import: a person's module of one of these names would be taken for
-ours, or ours for theirs."""
 _DAMAGE: Final = (
     tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, ArithmeticError, RecursionError
 )  # fmt: skip
@@ -85,21 +80,6 @@ def examine(path: Path, sha256: str) -> Archive:
         unpacked_bytes=tree.unpacked_bytes,
         top_level=sorted({parts[0] for parts in tree.paths}),
     )
-
-
-def check_names(archive: Archive, spec: JobSpec) -> Iterator[FieldError]:
-    """Whether a job's code hides modules that its ranks need. A script runs without our packages and may name anything."""
-    if spec.kind != "train":
-        return
-    for name in archive.top_level:
-        if name.removesuffix(".py") in OUR_NAMES:
-            yield FieldError(
-                "/code/upload",
-                f"the archive has {name!r} at its top, and a train job's ranks import Lockstep's own "
-                f"{name.removesuffix('.py')!r}: one would be taken for the other",
-                archive.sha256,
-                f"rename {name!r}, or move it into a folder of your own",
-            )
 
 
 class _Tree:

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from domain.errors import ErrorCode, LockstepError
-from storage import tokens
-from storage.database import Database
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage import tokens
+from lockstep.storage.database import Database
 
 REMEMBER_SECONDS: Final = 10.0
 """A revoked token works this much longer, at most."""

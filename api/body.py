@@ -18,9 +18,9 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Depends, Request
 
-from domain import limits
-from domain.errors import ErrorCode, FieldError, LockstepError
-from domain.reading import invalid
+from lockstep.domain import limits
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+from lockstep.domain.reading import invalid
 
 NESTING_MAX: Final = 64
 """Objects and lists inside each other. A spec needs six."""

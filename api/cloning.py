@@ -13,11 +13,11 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
-from api.body import JsonBody, fingerprint
-from domain.changes import NoPlaceError, path_of, put
-from domain.errors import FieldError
-from domain.reading import invalid
-from storage.tables import JobRow
+from lockstep.api.body import JsonBody, fingerprint
+from lockstep.domain.changes import NoPlaceError, path_of, put
+from lockstep.domain.errors import FieldError
+from lockstep.domain.reading import invalid
+from lockstep.storage.tables import JobRow
 
 EXAMPLE: Final = 'send {"set": {"/train/steps": 100}}, or {} for the same job again'
 _SETTLED: Final = (("train", "init_from"), ("code", "ref"))

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from fastapi import Request, Response
 
-from domain.version import VERSION
+from lockstep.domain.version import VERSION
 
 ETAG: Final[dict[str, Any]] = {
     "ETag": {"description": "Changes with the answer; send it as `If-None-Match`.", "schema": {"type": "string"}}

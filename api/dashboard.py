@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from api.conditional import digest, tag_of
+from lockstep.api.conditional import digest, tag_of
 
 FOLDER: Final = Path(__file__).parent / "pages"
 DIGEST: Final = "digest"

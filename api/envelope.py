@@ -25,8 +25,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.problems import internal_error, problem_response
-from api.telemetry import Telemetry
+from lockstep.api.problems import internal_error, problem_response
+from lockstep.api.telemetry import Telemetry
 
 REQUEST_ID: Final = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 REST_BYTES_MAX: Final = 4 * 1024 * 1024

@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from api.views import seconds_left
-from domain.errors import LockstepError
-from domain.forecast import Release, starts
-from domain.plan import BatchPlan
-from storage import scheduling, series
-from storage.clock import now
-from storage.database import Database
+from lockstep.api.views import seconds_left
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.forecast import Release, starts
+from lockstep.domain.plan import BatchPlan
+from lockstep.storage import scheduling, series
+from lockstep.storage.clock import now
+from lockstep.storage.database import Database
 
 REMEMBER_SECONDS: Final = 5.0
 _ROUNDING: Final = ((600.0, 60.0), (3_600.0, 300.0), (86_400.0, 900.0))

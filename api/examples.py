@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from api.problems import problem_of
-from domain.errors import ErrorCode, FieldError, LockstepError
-from domain.lifecycle import AttemptState, JobState
-from domain.plan import plan_of
-from domain.spec import JobSpec
-from domain.views import (
+from lockstep.api.problems import problem_of
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+from lockstep.domain.lifecycle import AttemptState, JobState
+from lockstep.domain.plan import plan_of
+from lockstep.domain.spec import JobSpec
+from lockstep.domain.views import (
     AttemptView,
     CheckpointView,
     DeviceView,

@@ -18,10 +18,10 @@ from typing import Final
 
 import structlog
 
-from api.views import node_state
-from storage import figures
-from storage.database import Database
-from storage.figures import ControlFigures
+from lockstep.api.views import node_state
+from lockstep.storage import figures
+from lockstep.storage.database import Database
+from lockstep.storage.figures import ControlFigures
 
 REMEMBER_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 2.0

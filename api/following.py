@@ -23,13 +23,13 @@ from fastapi.sse import format_sse_event
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from domain import limits
-from domain.errors import ErrorCode, LockstepError
-from domain.lifecycle import TERMINAL, JobState
-from domain.views import LogEnd, LogPage
-from storage import follows, log_pages
-from storage.database import Database
-from storage.log_pages import Chosen
+from lockstep.domain import limits
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.lifecycle import TERMINAL, JobState
+from lockstep.domain.views import LogEnd, LogPage
+from lockstep.storage import follows, log_pages
+from lockstep.storage.database import Database
+from lockstep.storage.log_pages import Chosen
 
 PERIOD_SECONDS: Final = 0.5
 HEARTBEAT_SECONDS: Final = 15.0

@@ -1,7 +1,7 @@
 """Memory forecasts of planned jobs: computed for built-in tasks, otherwise found in history.
 
 A forecast needs torch and seconds, and the api has neither. So a process of its own computes it
-(``python -m engine.memory.ahead``): one at a time, with a deadline, a limit on its memory and a low priority. Its
+(``python -m lockstep.engine.memory.ahead``): one at a time, with a deadline, a limit on its memory and a low priority. Its
 answer is kept, by what decides it. A plan waits a moment; if the answer is not there by then it says ``computing``, and
 the next plan of the same job finds it.
 
@@ -27,13 +27,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
-from domain import tasks
-from domain.memory import MemoryForecast, PlannedMemory
-from domain.predicted import ForecastAnswer, ForecastRequest
-from domain.spec import JobSpec, Train
-from storage import memories
-from storage.database import Database
-from storage.memories import Capacity
+from lockstep.domain import tasks
+from lockstep.domain.memory import MemoryForecast, PlannedMemory
+from lockstep.domain.predicted import ForecastAnswer, ForecastRequest
+from lockstep.domain.spec import JobSpec, Train
+from lockstep.storage import memories
+from lockstep.storage.database import Database
+from lockstep.storage.memories import Capacity
 
 WAIT_SECONDS: Final = 1.0
 """A plan waits so long for a forecast."""
@@ -230,7 +230,7 @@ class Beside:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "engine.memory.ahead", str(os.getpid())],
+                [sys.executable, "-m", "lockstep.engine.memory.ahead", str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

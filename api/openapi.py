@@ -15,9 +15,9 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api import examples
-from api.problems import MEDIA_TYPE
-from domain.spec import JobSpec
+from lockstep.api import examples
+from lockstep.api.problems import MEDIA_TYPE
+from lockstep.domain.spec import JobSpec
 
 REF: Final = "#/components/schemas/{model}"
 SPEC_BODY: Final[dict[str, Any]] = {

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.problems import problem_response
-from api.settings import is_loopback
-from domain.errors import ErrorCode, LockstepError
+from lockstep.api.problems import problem_response
+from lockstep.api.settings import is_loopback
+from lockstep.domain.errors import ErrorCode, LockstepError
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_PAGE: Final = frozenset({"same-origin", "none"})

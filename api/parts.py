@@ -11,19 +11,19 @@ from typing import Annotated, Protocol
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
-from api.auth import ANYBODY, Guard, token_key
-from api.estimates import Estimates
-from api.following import Following
-from api.forecasts import Forecasts
-from api.quotas import Quotas
-from api.readiness import Readiness
-from api.rendered import Rendered
-from api.telemetry import Telemetry
-from api.uploads import Uploads
-from broker.messages import Message
-from domain.errors import LockstepError
-from storage.blobs import BlobStore
-from storage.database import Database
+from lockstep.api.auth import ANYBODY, Guard, token_key
+from lockstep.api.estimates import Estimates
+from lockstep.api.following import Following
+from lockstep.api.forecasts import Forecasts
+from lockstep.api.quotas import Quotas
+from lockstep.api.readiness import Readiness
+from lockstep.api.rendered import Rendered
+from lockstep.api.telemetry import Telemetry
+from lockstep.api.uploads import Uploads
+from lockstep.broker.messages import Message
+from lockstep.domain.errors import LockstepError
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
 
 
 class Bell(Protocol):

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from api.estimates import releases, rounded
-from api.forecasts import Forecasts
-from api.submitting import check_capacity, settle
-from api.uploads import Uploads
-from api.views import moment
-from domain.forecast import starts
-from domain.placement import Placed, Request, Waiting, nodes_asked, place
-from domain.plan import plan_of
-from domain.reading import invalid, read_spec
-from domain.spec import JobSpec
-from domain.views import PlanView, QueuePlace
-from storage import nodes, scheduling
-from storage.clock import now
-from storage.database import Database
+from lockstep.api.estimates import releases, rounded
+from lockstep.api.forecasts import Forecasts
+from lockstep.api.submitting import check_capacity, settle
+from lockstep.api.uploads import Uploads
+from lockstep.api.views import moment
+from lockstep.domain.forecast import starts
+from lockstep.domain.placement import Placed, Request, Waiting, nodes_asked, place
+from lockstep.domain.plan import plan_of
+from lockstep.domain.reading import invalid, read_spec
+from lockstep.domain.spec import JobSpec
+from lockstep.domain.views import PlanView, QueuePlace
+from lockstep.storage import nodes, scheduling
+from lockstep.storage.clock import now
+from lockstep.storage.database import Database
 
 _THIS: Final = "the planned job"
 """Stands for the id it does not have."""

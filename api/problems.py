@@ -17,9 +17,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 
-from domain.errors import ErrorCode, FieldError, LockstepError, pointer_of
-from domain.metrics import jsonable
-from domain.views import FieldProblem, Problem
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError, pointer_of
+from lockstep.domain.metrics import jsonable
+from lockstep.domain.views import FieldProblem, Problem
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final[Mapping[ErrorCode, int]] = {ErrorCode.UNAVAILABLE: 2, ErrorCode.STORAGE_FULL: 60}

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from domain.errors import ErrorCode, LockstepError
+from lockstep.domain.errors import ErrorCode, LockstepError
 
 BUCKETS_MAX: Final = 10_000
 """Kept at once, the last used. One that is forgotten begins full again, which takes that many other callers."""

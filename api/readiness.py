@@ -21,10 +21,10 @@ from typing import Final
 
 import structlog
 
-from domain.errors import LockstepError
-from domain.views import Health
-from storage.database import Database
-from storage.schema import Mismatch
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.views import Health
+from lockstep.storage.database import Database
+from lockstep.storage.schema import Mismatch
 
 REMEMBER_SECONDS: Final = 2.0
 """Checks are not made more often, however many ask: this address is open."""

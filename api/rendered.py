@@ -16,7 +16,7 @@ from typing import Final
 
 from fastapi import Request, Response
 
-from api import conditional
+from lockstep.api import conditional
 
 BYTES_MAX: Final = 32 * 2**20
 """Of all answers together; one chart of a thousand points is about 60 kB."""

@@ -16,15 +16,15 @@ import structlog
 from pydantic import ValidationError
 from structlog.typing import Processor
 
-from api.settings import Settings
-from domain.errors import LockstepError
-from storage import migrate
+from lockstep.api.settings import Settings
+from lockstep.domain.errors import LockstepError
+from lockstep.storage import migrate
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one of the two commands; the exit code."""
     if list(arguments) not in ([], ["migrate"]):
-        print("usage: python -m api [migrate]", file=sys.stderr)  # noqa: T201 -- a command's usage
+        print("usage: python -m lockstep.api [migrate]", file=sys.stderr)  # noqa: T201 -- a command's usage
         return 2
     try:
         settings = Settings()
@@ -55,7 +55,7 @@ def _migrate(settings: Settings) -> int:
 def _serve(settings: Settings) -> int:
     if settings.migrate == "on":
         migrate.upgrade(settings.database_url, settings.series_url)
-    from api.serving import serve
+    from lockstep.api.serving import serve
 
     return serve(settings)
 

@@ -16,16 +16,16 @@ from typing import Final
 import structlog
 import uvicorn
 
-from api import forecasts
-from api.app import create_app
-from api.auth import ensure_token
-from api.parts import Parts
-from api.settings import Settings
-from broker.publisher import Publisher
-from domain.errors import ErrorCode, LockstepError
-from storage import schema
-from storage.blobs import BlobStore
-from storage.database import CONNECTIONS_MAX, Database
+from lockstep.api import forecasts
+from lockstep.api.app import create_app
+from lockstep.api.auth import ensure_token
+from lockstep.api.parts import Parts
+from lockstep.api.settings import Settings
+from lockstep.broker.publisher import Publisher
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage import schema
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import CONNECTIONS_MAX, Database
 
 DRAIN_SECONDS: Final = 5
 """Requests in progress have this long when the service is asked to stop."""

@@ -16,8 +16,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from broker.settings import BrokerSettings
-from storage.settings import StorageSettings
+from lockstep.broker.settings import BrokerSettings
+from lockstep.storage.settings import StorageSettings
 
 
 class Settings(StorageSettings, BrokerSettings):

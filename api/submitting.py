@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from api.archives import check_names
-from api.body import JsonBody
-from api.uploads import Uploads
-from api.views import waits_because
-from domain.errors import FieldError, LockstepError
-from domain.plan import plan_of
-from domain.reading import invalid, read_spec
-from domain.sources import job_checkpoint
-from domain.spec import GitCode, JobSpec, Train, UploadedCode
-from storage import checkpoints, events, jobs, nodes, repositories
-from storage.database import Database
-from storage.tables import JobRow
+from lockstep.api.body import JsonBody
+from lockstep.api.uploads import Uploads
+from lockstep.api.views import waits_because
+from lockstep.domain.errors import FieldError, LockstepError
+from lockstep.domain.plan import plan_of
+from lockstep.domain.reading import invalid, read_spec
+from lockstep.domain.sources import job_checkpoint
+from lockstep.domain.spec import GitCode, JobSpec, Train, UploadedCode
+from lockstep.storage import checkpoints, events, jobs, nodes, repositories
+from lockstep.storage.database import Database
+from lockstep.storage.tables import JobRow
 
 
 def submit(
@@ -164,5 +163,3 @@ def _check_code(spec: JobSpec, uploads: Uploads) -> Iterator[FieldError]:
             spec.code.upload,
             "send it first with PUT /v1/uploads/{sha256}, or submit with: lockstep submit --code DIR",
         )
-        return
-    yield from check_names(archive, spec)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from api import conditional
-from api.views import node_is_lost
-from storage import follows, lists, nodes
-from storage.database import Database
+from lockstep.api import conditional
+from lockstep.api.views import node_is_lost
+from lockstep.storage import follows, lists, nodes
+from lockstep.storage.database import Database
 
 
 def of_jobs(

@@ -16,11 +16,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from api.figures import Figures
-from api.following import Following
-from domain.lifecycle import JobState
-from domain.version import VERSION
-from storage.database import Database
+from lockstep.api.figures import Figures
+from lockstep.api.following import Following
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.version import VERSION
+from lockstep.storage.database import Database
 
 MEDIA_TYPE: Final = prometheus_client.CONTENT_TYPE_PLAIN_0_0_4
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

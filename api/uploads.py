@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from api.archives import Archive
-from domain.errors import ErrorCode, LockstepError
-from storage.blobs import BlobStore
+from lockstep.api.archives import Archive
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage.blobs import BlobStore
 
 REMEMBERED_MAX: Final = 1_000
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final, Literal
 
-from domain.lifecycle import JobState
-from domain.outcomes import Outcome
-from domain.plan import BatchPlan
-from domain.views import (
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.outcomes import Outcome
+from lockstep.domain.plan import BatchPlan
+from lockstep.domain.views import (
     AttemptView,
     CheckpointView,
     DeviceView,
@@ -27,12 +27,12 @@ from domain.views import (
     Progress,
     QueuePlace,
 )
-from storage import attempts, nodes, series
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.lists import Mark
-from storage.series_tables import ProgressRow
-from storage.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
+from lockstep.storage import attempts, nodes, series
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.lists import Mark
+from lockstep.storage.series_tables import ProgressRow
+from lockstep.storage.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
 
 NOT_LOOKED_AT: Final = "the scheduler has not looked at it yet"
 NO_NODE: Final = "no node is registered yet: it waits until one is"

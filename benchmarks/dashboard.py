@@ -37,9 +37,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, Response, sync_pl
 from benchmarks.service.ours import api_alone
 from benchmarks.service.planting import Planter, job, opened
 from benchmarks.service.stores import Sqlite
-from domain.attempt import LogRecord
-from storage import logs
-from storage.database import Database
+from lockstep.domain.attempt import LogRecord
+from lockstep.storage import logs
+from lockstep.storage.database import Database
 from tests.api.program import Program
 from tests.brokers import running_broker
 

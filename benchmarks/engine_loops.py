@@ -133,11 +133,11 @@ def lockstep(setting: Setting, rank: int, folder: Path) -> None:
     """The engine's own loop, with a task as a person writes it."""
     import torch.distributed as dist
 
-    from domain.plan import BatchPlan
-    from domain.spec import Train
-    from engine.loop import Trainer
-    from engine.ranks import Ranks
-    from engine.task import Task
+    from lockstep.domain.plan import BatchPlan
+    from lockstep.domain.spec import Train
+    from lockstep.engine.loop import Trainer
+    from lockstep.engine.ranks import Ranks
+    from lockstep.engine.task import Task
 
     class Bench(Task):
         def model(self) -> nn.Module:

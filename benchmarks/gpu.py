@@ -39,14 +39,14 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, Dataset
 
-from domain.plan import BatchPlan, accumulation_steps
-from domain.spec import Train
-from engine import flops
-from engine.loop import Trainer
-from engine.memory import auto
-from engine.ranks import Ranks
-from engine.tasks.causal_lm import GPT, TextTask
-from engine.tasks.text import Sequences
+from lockstep.domain.plan import BatchPlan, accumulation_steps
+from lockstep.domain.spec import Train
+from lockstep.engine import flops
+from lockstep.engine.loop import Trainer
+from lockstep.engine.memory import auto
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.tasks.causal_lm import GPT, TextTask
+from lockstep.engine.tasks.text import Sequences
 
 VOCABULARY: Final = 50_257
 RATE, CLIP = 6e-4, 1.0

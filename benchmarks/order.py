@@ -12,7 +12,7 @@ import json
 import time
 from pathlib import Path
 
-from engine.order import EpochOrder, samples
+from lockstep.engine.order import EpochOrder, samples
 
 SIZES = (1_000, 65_537, 1_000_000, 100_000_000)
 SAMPLES = 20_000

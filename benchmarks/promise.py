@@ -6,7 +6,7 @@ A small GPT with dropout 0.1 is trained with a batch of 64 as
 
     W=1, m=64 · W=1, m=8 · W=2, m=8 · W=4, m=3 · W=2 running out of memory at step 20 · W=4 killed at step 37, resumed on W=2
 
-in float64, in float32 and under bf16 autocast, each by ``torchrun -m engine`` on one spec. It prints the largest
+in float64, in float32 and under bf16 autocast, each by ``torchrun -m lockstep.engine`` on one spec. It prints the largest
 difference of the final weights as ‖a − b‖ / ‖b‖ (of the loss for bf16), and writes ``docs/promise.json`` and the six
 loss curves as ``docs/promise.svg``. The process exits with 1 if a difference is above its bound.
 
@@ -48,7 +48,7 @@ import signal
 
 import torch
 
-from engine.tasks.causal_lm import CausalLM
+from lockstep.engine.tasks.causal_lm import CausalLM
 
 
 class Text(CausalLM):
@@ -213,7 +213,7 @@ def start(
         "--standalone",
         f"--nproc-per-node={ranks}",
         "-m",
-        "engine",
+        "lockstep.engine",
     ]
     process = subprocess.Popen(
         [*command, str(spec), "--out", str(out)],

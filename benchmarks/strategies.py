@@ -91,7 +91,7 @@ def serve(connection: Connection, options: argparse.Namespace, rank: int, folder
     import torch
     import torch.distributed as dist
 
-    from engine.ranks import Ranks
+    from lockstep.engine.ranks import Ranks
 
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -116,10 +116,10 @@ def serve(connection: Connection, options: argparse.Namespace, rank: int, folder
 
 
 def trainer_of(section: dict[str, Any], ranks: Any, folder: Path) -> Any:
-    from domain.plan import BatchPlan, accumulation_steps, ceil_div
-    from domain.spec import Train
-    from engine.loading import load_task
-    from engine.loop import Trainer
+    from lockstep.domain.plan import BatchPlan, accumulation_steps, ceil_div
+    from lockstep.domain.spec import Train
+    from lockstep.engine.loading import load_task
+    from lockstep.engine.loop import Trainer
 
     train = Train.model_validate(section)
     micro = min(int(train.batch.micro_size), ceil_div(train.batch.size, ranks.world_size))

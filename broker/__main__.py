@@ -1,4 +1,4 @@
-"""``python -m broker --socket PATH --dir FOLDER``: become the broker of this machine.
+"""``python -m lockstep.broker --socket PATH --dir FOLDER``: become the broker of this machine.
 
 Not here: how the server is found and set up (``broker.server``).
 """
@@ -10,13 +10,13 @@ import os
 import sys
 from pathlib import Path
 
-from broker.server import check_socket, command, find_server
-from domain.errors import LockstepError
+from lockstep.broker.server import check_socket, command, find_server
+from lockstep.domain.errors import LockstepError
 
 
 def main() -> None:
     """Check, then exec the server."""
-    parser = argparse.ArgumentParser(prog="python -m broker", description="Run the broker of one machine.")
+    parser = argparse.ArgumentParser(prog="python -m lockstep.broker", description="Run the broker of one machine.")
     parser.add_argument("--socket", type=Path, required=True, help="absolute path of the unix socket to listen on")
     parser.add_argument("--dir", type=Path, required=True, help="the server's working folder; nothing is kept in it")
     arguments = parser.parse_args()

@@ -16,7 +16,7 @@ from kombu.entity import Queue
 from kombu.transport import redis
 from redis.exceptions import ResponseError
 
-from broker.incoming import DROPS, BadMessageError, arguments_of, rebuilt
+from lockstep.broker.incoming import DROPS, BadMessageError, arguments_of, rebuilt
 
 RECONNECT_SECONDS_MAX: Final = 2.0
 """Between two looks for a broker that is away. Kombu's own waits grow to 30 s, and a bell would come that much later."""

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import structlog
 
-from broker.messages import RingScheduler, StartAssignment, StopAssignment
-from broker.queues import CONTROL
+from lockstep.broker.messages import RingScheduler, StartAssignment, StopAssignment
+from lockstep.broker.queues import CONTROL
 
 MESSAGE_CHARS_MAX: Final = 16_384
 """Of a message's body. A bell has some hundred."""

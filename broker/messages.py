@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from broker.queues import CONTROL, node_queue
+from lockstep.broker.queues import CONTROL, node_queue
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ Not here: deciding anything by it. Nothing of the service waits for the broker.
 
 from __future__ import annotations
 
-from broker.app import TRANSPORT, make_app
-from broker.queues import CONTROL
+from lockstep.broker.app import TRANSPORT, make_app
+from lockstep.broker.queues import CONTROL
 
 
 def answers(broker_url: str, *, seconds_max: float = 1.0) -> bool:

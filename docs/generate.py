@@ -26,8 +26,8 @@ from pydantic import BaseModel
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # from a checkout that is not installed
 
-from domain import job_environment, lifecycle, outcomes, quarantine, support, tasks  # noqa: E402  # after the path above
-from domain.spec import JobSpec  # noqa: E402
+from lockstep.domain import job_environment, lifecycle, outcomes, quarantine, support, tasks  # noqa: E402  # after the path above
+from lockstep.domain.spec import JobSpec  # noqa: E402
 from tests.engine import contract  # noqa: E402
 from tests.faults import record  # noqa: E402
 

@@ -43,10 +43,10 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_validator
 
-from domain.outcomes import Outcome
-from domain.plan import BatchPlan
-from domain.spec import JobSpec
-from domain.stored import read_tolerantly
+from lockstep.domain.outcomes import Outcome
+from lockstep.domain.plan import BatchPlan
+from lockstep.domain.spec import JobSpec
+from lockstep.domain.stored import read_tolerantly
 
 ASSIGNMENT: Final = "assignment.json"
 LAUNCHER: Final = "launcher.json"

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field
 
-from domain.errors import at_field
+from lockstep.domain.errors import at_field
 
 NAME = r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 from typing import Final
 
-from domain.placement import Node, Placed, Request, place, turn
+from lockstep.domain.placement import Node, Placed, Request, place, turn
 
 REQUESTS_MAX: Final = 200
 """The first of the queue: nobody plans by the estimate of the five-hundredth."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from domain.outcomes import Outcome, Reason
+from lockstep.domain.outcomes import Outcome, Reason
 
 _STOPS: Final = frozenset({Reason.CANCELLED, Reason.TIMED_OUT, Reason.SHUTDOWN, Reason.PREEMPTED})
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
-from domain.errors import FieldError
-from domain.spec import JobSpec
+from lockstep.domain.errors import FieldError
+from lockstep.domain.spec import JobSpec
 
 PROGRAMS: Final = frozenset({"torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec", "srun"})
 MODULES: Final = frozenset(

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from domain.described import Described
+from lockstep.domain.described import Described
 
 Bytes = Annotated[int, Field(ge=0)]
 _SHOWN_SHARE_MIN: Final = 0.005

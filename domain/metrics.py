@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import pydantic_core
 
-from domain import limits
+from lockstep.domain import limits
 
 
 class Metric(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-DISTRIBUTION: Final = "lockstep"
+DISTRIBUTION: Final = "lockstep-jobs"
 """Name of this project's own package, as pip installs it. A test compares it with ``pyproject.toml``."""
 
 

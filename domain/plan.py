@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from domain import limits
-from domain.errors import FieldError
-from domain.memory import MemoryForecast
+from lockstep.domain import limits
+from lockstep.domain.errors import FieldError
+from lockstep.domain.memory import MemoryForecast
 
 if TYPE_CHECKING:
-    from domain.spec import JobSpec
+    from lockstep.domain.spec import JobSpec
 
 
 def ceil_div(a: int, b: int) -> int:

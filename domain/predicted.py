@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from domain.memory import Bytes, MemoryForecast
-from domain.spec import Train
+from lockstep.domain.memory import Bytes, MemoryForecast
+from lockstep.domain.spec import Train
 
 
 class ForecastRequest(BaseModel):

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from domain.outcomes import Reason
+from lockstep.domain.outcomes import Reason
 
 JOBS_MAX: Final = 2
 """Different jobs that a node may fail."""

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from domain import tasks
-from domain.errors import ErrorCode, FieldError, LockstepError, pointer_of
-from domain.fields import PATTERNS
-from domain.launchers import launcher_refusals
-from domain.plan import check_batch
-from domain.spec import JobSpec
-from domain.support import not_yet
+from lockstep.domain import tasks
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError, pointer_of
+from lockstep.domain.fields import PATTERNS
+from lockstep.domain.launchers import launcher_refusals
+from lockstep.domain.plan import check_batch
+from lockstep.domain.spec import JobSpec
+from lockstep.domain.support import not_yet
 
 Location = tuple[int | str, ...]
 _SHOWN_CHARS_MAX: Final = 80

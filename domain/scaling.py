@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
-from domain.strategy import Strategy
+from lockstep.domain.strategy import Strategy
 
 COLLECTIVE_FORWARD: Final = frozenset({"fsdp"})
 """Strategies under which ranks wait for each other in forward and backward: there these are not computing alone."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, NamedTuple
 
-from domain.errors import at_field
+from lockstep.domain.errors import at_field
 
 JOB_PREFIX: Final = "job:"
 _JOB: Final = re.compile(r"^job:(?P<job>[^@\s]+)(?:@(?P<which>[0-9]{1,10}|best))?$")

@@ -20,9 +20,9 @@ from pydantic import (
     model_validator,
 )
 
-from domain import limits, tasks
-from domain.errors import at_field
-from domain.fields import (
+from lockstep.domain import limits, tasks
+from lockstep.domain.errors import at_field
+from lockstep.domain.fields import (
     FOLDER,
     NO_BOOL,
     EnvName,
@@ -38,12 +38,12 @@ from domain.fields import (
     kind_of_micro_size,
     no_nul,
 )
-from domain.optimizer import SGD as SGD  # noqa: PLC0414 - the spec's names, for others too
-from domain.optimizer import AdamW as AdamW  # noqa: PLC0414 - the same
-from domain.optimizer import Optimizer as Optimizer  # noqa: PLC0414 - the same
-from domain.optimizer import Schedule as Schedule  # noqa: PLC0414 - the same
-from domain.sources import checked_source
-from domain.strategy import Strategy as Strategy  # noqa: PLC0414 - so that spec.Strategy is a name for others, too
+from lockstep.domain.optimizer import SGD as SGD  # noqa: PLC0414 - the spec's names, for others too
+from lockstep.domain.optimizer import AdamW as AdamW  # noqa: PLC0414 - the same
+from lockstep.domain.optimizer import Optimizer as Optimizer  # noqa: PLC0414 - the same
+from lockstep.domain.optimizer import Schedule as Schedule  # noqa: PLC0414 - the same
+from lockstep.domain.sources import checked_source
+from lockstep.domain.strategy import Strategy as Strategy  # noqa: PLC0414 - so that spec.Strategy is a name for others, too
 
 
 class GpuRange(Section):

@@ -21,10 +21,10 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from domain.errors import pointer_of
-from domain.reading import Location, field_errors, in_document, value_at
-from domain.spec import JobSpec
-from domain.version import VERSION
+from lockstep.domain.errors import pointer_of
+from lockstep.domain.reading import Location, field_errors, in_document, value_at
+from lockstep.domain.spec import JobSpec
+from lockstep.domain.version import VERSION
 
 NAMED_MAX: Final = 3
 """Fields named in a refusal; the others are counted."""

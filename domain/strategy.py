@@ -9,9 +9,9 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from domain import limits
-from domain.errors import at_field
-from domain.fields import NO_BOOL, Section
+from lockstep.domain import limits
+from lockstep.domain.errors import at_field
+from lockstep.domain.fields import NO_BOOL, Section
 
 POWERSGD_START_STEP: Final = 100
 """What a null ``powersgd_start_step`` means."""

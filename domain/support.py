@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from domain.errors import FieldError
-from domain.spec import GpuRange, JobSpec
+from lockstep.domain.errors import FieldError
+from lockstep.domain.spec import GpuRange, JobSpec
 
 
 class _Later(NamedTuple):

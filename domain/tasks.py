@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from domain.errors import at_field
-from domain.fields import NO_BOOL
+from lockstep.domain.errors import at_field
+from lockstep.domain.fields import NO_BOOL
 
 OWN_TASK: Final = re.compile(r"^(?!/)(?!.*\.\.)[\w./-]+\.py:[A-Za-z_]\w*$")
 """``file.py:Class``, relative to the job's code folder."""
@@ -56,7 +56,7 @@ class CausalLMArgs(_Args):
 
 
 class HfCausalLMArgs(_Args):
-    """Fine-tuning of a causal language model of Hugging Face's transformers; nodes need the extra ``lockstep[hf]``."""
+    """Fine-tuning of a causal language model of Hugging Face's transformers; nodes need the extra ``lockstep-jobs[hf]``."""
 
     model: Annotated[str, Field(min_length=1)]
     """Folder of the model and its tokenizer, as ``save_pretrained`` writes them, on the node or in the job's code."""

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
-from domain.described import Described
-from domain.lifecycle import AttemptState, Intent, JobState
-from domain.memory import PlannedMemory
-from domain.metrics import jsonable
-from domain.outcomes import Outcome
-from domain.plan import BatchPlan
+from lockstep.domain.described import Described
+from lockstep.domain.lifecycle import AttemptState, Intent, JobState
+from lockstep.domain.memory import PlannedMemory
+from lockstep.domain.metrics import jsonable
+from lockstep.domain.outcomes import Outcome
+from lockstep.domain.plan import BatchPlan
 
 T = TypeVar("T")
 

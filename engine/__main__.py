@@ -1,8 +1,8 @@
 """One rank of a training run.
 
-    python -m engine --attempt FOLDER                              as the launcher starts it, one process per device
-    torchrun --nproc-per-node 2 -m engine examples/gpt.yaml        without the service
-    python -m engine examples/gpt.yaml [--code DIR] [--out DIR]    without the service, one process
+    python -m lockstep.engine --attempt FOLDER                              as the launcher starts it, one process per device
+    torchrun --nproc-per-node 2 -m lockstep.engine examples/gpt.yaml        without the service
+    python -m lockstep.engine examples/gpt.yaml [--code DIR] [--out DIR]    without the service, one process
 
 Without the service, the number of ranks is the number of processes that were started: the batch is a promise, and how
 many ranks share it is not. A run whose folder has checkpoints goes on from the newest one.
@@ -26,19 +26,19 @@ import torch
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from domain import attempt
-from domain.errors import ErrorCode, LockstepError
-from domain.outcomes import Reason
-from domain.plan import BatchPlan, plan_of
-from domain.reading import read_spec
-from domain.spec import JobSpec, PathCode, Train
-from domain.tasks import is_own_task
-from engine import folder_lock, last_words, randomness, torchrun
-from engine.errors import EngineError, write_error
-from engine.loading import load_task
-from engine.loop import Ending, Trainer
-from engine.pulse import Pulse
-from engine.ranks import (
+from lockstep.domain import attempt
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.plan import BatchPlan, plan_of
+from lockstep.domain.reading import read_spec
+from lockstep.domain.spec import JobSpec, PathCode, Train
+from lockstep.domain.tasks import is_own_task
+from lockstep.engine import folder_lock, last_words, randomness, torchrun
+from lockstep.engine.errors import EngineError, write_error
+from lockstep.engine.loading import load_task
+from lockstep.engine.loop import Ending, Trainer
+from lockstep.engine.pulse import Pulse
+from lockstep.engine.ranks import (
     RankEnvironment,
     Ranks,
     allow_files,
@@ -284,7 +284,7 @@ def _closing_line(run: Run, ending: Ending, *, terminated: bool) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="engine", description="One rank of a training run.")
+    parser = argparse.ArgumentParser(prog="python -m lockstep.engine", description="One rank of a training run.")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("file", type=Path, nargs="?", help="a job's YAML file, to run it without the service")
     what.add_argument("--attempt", type=Path, help="an attempt's folder, as the launcher gives it")

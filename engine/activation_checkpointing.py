@@ -24,8 +24,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from domain.outcomes import Reason
-from engine.errors import EngineError
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError
 
 _BLOCKS_MIN = 2
 

@@ -19,37 +19,37 @@ from typing import Any
 from torch import nn
 from torch.utils.data import Dataset
 
-from domain.plan import BatchPlan
-from domain.spec import JobSpec, Train
-from engine import compiling, randomness
-from engine.activation_checkpointing import checkpoint_blocks
-from engine.control import Control
-from engine.dropout import Masks, name_layers
-from engine.fetching import seeded_sample
-from engine.fingerprint import samples_of
-from engine.given import dataset_of, model_of, require_same_data
-from engine.initial import load_initial
-from engine.loader import Batches, Length
-from engine.memory import auto
-from engine.memory.advice import must_fit
-from engine.missing import require_trainable
-from engine.normalization import masked_batch, require_several_samples
-from engine.objective import Objective
-from engine.optimizer import Optimizer
-from engine.precision import Precision, require_wide_parameters, use_tf32
-from engine.probe import Probed, probe
-from engine.ranks import Ranks
-from engine.repeatable import check_loss, fetched_twice
-from engine.replicas import ReplicaCheck
-from engine.restoring import restore_model, restore_optimizer
-from engine.state import TrainingState
-from engine.step import GradientStep
-from engine.strategies import strategy_for
-from engine.strategies.base import Strategy
-from engine.strategies.block_order import Usage
-from engine.task import Batch, Task
-from engine.telemetry import Telemetry
-from engine.usage import eval_samples, observe, single_samples
+from lockstep.domain.plan import BatchPlan
+from lockstep.domain.spec import JobSpec, Train
+from lockstep.engine import compiling, randomness
+from lockstep.engine.activation_checkpointing import checkpoint_blocks
+from lockstep.engine.control import Control
+from lockstep.engine.dropout import Masks, name_layers
+from lockstep.engine.fetching import seeded_sample
+from lockstep.engine.fingerprint import samples_of
+from lockstep.engine.given import dataset_of, model_of, require_same_data
+from lockstep.engine.initial import load_initial
+from lockstep.engine.loader import Batches, Length
+from lockstep.engine.memory import auto
+from lockstep.engine.memory.advice import must_fit
+from lockstep.engine.missing import require_trainable
+from lockstep.engine.normalization import masked_batch, require_several_samples
+from lockstep.engine.objective import Objective
+from lockstep.engine.optimizer import Optimizer
+from lockstep.engine.precision import Precision, require_wide_parameters, use_tf32
+from lockstep.engine.probe import Probed, probe
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.repeatable import check_loss, fetched_twice
+from lockstep.engine.replicas import ReplicaCheck
+from lockstep.engine.restoring import restore_model, restore_optimizer
+from lockstep.engine.state import TrainingState
+from lockstep.engine.step import GradientStep
+from lockstep.engine.strategies import strategy_for
+from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.task import Batch, Task
+from lockstep.engine.telemetry import Telemetry
+from lockstep.engine.usage import eval_samples, observe, single_samples
 
 
 @dataclass
@@ -253,7 +253,7 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
     if assembly.gradient.draws_on_host:
         telemetry.warn(
             "the model draws random numbers: a run is repeatable, but depends on micro_size and on the ranks "
-            "(engine.Dropout does not)"
+            "(lockstep.Dropout does not)"
         )
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from domain.spec import Train
-from domain.stored import read_tolerantly
+from lockstep.domain.spec import Train
+from lockstep.domain.stored import read_tolerantly
 
 _VALUE_CHARS_MAX: Final = 80
 _NAMED_MAX: Final = 8

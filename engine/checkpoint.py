@@ -29,12 +29,12 @@ from typing import Any, BinaryIO, Final
 
 import torch
 
-from domain.attempt import MANIFEST
-from domain.manifest import Manifest, ManifestError, ManifestFile, ManifestMetric, read_manifest
-from domain.metrics import from_json, jsonable
-from domain.outcomes import Reason
-from domain.retention import superseded
-from engine.errors import EngineError
+from lockstep.domain.attempt import MANIFEST
+from lockstep.domain.manifest import Manifest, ManifestError, ManifestFile, ManifestMetric, read_manifest
+from lockstep.domain.metrics import from_json, jsonable
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.retention import superseded
+from lockstep.engine.errors import EngineError
 
 STATE: Final = "state.pt"
 _PREFIX: Final = "step-"

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from domain.outcomes import Reason
-from engine.errors import EngineError, reason_of
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError, reason_of
 
 BACKEND = "inductor"
 """What compiles. Tests use one that needs no compiler of C++."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from engine.ranks import Ranks
+from lockstep.engine.ranks import Ranks
 
 Sums = tuple[float, ...] | Tensor
 """Each loss term's sum: numbers on the host; on a device a float64 tensor of shape (terms,), so that nobody waits for it."""

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from engine.stand_in import StandIn
-from engine.task import Batch
+from lockstep.engine.stand_in import StandIn
+from lockstep.engine.task import Batch
 
 PARTS: Final = (1, 1, 2)
 """Samples in each part. Unequal, so that a mean over samples differs from a mean over parts."""

@@ -30,9 +30,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from domain.outcomes import Reason
-from engine import randomness
-from engine.errors import EngineError
+from lockstep.domain.outcomes import Reason
+from lockstep.engine import randomness
+from lockstep.engine.errors import EngineError
 
 
 def _signed(value: int) -> int:
@@ -105,7 +105,7 @@ class Dropout(nn.Module):
         if x.ndim == 0 or x.shape[0] != rows_B.shape[0]:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"engine.Dropout: the first dimension of its input must be the {rows_B.shape[0]} samples of the "
+                f"lockstep.Dropout: the first dimension of its input must be the {rows_B.shape[0]} samples of the "
                 f"micro-batch, but the input has the shape {tuple(x.shape)}: move the samples there first",
             )
         return (x * self._keep(rows_B, x)).mul_(self._scale)
@@ -139,7 +139,7 @@ class Dropout(nn.Module):
         if used > 1:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"an engine.Dropout is used {used} times in one micro-batch and computed again in backward, where the "
+                f"a lockstep.Dropout is used {used} times in one micro-batch and computed again in backward, where the "
                 "uses cannot be told apart: give each use its own module, or set activation_checkpointing: false",
             )
         return 0

@@ -23,9 +23,9 @@ from typing import Final
 
 import torch
 
-from domain import limits
-from domain.attempt import ERRORS
-from domain.outcomes import Reason
+from lockstep.domain import limits
+from lockstep.domain.attempt import ERRORS
+from lockstep.domain.outcomes import Reason
 
 _STORAGE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 _COLLECTIVE: Final = re.compile(

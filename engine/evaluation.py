@@ -17,16 +17,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from domain import metrics
-from domain.outcomes import Reason
-from domain.plan import ceil_div, part
-from engine import randomness
-from engine.errors import EngineError
-from engine.fetching import Fetcher, Item, micro_batches
-from engine.pulse import Pulse
-from engine.ranks import Ranks
-from engine.step import to_device
-from engine.strategies.base import Strategy
+from lockstep.domain import metrics
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.plan import ceil_div, part
+from lockstep.engine import randomness
+from lockstep.engine.errors import EngineError
+from lockstep.engine.fetching import Fetcher, Item, micro_batches
+from lockstep.engine.pulse import Pulse
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.step import to_device
+from lockstep.engine.strategies.base import Strategy
 
 
 class _Share:

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save, save_file
 from torch import Tensor
 
-from engine.checkpoint import Part, Written, digest_of, hashed
+from lockstep.engine.checkpoint import Part, Written, digest_of, hashed
 
 MODEL: Final = "model.safetensors"
 SPEC: Final = "spec.json"

@@ -25,11 +25,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from domain import limits
-from domain.outcomes import Reason
-from domain.plan import ceil_div
-from engine import last_words, randomness
-from engine.errors import EngineError, describe, put_at, reason_of
+from lockstep.domain import limits
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.plan import ceil_div
+from lockstep.engine import last_words, randomness
+from lockstep.engine.errors import EngineError, describe, put_at, reason_of
 
 _WORKER_END_SECONDS: Final = 2.0
 """How long a worker may take to be gone after what it had begun to send could not be read."""

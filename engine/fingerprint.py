@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from engine.fetching import seeded_sample
-from engine.task import Batch
+from lockstep.engine.fetching import seeded_sample
+from lockstep.engine.task import Batch
 
 NAMED_MAX: Final = 8
 """Differences that are listed; the rest is counted."""

@@ -16,12 +16,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from domain.outcomes import Reason
-from engine import randomness
-from engine.errors import EngineError
-from engine.fingerprint import Samples, other_samples
-from engine.ranks import Ranks
-from engine.task import Task
+from lockstep.domain.outcomes import Reason
+from lockstep.engine import randomness
+from lockstep.engine.errors import EngineError
+from lockstep.engine.fingerprint import Samples, other_samples
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.task import Task
 
 
 def model_of(task: Task) -> nn.Module:

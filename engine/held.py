@@ -32,7 +32,9 @@ _NUMBERS_MAX: Final = 10_000_000
 """Of a tensor that is no module's. A larger one is a table of samples."""
 _PLAIN: Final = (int, float, complex, bool, str, bytes, type(None))
 _NOT_WALKED: Final = (type, ModuleType, FunctionType, MethodType, DataLoader, Tensor)
-_LIBRARIES: Final = frozenset({"torch", "numpy", "builtins", "collections", "functools", "random", "pathlib", "engine"})
+_LIBRARIES: Final = frozenset(
+    {"torch", "numpy", "builtins", "collections", "functools", "random", "pathlib", "lockstep"}
+)
 """Packages whose objects are not walked. Their modules are."""
 _OF_EVERY_MODULE: Final = frozenset(vars(nn.Module()))
 

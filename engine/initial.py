@@ -22,13 +22,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from domain import attempt
-from domain.outcomes import Reason
-from domain.sources import JOB_PREFIX
-from engine import checkpoint, export
-from engine.errors import EngineError
-from engine.fingerprint import differences, sentence
-from engine.ranks import Ranks
+from lockstep.domain import attempt
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.sources import JOB_PREFIX
+from lockstep.engine import checkpoint, export
+from lockstep.engine.errors import EngineError
+from lockstep.engine.fingerprint import differences, sentence
+from lockstep.engine.ranks import Ranks
 
 _SAFETENSORS: Final = ".safetensors"
 

@@ -16,10 +16,10 @@ from typing import Final
 
 import torch
 
-from domain.attempt import ERRORS
-from domain.errors import LockstepError
-from domain.outcomes import Reason
-from engine.errors import EngineError, describe, reason_of
+from lockstep.domain.attempt import ERRORS
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError, describe, reason_of
 
 _FIRST: Final = "first"
 _LINE_CHARS_MAX: Final = 300

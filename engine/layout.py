@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from domain.outcomes import Reason
-from engine.errors import EngineError
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError
 
 
 def strides(tensor: Tensor) -> tuple[int, ...]:

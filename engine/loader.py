@@ -24,12 +24,12 @@ from typing import Any, Final
 
 from torch.utils.data import Dataset
 
-from domain.outcomes import Reason
-from domain.plan import BatchPlan, ceil_div
-from engine import order
-from engine.errors import EngineError
-from engine.fetching import Fetcher, Item, micro_batches, pinned
-from engine.task import Batch, Task
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.plan import BatchPlan, ceil_div
+from lockstep.engine import order
+from lockstep.engine.errors import EngineError
+from lockstep.engine.fetching import Fetcher, Item, micro_batches, pinned
+from lockstep.engine.task import Batch, Task
 
 _THREAD_END_SECONDS: Final = 1.0
 """How long a closing loader waits for the item it is fetching; the thread is a daemon and ends with the process."""

@@ -15,12 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from domain import tasks as names
-from domain.outcomes import Reason
-from engine.errors import EngineError
-from engine.task import Task
+from lockstep.domain import tasks as names
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError
+from lockstep.engine.task import Task
 
-_OURS: Final = ("api", "broker", "client", "domain", "engine", "scheduler", "storage", "worker")
 _MODULE: Final = "lockstep_task"
 """Name under which a person's file is imported; its own name could be that of an installed module."""
 
@@ -46,7 +45,7 @@ def load_task(name: str, args: dict[str, Any], code: Path) -> Task:
     if names.is_own_task(name):
         file, _, class_name = name.rpartition(":")
         return _construct(_own_class(code, file, class_name), name, args)
-    from engine.tasks import BUILT_IN
+    from lockstep.engine.tasks import BUILT_IN
 
     if name not in BUILT_IN:
         raise EngineError(Reason.BAD_SPEC, f"no task is named {name!r}; built in: {', '.join(sorted(BUILT_IN))}")
@@ -58,12 +57,6 @@ def _own_class(code: Path, file: str, class_name: str) -> type[Task]:
     if not path.is_file():
         there = ", ".join(sorted(entry.name for entry in code.iterdir())[:10]) if code.is_dir() else "no such folder"
         raise EngineError(Reason.BAD_SPEC, f"train.task: there is no file {file} in the job's code ({there})")
-    taken = [ours for ours in _OURS if (code / f"{ours}.py").exists() or (code / ours / "__init__.py").exists()]
-    if taken:
-        raise EngineError(
-            Reason.BAD_SPEC,
-            f"the job's code has a top-level module {taken[0]!r}, which is one of Lockstep's own: give it another name",
-        )
     module = _import(path, code)
     found = getattr(module, class_name, None)
     if found is None:
@@ -72,7 +65,8 @@ def _own_class(code: Path, file: str, class_name: str) -> type[Task]:
         raise EngineError(Reason.BAD_SPEC, f"train.task: {file} has no class {class_name!r}; {there}")
     if not _is_task(found):
         raise EngineError(
-            Reason.BAD_SPEC, f"train.task: {class_name} in {file} is not a Task: write class {class_name}(engine.Task)"
+            Reason.BAD_SPEC,
+            f"train.task: {class_name} in {file} is not a Task: write class {class_name}(lockstep.Task)",
         )
     task_class: type[Task] = found
     return task_class

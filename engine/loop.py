@@ -16,26 +16,26 @@ from pathlib import Path
 
 from torch import Tensor
 
-from domain.plan import BatchPlan
-from domain.spec import JobSpec, Train
-from engine.assembly import announce, announce_usage, assemble, report_plan
-from engine.control import Flags, Statement, Verdict
-from engine.evaluation import evaluate
-from engine.loader import RankBatch
-from engine.memory.account import Account
-from engine.missing import Weighed
-from engine.non_finite import NonFinite
-from engine.normalization import average_statistics
-from engine.pulse import Pulse
-from engine.ranks import Ranks
-from engine.report import StepReport
-from engine.reporter import Reporter
-from engine.shortage import halve
-from engine.step import Accumulated
-from engine.stopping import Stopping
-from engine.task import Task
-from engine.telemetry import Telemetry
-from engine.timeline import timeline_for
+from lockstep.domain.plan import BatchPlan
+from lockstep.domain.spec import JobSpec, Train
+from lockstep.engine.assembly import announce, announce_usage, assemble, report_plan
+from lockstep.engine.control import Flags, Statement, Verdict
+from lockstep.engine.evaluation import evaluate
+from lockstep.engine.loader import RankBatch
+from lockstep.engine.memory.account import Account
+from lockstep.engine.missing import Weighed
+from lockstep.engine.non_finite import NonFinite
+from lockstep.engine.normalization import average_statistics
+from lockstep.engine.pulse import Pulse
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.report import StepReport
+from lockstep.engine.reporter import Reporter
+from lockstep.engine.shortage import halve
+from lockstep.engine.step import Accumulated
+from lockstep.engine.stopping import Stopping
+from lockstep.engine.task import Task
+from lockstep.engine.telemetry import Telemetry
+from lockstep.engine.timeline import timeline_for
 
 
 @dataclass(frozen=True)

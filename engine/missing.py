@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from domain.outcomes import Reason
-from engine.errors import EngineError
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError
 
 WEIGHTLESS_IN_A_ROW_MAX = 100
 NAMED_MAX = 5

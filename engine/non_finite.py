@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from typing import Final, Literal
 
-from domain.outcomes import Reason
-from engine.errors import EngineError
-from engine.report import StepReport
-from engine.telemetry import Telemetry
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError
+from lockstep.engine.report import StepReport
+from lockstep.engine.telemetry import Telemetry
 
 Policy = Literal["stop", "skip"]
 

@@ -22,11 +22,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
-from domain.outcomes import Reason
-from domain.plan import BatchPlan
-from engine.errors import EngineError
-from engine.ranks import Ranks
-from engine.task import Batch, Task
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.plan import BatchPlan
+from lockstep.engine.errors import EngineError
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.task import Batch, Task
 
 NO_VARIANCE: Final = "more than 1 value per channel"
 """Part of what torch raises for a batch of one value per channel."""

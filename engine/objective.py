@@ -15,12 +15,12 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from domain import metrics
-from domain.outcomes import Reason
-from engine import compiling
-from engine.errors import EngineError
-from engine.precision import NARROW, Precision
-from engine.task import Batch, Task
+from lockstep.domain import metrics
+from lockstep.domain.outcomes import Reason
+from lockstep.engine import compiling
+from lockstep.engine.errors import EngineError
+from lockstep.engine.precision import NARROW, Precision
+from lockstep.engine.task import Batch, Task
 
 WHOLE: Final = "loss"
 """Name of the only term of a loss that is one tensor."""

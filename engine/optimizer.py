@@ -22,14 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from domain.outcomes import Reason
-from domain.spec import AdamW, Train
-from engine.control import Sums, numbers_of
-from engine.errors import EngineError, reason_of
-from engine.layout import is_dense, require_agreement
-from engine.schedule import learning_rate
-from engine.strategies.base import Strategy
-from engine.task import Task
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.spec import AdamW, Train
+from lockstep.engine.control import Sums, numbers_of
+from lockstep.engine.errors import EngineError, reason_of
+from lockstep.engine.layout import is_dense, require_agreement
+from lockstep.engine.schedule import learning_rate
+from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.task import Task
 
 _KERNEL = ("fused", "foreach", "capturable")
 """What of a group says how it is computed, and not what."""

@@ -24,9 +24,9 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor, nn
 
-from domain.outcomes import Reason
-from engine.control import Verdict, numbers_of
-from engine.errors import EngineError
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.control import Verdict, numbers_of
+from lockstep.engine.errors import EngineError
 
 Name = Literal["fp32", "bf16", "fp16"]
 

@@ -30,16 +30,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from domain.outcomes import Reason
-from engine import order, randomness
-from engine.diagnosis import PARTS, SUM, Diagnosis, limit
-from engine.errors import EngineError, describe
-from engine.fetching import seeded_sample
-from engine.loader import weights_of
-from engine.normalization import refuses_one_sample
-from engine.objective import WHOLE
-from engine.stand_in import StandIn
-from engine.task import Batch, Task
+from lockstep.domain.outcomes import Reason
+from lockstep.engine import order, randomness
+from lockstep.engine.diagnosis import PARTS, SUM, Diagnosis, limit
+from lockstep.engine.errors import EngineError, describe
+from lockstep.engine.fetching import seeded_sample
+from lockstep.engine.loader import weights_of
+from lockstep.engine.normalization import refuses_one_sample
+from lockstep.engine.objective import WHOLE
+from lockstep.engine.stand_in import StandIn
+from lockstep.engine.task import Batch, Task
 
 PARAMETERS_MAX: Final = 300_000_000
 """Models beyond it are not probed: the copy and two gradients would take more than 7 GB on every rank."""

@@ -30,7 +30,7 @@ from struct import Struct
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from domain import attempt
+from lockstep.domain import attempt
 
 PHASES: Final = (
     "setup",

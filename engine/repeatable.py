@@ -31,16 +31,16 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import Dataset
 
-from engine import randomness
-from engine.buffers import Place
-from engine.errors import release
-from engine.fetching import seeded_sample
-from engine.held import Held, equal, held_by, put_back
-from engine.normalization import masked_batch, masked_samples, refuses_one_sample
-from engine.objective import as_terms
-from engine.precision import Precision
-from engine.step import to_device
-from engine.task import Batch, Task
+from lockstep.engine import randomness
+from lockstep.engine.buffers import Place
+from lockstep.engine.errors import release
+from lockstep.engine.fetching import seeded_sample
+from lockstep.engine.held import Held, equal, held_by, put_back
+from lockstep.engine.normalization import masked_batch, masked_samples, refuses_one_sample
+from lockstep.engine.objective import as_terms
+from lockstep.engine.precision import Precision
+from lockstep.engine.step import to_device
+from lockstep.engine.task import Batch, Task
 
 SAMPLES: Final = 8
 """Samples that are fetched twice. With a fair coin in each item, all of them agree once in 256 times."""

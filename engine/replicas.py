@@ -30,10 +30,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from domain.outcomes import Reason
-from engine.dropout import COLUMN
-from engine.errors import EngineError
-from engine.ranks import Ranks
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.dropout import COLUMN
+from lockstep.engine.errors import EngineError
+from lockstep.engine.ranks import Ranks
 
 SHARE_MAX: Final = 0.005
 """Of the steps' time that comparing may take."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from engine.control import Sums, numbers_of
-from engine.flops import Arithmetic
-from engine.objective import WHOLE
-from engine.timeline import Line
+from lockstep.engine.control import Sums, numbers_of
+from lockstep.engine.flops import Arithmetic
+from lockstep.engine.objective import WHOLE
+from lockstep.engine.timeline import Line
 
 _NOT_TRAINING = ("eval", "checkpoint")
 """Parts of a step's time that do not count for its throughput."""

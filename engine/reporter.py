@@ -11,9 +11,9 @@ Not here: the values themselves (``engine.report``), the files (``engine.telemet
 
 from __future__ import annotations
 
-from engine.non_finite import NonFinite
-from engine.report import StepReport
-from engine.telemetry import Telemetry
+from lockstep.engine.non_finite import NonFinite
+from lockstep.engine.report import StepReport
+from lockstep.engine.telemetry import Telemetry
 
 
 class Reporter:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from domain.outcomes import Reason
-from engine import fingerprint
-from engine.checkpoint import State
-from engine.errors import EngineError
-from engine.ranks import Ranks
-from engine.strategies.base import Strategy
-from engine.telemetry import Telemetry
+from lockstep.domain.outcomes import Reason
+from lockstep.engine import fingerprint
+from lockstep.engine.checkpoint import State
+from lockstep.engine.errors import EngineError
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.telemetry import Telemetry
 
 
 def restore_model(model: nn.Module, state: State) -> None:

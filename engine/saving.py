@@ -28,10 +28,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from domain.outcomes import Reason
-from engine import checkpoint
-from engine.checkpoint import Measured, Part, Saved, State
-from engine.errors import reason_of
+from lockstep.domain.outcomes import Reason
+from lockstep.engine import checkpoint
+from lockstep.engine.checkpoint import Measured, Part, Saved, State
+from lockstep.engine.errors import reason_of
 
 _WAIT_TOLD_SECONDS: Final = 1.0
 """A save that had to wait longer for the one before it is worth a warning."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from domain.spec import Schedule
+from lockstep.domain.spec import Schedule
 
 
 def learning_rate(schedule: Schedule, *, lr: float, step: int, steps: int) -> float:

@@ -8,14 +8,14 @@ Not here: how a rank notices without leaving the others waiting (``engine.step``
 
 from __future__ import annotations
 
-from domain.outcomes import Reason
-from domain.plan import BatchPlan
-from engine.assembly import Assembly, announce_plan
-from engine.errors import EngineError
-from engine.loader import RankBatch
-from engine.memory.advice import ADVICE
-from engine.normalization import has_single_samples
-from engine.telemetry import Telemetry
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.plan import BatchPlan
+from lockstep.engine.assembly import Assembly, announce_plan
+from lockstep.engine.errors import EngineError
+from lockstep.engine.loader import RankBatch
+from lockstep.engine.memory.advice import ADVICE
+from lockstep.engine.normalization import has_single_samples
+from lockstep.engine.telemetry import Telemetry
 
 
 def halve(

@@ -18,13 +18,13 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.dropout import Dropout
-from engine.given import require_dense
-from engine.held import Held, held_by
-from engine.objective import as_terms
-from engine.step import to_device
-from engine.task import Batch, Task
-from engine.window import Window
+from lockstep.engine.dropout import Dropout
+from lockstep.engine.given import require_dense
+from lockstep.engine.held import Held, held_by
+from lockstep.engine.objective import as_terms
+from lockstep.engine.step import to_device
+from lockstep.engine.task import Batch, Task
+from lockstep.engine.window import Window
 
 _SAME: Final = 1024
 """Roundings by which two calls of one loss may differ: a device may add up in any order."""

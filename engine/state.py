@@ -30,19 +30,19 @@ from typing import Final
 import torch
 from torch import nn
 
-from domain import attempt
-from domain.outcomes import Reason
-from domain.plan import BatchPlan
-from domain.spec import JobSpec, Train
-from engine import changes, checkpoint, export, fingerprint
-from engine.checkpoint import Measured, Saved, State
-from engine.errors import EngineError
-from engine.fingerprint import Samples
-from engine.precision import Precision
-from engine.ranks import Ranks
-from engine.saving import Saver
-from engine.strategies.base import Strategy
-from engine.telemetry import Telemetry
+from lockstep.domain import attempt
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.plan import BatchPlan
+from lockstep.domain.spec import JobSpec, Train
+from lockstep.engine import changes, checkpoint, export, fingerprint
+from lockstep.engine.checkpoint import Measured, Saved, State
+from lockstep.engine.errors import EngineError
+from lockstep.engine.fingerprint import Samples
+from lockstep.engine.precision import Precision
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.saving import Saver
+from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.telemetry import Telemetry
 
 _EVAL: Final = "eval/"
 

@@ -22,23 +22,23 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from domain.outcomes import Reason
-from engine import randomness
-from engine.buffers import Place, StepBuffers
-from engine.control import Sums
-from engine.dropout import Masks
-from engine.errors import EngineError, reason_of, release
-from engine.given import require_dense
-from engine.layout import require_agreement
-from engine.loader import RankBatch, Slot, weights_of
-from engine.missing import arrivals
-from engine.normalization import masked_samples
-from engine.precision import Precision
-from engine.ranks import Ranks
-from engine.strategies.base import Strategy
-from engine.task import Batch, Task
-from engine.timeline import Timeline
-from engine.window import Window
+from lockstep.domain.outcomes import Reason
+from lockstep.engine import randomness
+from lockstep.engine.buffers import Place, StepBuffers
+from lockstep.engine.control import Sums
+from lockstep.engine.dropout import Masks
+from lockstep.engine.errors import EngineError, reason_of, release
+from lockstep.engine.given import require_dense
+from lockstep.engine.layout import require_agreement
+from lockstep.engine.loader import RankBatch, Slot, weights_of
+from lockstep.engine.missing import arrivals
+from lockstep.engine.normalization import masked_samples
+from lockstep.engine.precision import Precision
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.task import Batch, Task
+from lockstep.engine.timeline import Timeline
+from lockstep.engine.window import Window
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class GradientStep:
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
         self.masks = Masks(strategy.model, seed=seed, device=ranks.device)
-        """Those of the model's ``engine.Dropout`` layers."""
+        """Those of the model's ``lockstep.Dropout`` layers."""
         self._window = Window(strategy.model)
         self._window.watch_optimizers()
         self.buffers = StepBuffers(moved)

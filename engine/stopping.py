@@ -27,8 +27,8 @@ from typing import Final
 import torch
 from pydantic import ValidationError
 
-from domain import attempt
-from domain.attempt import StopFile
+from lockstep.domain import attempt
+from lockstep.domain.attempt import StopFile
 
 _LOOK_SECONDS: Final = 0.2
 _LOOKS_APART_SECONDS: Final = 0.01

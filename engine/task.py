@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
-from domain.outcomes import Reason
-from engine.errors import EngineError
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError
 
 Batch = Any
 """Whatever ``collate`` returns: a tensor, or tuples, lists and mappings of tensors. The engine moves its tensors to

@@ -19,8 +19,8 @@ from typing import Any, Final, Literal, TextIO
 
 import torch
 
-from domain import metrics
-from domain.attempt import EVENTS, METRICS, EngineEvent
+from lockstep.domain import metrics
+from lockstep.domain.attempt import EVENTS, METRICS, EngineEvent
 
 _LINES_SECONDS: Final = 1.0
 """Log lines about steps come at most this often: they are for a person; the spool has every step."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from engine.pulse import Pulse
+from lockstep.engine.pulse import Pulse
 
 Parts = dict[str, float]
 """Seconds by part."""

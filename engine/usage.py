@@ -19,19 +19,19 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from domain.outcomes import Reason
-from engine import order, randomness
-from engine.buffers import Buffers, places_of
-from engine.dropout import Masks
-from engine.errors import EngineError
-from engine.fetching import seeded_sample
-from engine.missing import arrivals, listed, names_of_missing
-from engine.normalization import masked_batch, masked_samples
-from engine.objective import Objective
-from engine.step import to_device
-from engine.strategies.block_order import Order, Usage, recorded
-from engine.strategies.shards import blocks
-from engine.task import Batch, Task
+from lockstep.domain.outcomes import Reason
+from lockstep.engine import order, randomness
+from lockstep.engine.buffers import Buffers, places_of
+from lockstep.engine.dropout import Masks
+from lockstep.engine.errors import EngineError
+from lockstep.engine.fetching import seeded_sample
+from lockstep.engine.missing import arrivals, listed, names_of_missing
+from lockstep.engine.normalization import masked_batch, masked_samples
+from lockstep.engine.objective import Objective
+from lockstep.engine.step import to_device
+from lockstep.engine.strategies.block_order import Order, Usage, recorded
+from lockstep.engine.strategies.shards import blocks
+from lockstep.engine.task import Batch, Task
 
 SAMPLES_MAX: Final = 64
 """Samples that are looked at before a parameter counts as unused."""
@@ -96,7 +96,7 @@ def observe(
     batches : iterable of Batch
         Micro-batches of one sample, on the host.
     masks : Masks
-        Those of the model's ``engine.Dropout`` layers.
+        Those of the model's ``lockstep.Dropout`` layers.
     compare_blocks : bool
         Whether the order of blocks is recorded and compared, on at least ``BLOCK_SAMPLES`` samples.
     evaluated : iterable of Batch

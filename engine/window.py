@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from domain.outcomes import Reason
-from engine.errors import EngineError
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError
 
 Seen = tuple[Tensor | None, int]
 """A parameter's gradient, and the number of changes to either."""

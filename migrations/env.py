@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from alembic import context
 
-from storage.schema import VERSION_TABLES
-from storage.series_tables import SeriesBase
-from storage.tables import JobsBase
+from lockstep.storage.schema import VERSION_TABLES
+from lockstep.storage.series_tables import SeriesBase
+from lockstep.storage.tables import JobsBase
 
 METADATA = {"jobs": JobsBase.metadata, "series": SeriesBase.metadata}
 

@@ -1,4 +1,4 @@
-"""``python -m scheduler``: one scheduler, with its settings from ``LOCKSTEP_*``.
+"""``python -m lockstep.scheduler``: one scheduler, with its settings from ``LOCKSTEP_*``.
 
 Not here: what it does (``scheduler.service``).
 """
@@ -9,10 +9,10 @@ import sys
 
 from pydantic import ValidationError
 
-from domain.errors import LockstepError
-from scheduler import logs
-from scheduler.service import run
-from scheduler.settings import Settings
+from lockstep.domain.errors import LockstepError
+from lockstep.scheduler import logs
+from lockstep.scheduler.service import run
+from lockstep.scheduler.settings import Settings
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from typing import Final
 
 import structlog
 
-from domain.errors import LockstepError
-from scheduler.report import Report
+from lockstep.domain.errors import LockstepError
+from lockstep.scheduler.report import Report
 
 BREATH_SECONDS: Final = 0.05
 """At least so long from the end of a pass to the next: a storm of bells is answered together, and writers on SQLite get in."""

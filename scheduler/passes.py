@@ -31,18 +31,18 @@ from typing import Final, Protocol
 
 import structlog
 
-from broker.messages import Message, StartAssignment, StopAssignment
-from domain.errors import ErrorCode, LockstepError
-from domain.lifecycle import AssignmentState, Intent
-from domain.placement import Placed, place
-from domain.quarantine import to_quarantine
-from domain.stored import UnreadableSpecError
-from domain.timings import Timings
-from scheduler.report import Report
-from storage import attempts, gangs, jobs, nodes, passes, retention, scheduling, series, streams
-from storage.clock import now
-from storage.database import Database
-from storage.scheduling import QueuedJob
+from lockstep.broker.messages import Message, StartAssignment, StopAssignment
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.lifecycle import AssignmentState, Intent
+from lockstep.domain.placement import Placed, place
+from lockstep.domain.quarantine import to_quarantine
+from lockstep.domain.stored import UnreadableSpecError
+from lockstep.domain.timings import Timings
+from lockstep.scheduler.report import Report
+from lockstep.storage import attempts, gangs, jobs, nodes, passes, retention, scheduling, series, streams
+from lockstep.storage.clock import now
+from lockstep.storage.database import Database
+from lockstep.storage.scheduling import QueuedJob
 
 ACTOR: Final = "lockstep"
 HOLD_SECONDS: Final = 10.0

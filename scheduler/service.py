@@ -13,17 +13,17 @@ from typing import Final
 
 import structlog
 
-from broker.app import make_app
-from broker.consumer import consume
-from broker.messages import RingScheduler
-from broker.publisher import Publisher
-from broker.queues import CONTROL
-from scheduler.loop import PassLoop
-from scheduler.passes import run_pass
-from scheduler.report import Report
-from scheduler.settings import Settings
-from storage import schema
-from storage.database import Database
+from lockstep.broker.app import make_app
+from lockstep.broker.consumer import consume
+from lockstep.broker.messages import RingScheduler
+from lockstep.broker.publisher import Publisher
+from lockstep.broker.queues import CONTROL
+from lockstep.scheduler.loop import PassLoop
+from lockstep.scheduler.passes import run_pass
+from lockstep.scheduler.report import Report
+from lockstep.scheduler.settings import Settings
+from lockstep.storage import schema
+from lockstep.storage.database import Database
 
 log = structlog.get_logger("scheduler")
 

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from broker.settings import BrokerSettings
-from domain.timings import Timings
-from storage.settings import StorageSettings
+from lockstep.broker.settings import BrokerSettings
+from lockstep.domain.timings import Timings
+from lockstep.storage.settings import StorageSettings
 
 
 class Settings(StorageSettings, BrokerSettings):

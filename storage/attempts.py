@@ -17,13 +17,13 @@ from typing import Any, Final
 from sqlalchemy import and_, bindparam, select, tuple_, update
 from sqlalchemy.orm import Session, selectinload
 
-from domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
-from domain.memory import MemoryForecast
-from storage import events, nodes, steps
-from storage.claiming import Claim, Published, claim
-from storage.clock import db_now, now
-from storage.dialects import run, table_of, write
-from storage.endings import (
+from lockstep.domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
+from lockstep.domain.memory import MemoryForecast
+from lockstep.storage import events, nodes, steps
+from lockstep.storage.claiming import Claim, Published, claim
+from lockstep.storage.clock import db_now, now
+from lockstep.storage.dialects import run, table_of, write
+from lockstep.storage.endings import (
     ACTOR,
     LIVE,
     ExpiredAssignment,
@@ -33,9 +33,9 @@ from storage.endings import (
     lose,
     release,
 )
-from storage.placing import PlacedAssignment, PlacedAttempt, place
-from storage.streams import Writer
-from storage.tables import AssignmentRow, AttemptRow, JobRow
+from lockstep.storage.placing import PlacedAssignment, PlacedAttempt, place
+from lockstep.storage.streams import Writer
+from lockstep.storage.tables import AssignmentRow, AttemptRow, JobRow
 
 __all__ = [
     "Claim",

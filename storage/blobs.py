@@ -23,8 +23,8 @@ from typing import Any, BinaryIO, Final
 import fsspec
 from fsspec.registry import known_implementations
 
-from domain.attempt import MANIFEST
-from domain.errors import ErrorCode, LockstepError
+from lockstep.domain.attempt import MANIFEST
+from lockstep.domain.errors import ErrorCode, LockstepError
 
 _KEY: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
 """Parts of letters and digits that do not begin with a dot: no key can lead out of the store."""

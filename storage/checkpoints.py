@@ -15,14 +15,14 @@ import uuid_utils
 from sqlalchemy import Row, Select, delete, select
 from sqlalchemy.orm import Session
 
-from domain.lifecycle import AssignmentState
-from domain.retention import best_of, superseded
-from domain.sources import JobCheckpoint
-from storage import events
-from storage.clock import db_now
-from storage.dialects import changed, upsert, write
-from storage.published import Note
-from storage.tables import AssignmentRow, AttemptRow, CheckpointRow
+from lockstep.domain.lifecycle import AssignmentState
+from lockstep.domain.retention import best_of, superseded
+from lockstep.domain.sources import JobCheckpoint
+from lockstep.storage import events
+from lockstep.storage.clock import db_now
+from lockstep.storage.dialects import changed, upsert, write
+from lockstep.storage.published import Note
+from lockstep.storage.tables import AssignmentRow, AttemptRow, CheckpointRow
 
 
 def publish(

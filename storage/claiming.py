@@ -12,13 +12,13 @@ from typing import Any, Final
 from sqlalchemy import Double, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
-from domain.lifecycle import AssignmentState
-from domain.sources import job_checkpoint
-from storage import checkpoints, steps
-from storage.clock import db_now
-from storage.dialects import run, table_of
-from storage.endings import lock_attempt
-from storage.tables import AssignmentRow, NodeRow
+from lockstep.domain.lifecycle import AssignmentState
+from lockstep.domain.sources import job_checkpoint
+from lockstep.storage import checkpoints, steps
+from lockstep.storage.clock import db_now
+from lockstep.storage.dialects import run, table_of
+from lockstep.storage.endings import lock_attempt
+from lockstep.storage.tables import AssignmentRow, NodeRow
 
 
 @dataclass(frozen=True)

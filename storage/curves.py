@@ -19,11 +19,11 @@ from typing import Any, Final, Literal, NamedTuple
 from sqlalchemy import Row, Select, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session
 
-from domain import limits
-from domain.metrics import unit_of
-from storage.packing import SUMMARY_POINTS, unpack, unpack_summaries
-from storage.points import Buckets, Points
-from storage.series_tables import SeriesChunkRow, StreamRow
+from lockstep.domain import limits
+from lockstep.domain.metrics import unit_of
+from lockstep.storage.packing import SUMMARY_POINTS, unpack, unpack_summaries
+from lockstep.storage.points import Buckets, Points
+from lockstep.storage.series_tables import SeriesChunkRow, StreamRow
 
 CHUNK: Final = limits.METRIC_POINTS_PER_CHUNK
 Attempts = Literal["current", "all"]

@@ -32,7 +32,7 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from storage.faults import translated
+from lockstep.storage.faults import translated
 
 BUSY_SECONDS: Final = 15.0
 """How long a statement waits for another writer before it gives up."""

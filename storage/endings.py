@@ -18,14 +18,14 @@ from typing import Any, Final
 from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
-from domain import gang
-from domain.lifecycle import AssignmentState, AttemptState
-from domain.outcomes import RULES, Outcome, Reason
-from domain.timings import Timings
-from storage import judging, nodes
-from storage.clock import db_now
-from storage.dialects import run, table_of, write
-from storage.tables import AssignmentRow, AttemptRow, DeviceRow
+from lockstep.domain import gang
+from lockstep.domain.lifecycle import AssignmentState, AttemptState
+from lockstep.domain.outcomes import RULES, Outcome, Reason
+from lockstep.domain.timings import Timings
+from lockstep.storage import judging, nodes
+from lockstep.storage.clock import db_now
+from lockstep.storage.dialects import run, table_of, write
+from lockstep.storage.tables import AssignmentRow, AttemptRow, DeviceRow
 
 LIVE = (AssignmentState.ASSIGNED, AssignmentState.CLAIMED)
 """States of an assignment whose token is valid."""

@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, TypeVar
 from sqlalchemy import Select, bindparam, insert, select
 from sqlalchemy.orm import Session
 
-from storage.clock import db_now
-from storage.dialects import run, table_of
-from storage.tables import EventRow, JobRow
+from lockstep.storage.clock import db_now
+from lockstep.storage.dialects import run, table_of
+from lockstep.storage.tables import EventRow, JobRow
 
 Order = Literal["oldest", "newest"]
 """Which of a job's events come first."""

@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from storage.curves import CHUNK, Attempts, visible_until
-from storage.packing import unpack
-from storage.points import Points
-from storage.series_tables import SeriesChunkRow, SeriesLatestRow, StreamRow
+from lockstep.storage.curves import CHUNK, Attempts, visible_until
+from lockstep.storage.packing import unpack
+from lockstep.storage.points import Points
+from lockstep.storage.series_tables import SeriesChunkRow, SeriesLatestRow, StreamRow
 
 PIECE_CHUNKS: Final = 64
 """Read at once, and more than there can be that are not full: 32,768 points at most, 0.8 MB."""

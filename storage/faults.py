@@ -16,7 +16,7 @@ from typing import Final
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from domain.errors import ErrorCode, LockstepError
+from lockstep.domain.errors import ErrorCode, LockstepError
 
 _POSTGRES_FULL: Final = frozenset({"53100", "53000"})
 """SQLSTATE ``disk_full`` and ``insufficient_resources``."""

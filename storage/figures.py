@@ -14,12 +14,12 @@ from typing import Final
 from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
-from domain.lifecycle import TERMINAL, AttemptState, JobState
-from storage import passes
-from storage.clock import db_now, now
-from storage.endings import LIVE
-from storage.series_tables import SeriesLatestRow
-from storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
+from lockstep.domain.lifecycle import TERMINAL, AttemptState, JobState
+from lockstep.storage import passes
+from lockstep.storage.clock import db_now, now
+from lockstep.storage.endings import LIVE
+from lockstep.storage.series_tables import SeriesLatestRow
+from lockstep.storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
 
 RUNNING_MAX: Final = 500
 """Running jobs whose newest point is looked at, the oldest of them."""

@@ -10,9 +10,9 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, select
 
-from domain.lifecycle import JobState
-from storage.series_tables import ProgressRow
-from storage.tables import JobRow
+from lockstep.domain.lifecycle import JobState
+from lockstep.storage.series_tables import ProgressRow
+from lockstep.storage.tables import JobRow
 
 _STATES: Final = select(JobRow.id, JobRow.state).where(JobRow.id.in_(bindparam("job_ids", expanding=True)))
 _COUNTS: Final = select(ProgressRow.job_id, ProgressRow.seq).where(

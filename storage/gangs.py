@@ -18,14 +18,14 @@ from typing import Final
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from domain.gang import is_cause, is_consequence
-from domain.lifecycle import AssignmentState, AttemptState
-from domain.outcomes import Outcome
-from domain.timings import Timings
-from storage.clock import db_now
-from storage.dialects import changed
-from storage.endings import LIVE, end_attempt, end_others, lock_attempt
-from storage.tables import AssignmentRow, AttemptRow
+from lockstep.domain.gang import is_cause, is_consequence
+from lockstep.domain.lifecycle import AssignmentState, AttemptState
+from lockstep.domain.outcomes import Outcome
+from lockstep.domain.timings import Timings
+from lockstep.storage.clock import db_now
+from lockstep.storage.dialects import changed
+from lockstep.storage.endings import LIVE, end_attempt, end_others, lock_attempt
+from lockstep.storage.tables import AssignmentRow, AttemptRow
 
 CAUSE_SECONDS: Final = 10.0
 """From a rank's failure to its node's word about it: the grace of the ranks beside it, their last lines, the sweep."""

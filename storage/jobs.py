@@ -13,14 +13,14 @@ import uuid_utils
 from sqlalchemy import Connection, bindparam, insert, or_, select, update
 from sqlalchemy.orm import Session
 
-from domain.errors import ErrorCode, LockstepError
-from domain.lifecycle import TERMINAL, Intent, JobState
-from domain.plan import BatchPlan
-from domain.spec import JobSpec
-from storage import endings, events, lists, retention, steps
-from storage.clock import db_now
-from storage.dialects import for_each, run, table_of, write
-from storage.tables import IdempotencyKeyRow, JobLabelRow, JobRow
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.lifecycle import TERMINAL, Intent, JobState
+from lockstep.domain.plan import BatchPlan
+from lockstep.domain.spec import JobSpec
+from lockstep.storage import endings, events, lists, retention, steps
+from lockstep.storage.clock import db_now
+from lockstep.storage.dialects import for_each, run, table_of, write
+from lockstep.storage.tables import IdempotencyKeyRow, JobLabelRow, JobRow
 
 # A submit's statements are made once: making them anew, and the session's bookkeeping of rows that are only written,
 # took most of its time.

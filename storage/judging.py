@@ -13,14 +13,14 @@ from typing import Any, Final
 from sqlalchemy import Row, bindparam, select
 from sqlalchemy.orm import Session
 
-from domain.lifecycle import Intent, JobState
-from domain.outcomes import RULES, Ending, Outcome, Record, RetryClass, judge
-from domain.plan import BatchPlan
-from domain.timings import Timings
-from storage import checkpoints, events, steps
-from storage.clock import now
-from storage.dialects import run
-from storage.tables import AttemptRow
+from lockstep.domain.lifecycle import Intent, JobState
+from lockstep.domain.outcomes import RULES, Ending, Outcome, Record, RetryClass, judge
+from lockstep.domain.plan import BatchPlan
+from lockstep.domain.timings import Timings
+from lockstep.storage import checkpoints, events, steps
+from lockstep.storage.clock import now
+from lockstep.storage.dialects import run
+from lockstep.storage.tables import AttemptRow
 
 ACTOR = "lockstep"
 """Who did it, in events that no person caused."""

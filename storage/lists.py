@@ -13,9 +13,9 @@ from typing import Final, Literal, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Select, or_, select
 from sqlalchemy.orm import Session
 
-from domain.errors import ErrorCode, LockstepError
-from domain.lifecycle import JobState
-from storage.tables import AssignmentRow, JobLabelRow, JobRow
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.lifecycle import JobState
+from lockstep.storage.tables import AssignmentRow, JobLabelRow, JobRow
 
 Order = Literal["newest", "oldest"]
 CURSOR: Final = r"^[0-9a-f-]{36}$"

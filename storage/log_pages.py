@@ -19,10 +19,10 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Select, func, or_, select, tuple_
 from sqlalchemy.orm import Session, undefer
 
-from domain.errors import ErrorCode, LockstepError
-from domain.views import LogLine
-from storage.logs import unpack
-from storage.series_tables import LogChunkRow, LogTotalRow
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.views import LogLine
+from lockstep.storage.logs import unpack
+from lockstep.storage.series_tables import LogChunkRow, LogTotalRow
 
 CHUNKS_PER_PAGE: Final = 64
 """A page opens at most so many chunks (16 MiB of text)."""

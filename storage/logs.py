@@ -21,13 +21,13 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import bindparam, delete, insert, select
 from sqlalchemy.orm import Session
 
-from domain import limits
-from domain.attempt import LogRecord
-from domain.memory import in_words
-from storage import streams
-from storage.dialects import for_each, run, table_of, write
-from storage.series import bump
-from storage.series_tables import LogChunkRow, LogTotalRow
+from lockstep.domain import limits
+from lockstep.domain.attempt import LogRecord
+from lockstep.domain.memory import in_words
+from lockstep.storage import streams
+from lockstep.storage.dialects import for_each, run, table_of, write
+from lockstep.storage.series import bump
+from lockstep.storage.series_tables import LogChunkRow, LogTotalRow
 
 CHUNK_LINES: Final = 512
 CHUNK_BYTES: Final = 256 * 1024

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from storage.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, JobRow
+from lockstep.storage.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, JobRow
 
 LOOKED_AT_MAX: Final = 200
 """Newest attempts that are searched for a forecast: their specs are read, a few kB each."""

@@ -16,9 +16,9 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, make_url, text
 
-from storage.database import make_engine
-from storage.faults import translated
-from storage.schema import Mismatch, compare
+from lockstep.storage.database import make_engine
+from lockstep.storage.faults import translated
+from lockstep.storage.schema import Mismatch, compare
 
 LOCK_KEY: Final = 0x10C5_7E40
 """Of the advisory lock: any number that nobody else uses in this database."""

@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
-from domain.outcomes import Reason
-from domain.quarantine import NodeFailure
-from storage import events
-from storage.clock import db_now
-from storage.dialects import changed, upsert, write
-from storage.tables import AssignmentRow, DeviceRow, NodeFailureRow, NodeRow
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.quarantine import NodeFailure
+from lockstep.storage import events
+from lockstep.storage.clock import db_now
+from lockstep.storage.dialects import changed, upsert, write
+from lockstep.storage.tables import AssignmentRow, DeviceRow, NodeFailureRow, NodeRow
 
 ACTOR: Final = "lockstep"
 """Who quarantines, in a job's events."""

@@ -27,7 +27,7 @@ from itertools import accumulate, chain
 from operator import sub
 from typing import Final, TypeVar
 
-from storage.points import Buckets, Points
+from lockstep.storage.points import Buckets, Points
 
 Column = TypeVar("Column", bound="array[int] | array[float]")
 

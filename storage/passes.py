@@ -13,9 +13,9 @@ from typing import Final
 from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
-from storage.clock import db_now
-from storage.dialects import changed, write
-from storage.tables import PassRow
+from lockstep.storage.clock import db_now
+from lockstep.storage.dialects import changed, write
+from lockstep.storage.tables import PassRow
 
 ONLY: Final = 1
 """The id of the one row; the first migration writes it."""

@@ -13,15 +13,15 @@ import uuid_utils
 from sqlalchemy import Double, Row, bindparam, func, not_, select, update
 from sqlalchemy.orm import Session
 
-from domain.plan import plan_of
-from domain.spec import JobSpec
-from domain.stored import UnreadableSpecError, read_stored_spec
-from storage import steps
-from storage.clock import db_now, now
-from storage.dialects import run, table_of
-from storage.endings import ACTOR
-from storage.nodes import is_leaving
-from storage.tables import AssignmentRow, AttemptRow, DeviceRow, NodeRow
+from lockstep.domain.plan import plan_of
+from lockstep.domain.spec import JobSpec
+from lockstep.domain.stored import UnreadableSpecError, read_stored_spec
+from lockstep.storage import steps
+from lockstep.storage.clock import db_now, now
+from lockstep.storage.dialects import run, table_of
+from lockstep.storage.endings import ACTOR
+from lockstep.storage.nodes import is_leaving
+from lockstep.storage.tables import AssignmentRow, AttemptRow, DeviceRow, NodeRow
 
 Devices = tuple[tuple[str, tuple[int, ...]], ...]
 """(node name, device indices) by node rank, as ``domain.placement.Placed`` has it."""

@@ -16,8 +16,8 @@ from typing import Annotated, Final, NamedTuple
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from domain.attempt import MANIFEST
-from storage.blobs import BlobStore
+from lockstep.domain.attempt import MANIFEST
+from lockstep.storage.blobs import BlobStore
 
 log = structlog.get_logger(__name__)
 

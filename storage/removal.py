@@ -15,12 +15,12 @@ from typing import Final
 from sqlalchemy import Text, cast, delete, select
 from sqlalchemy.orm import Session
 
-from domain.errors import ErrorCode, LockstepError
-from domain.lifecycle import TERMINAL, AssignmentState
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.dialects import changed, write
-from storage.series_tables import (
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.lifecycle import TERMINAL, AssignmentState
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.dialects import changed, write
+from lockstep.storage.series_tables import (
     LogChunkRow,
     LogTotalRow,
     PlaceRow,
@@ -29,7 +29,7 @@ from storage.series_tables import (
     SeriesLatestRow,
     StreamRow,
 )
-from storage.tables import AssignmentRow, IdempotencyKeyRow, JobRow
+from lockstep.storage.tables import AssignmentRow, IdempotencyKeyRow, JobRow
 
 CHUNKS_AT_ONCE: Final = 500
 """In one transaction: the points of jobs that run must get in between."""

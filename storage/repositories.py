@@ -20,8 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from domain import limits
-from domain.fields import COMMIT, GIT_TRANSPORTS
+from lockstep.domain import limits
+from lockstep.domain.fields import COMMIT, GIT_TRANSPORTS
 
 LOOK_SECONDS: Final = 15.0
 """For a server to list its refs; a submit waits for it."""

@@ -14,15 +14,15 @@ from typing import Final, Literal, NamedTuple, cast
 from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from domain.lifecycle import TERMINAL
-from domain.spec import Retention
-from storage import clock, events, logs, series
-from storage.clock import db_now
-from storage.database import Database
-from storage.dialects import run, table_of
-from storage.removal import delete_chunks
-from storage.series_tables import LogChunkRow, SeriesChunkRow, SeriesLatestRow
-from storage.tables import JobRow, RetentionRow
+from lockstep.domain.lifecycle import TERMINAL
+from lockstep.domain.spec import Retention
+from lockstep.storage import clock, events, logs, series
+from lockstep.storage.clock import db_now
+from lockstep.storage.database import Database
+from lockstep.storage.dialects import run, table_of
+from lockstep.storage.removal import delete_chunks
+from lockstep.storage.series_tables import LogChunkRow, SeriesChunkRow, SeriesLatestRow
+from lockstep.storage.tables import JobRow, RetentionRow
 
 What = Literal["metrics", "logs"]
 DAY_SECONDS: Final = 86_400.0

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
-from domain.lifecycle import AssignmentState, JobState
-from domain.placement import Node, Request, nodes_asked
-from domain.timings import Timings
-from storage.clock import db_now
-from storage.dialects import changed
-from storage.endings import LIVE
-from storage.nodes import is_leaving
-from storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
+from lockstep.domain.lifecycle import AssignmentState, JobState
+from lockstep.domain.placement import Node, Request, nodes_asked
+from lockstep.domain.timings import Timings
+from lockstep.storage.clock import db_now
+from lockstep.storage.dialects import changed
+from lockstep.storage.endings import LIVE
+from lockstep.storage.nodes import is_leaving
+from lockstep.storage.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
 
 
 class QueuedJob(NamedTuple):

@@ -17,9 +17,9 @@ from typing import Final
 
 from sqlalchemy import Connection, column, func, inspect, select, table
 
-from domain.errors import ErrorCode, LockstepError
-from domain.version import VERSION
-from storage.database import Database
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.version import VERSION
+from lockstep.storage.database import Database
 
 VERSION_TABLES: Final = {"jobs": "alembic_version_jobs", "series": "alembic_version_series"}
 """Two, because both sets of tables may live in one PostgreSQL database."""

@@ -19,13 +19,13 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import BigInteger, Row, bindparam, delete, insert, literal_column, select, update
 from sqlalchemy.orm import Session
 
-from domain import limits
-from domain.metrics import Record, jsonable
-from storage import streams
-from storage.dialects import for_each, run, table_of, write
-from storage.packing import pack, pack_summary, unpack
-from storage.points import Points
-from storage.series_tables import ProgressRow, SeriesChunkRow, SeriesLatestRow, StreamRow, of_kind
+from lockstep.domain import limits
+from lockstep.domain.metrics import Record, jsonable
+from lockstep.storage import streams
+from lockstep.storage.dialects import for_each, run, table_of, write
+from lockstep.storage.packing import pack, pack_summary, unpack
+from lockstep.storage.points import Points
+from lockstep.storage.series_tables import ProgressRow, SeriesChunkRow, SeriesLatestRow, StreamRow, of_kind
 
 CHUNK: Final = limits.METRIC_POINTS_PER_CHUNK
 COMPRESSED_FROM: Final = 128

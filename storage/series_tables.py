@@ -13,8 +13,8 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, ColumnElement, Index, MetaData, String, UniqueConstraint, func, text
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, mapped_column
 
-from domain.metrics import SYSTEM
-from storage.columns import NAMING, BigId, Blob, Id, Seconds
+from lockstep.domain.metrics import SYSTEM
+from lockstep.storage.columns import NAMING, BigId, Blob, Id, Seconds
 
 
 class SeriesBase(DeclarativeBase):

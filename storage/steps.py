@@ -15,11 +15,11 @@ from typing import Any, Final
 from sqlalchemy import Update, bindparam, func, update
 from sqlalchemy.orm import Session
 
-from domain.lifecycle import STEPS, TERMINAL
-from storage import events
-from storage.clock import db_now
-from storage.dialects import run, table_of
-from storage.tables import JobRow
+from lockstep.domain.lifecycle import STEPS, TERMINAL
+from lockstep.storage import events
+from lockstep.storage.clock import db_now
+from lockstep.storage.dialects import run, table_of
+from lockstep.storage.tables import JobRow
 
 EVENT_KINDS: Final = {
     "place": "placed",

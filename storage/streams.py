@@ -28,9 +28,9 @@ from typing import Any, Final
 from sqlalchemy import Executable, bindparam, exists, select, update
 from sqlalchemy.orm import Session
 
-from storage.clock import db_now
-from storage.dialects import changed, for_each, run, table_of, upsert, write
-from storage.series_tables import LogTotalRow, PlaceRow, StreamRow
+from lockstep.storage.clock import db_now
+from lockstep.storage.dialects import changed, for_each, run, table_of, upsert, write
+from lockstep.storage.series_tables import LogTotalRow, PlaceRow, StreamRow
 
 SYSTEM_SOURCE: Final = "system"
 """The source whose series are those of ``domain.metrics.SYSTEM``; no other source's are."""

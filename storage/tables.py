@@ -17,9 +17,9 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, ForeignKey, Index, MetaData, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
-from storage.clock import db_now
-from storage.columns import NAMING, BigId, Id, Json, Name, Seconds, choice
+from lockstep.domain.lifecycle import AssignmentState, AttemptState, Intent, JobState
+from lockstep.storage.clock import db_now
+from lockstep.storage.columns import NAMING, BigId, Id, Json, Name, Seconds, choice
 
 
 class JobsBase(DeclarativeBase):

@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from domain import limits
-from domain.errors import ErrorCode, LockstepError
-from storage import curves
-from storage.series_tables import SeriesLatestRow
+from lockstep.domain import limits
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage import curves
+from lockstep.storage.series_tables import SeriesLatestRow
 
 _LETTER: Final = "[A-Za-z0-9_-]"
 CURSOR: Final = f"^({_LETTER}{{56}})*{_LETTER}{{11}}({_LETTER}{{19}}({_LETTER}{{18}})?)?$"

@@ -13,9 +13,9 @@ import uuid_utils
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from storage.clock import db_now
-from storage.dialects import upsert, write
-from storage.tables import TokenRow
+from lockstep.storage.clock import db_now
+from lockstep.storage.dialects import upsert, write
+from lockstep.storage.tables import TokenRow
 
 
 def digest(plaintext: str) -> str:

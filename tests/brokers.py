@@ -1,4 +1,4 @@
-"""A real broker for a test: ``python -m broker`` on a unix socket, which can be killed, frozen and started again.
+"""A real broker for a test: ``python -m lockstep.broker`` on a unix socket, which can be killed, frozen and started again.
 
 Not here: any broker that is not real.
 """
@@ -43,7 +43,15 @@ class Broker:
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "broker", "--socket", str(self.socket), "--dir", str(self.folder / "data")],
+                [
+                    sys.executable,
+                    "-m",
+                    "lockstep.broker",
+                    "--socket",
+                    str(self.socket),
+                    "--dir",
+                    str(self.folder / "data"),
+                ],
                 stdout=log,
                 stderr=log,
             )

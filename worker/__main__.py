@@ -1,4 +1,4 @@
-"""The command ``python -m worker``: one node agent, set up by ``LOCKSTEP_…`` variables (``worker.settings``).
+"""The command ``python -m lockstep.worker``: one node agent, set up by ``LOCKSTEP_…`` variables (``worker.settings``).
 
 Not here: anything it does (``worker.service``).
 """
@@ -9,9 +9,9 @@ import sys
 
 from pydantic import ValidationError
 
-from domain.errors import LockstepError
-from worker import logs, service
-from worker.settings import Settings
+from lockstep.domain.errors import LockstepError
+from lockstep.worker import logs, service
+from lockstep.worker.settings import Settings
 
 
 def main() -> None:

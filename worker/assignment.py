@@ -28,28 +28,28 @@ from enum import Enum, auto
 import structlog
 from pydantic import ValidationError
 
-from domain import attempt as contract
-from domain.attempt import AssignmentFile, StopFile
-from domain.lifecycle import AssignmentState
-from domain.outcomes import Outcome, Reason
-from domain.stored import UnreadableSpecError
-from domain.version import VERSION
-from storage import attempts, streams
-from storage.attempts import Claim, HeldAssignment
-from worker import identity, launching
-from worker.addresses import Reservation
-from worker.code import CodeUnavailableError
-from worker.device_memory import Return, used_bytes
-from worker.folders import DamagedFileError, Folder
-from worker.identity import Census
-from worker.outcomes import StopReason, of_a_dead_launcher, stopped
-from worker.outflow import Outflow
-from worker.peers import Peers, interface_to_peers, unreachable
-from worker.preparing import InitUnavailableError, is_disk_failure, prepare
-from worker.reconciling import reconciled
-from worker.shipping import Stream
-from worker.sweeping import Tree
-from worker.tools import Tools
+from lockstep.domain import attempt as contract
+from lockstep.domain.attempt import AssignmentFile, StopFile
+from lockstep.domain.lifecycle import AssignmentState
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.domain.stored import UnreadableSpecError
+from lockstep.domain.version import VERSION
+from lockstep.storage import attempts, streams
+from lockstep.storage.attempts import Claim, HeldAssignment
+from lockstep.worker import identity, launching
+from lockstep.worker.addresses import Reservation
+from lockstep.worker.code import CodeUnavailableError
+from lockstep.worker.device_memory import Return, used_bytes
+from lockstep.worker.folders import DamagedFileError, Folder
+from lockstep.worker.identity import Census
+from lockstep.worker.outcomes import StopReason, of_a_dead_launcher, stopped
+from lockstep.worker.outflow import Outflow
+from lockstep.worker.peers import Peers, interface_to_peers, unreachable
+from lockstep.worker.preparing import InitUnavailableError, is_disk_failure, prepare
+from lockstep.worker.reconciling import reconciled
+from lockstep.worker.shipping import Stream
+from lockstep.worker.sweeping import Tree
+from lockstep.worker.tools import Tools
 
 log = structlog.get_logger(__name__)
 

@@ -22,11 +22,11 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from domain import limits
-from domain.archive_tree import ArchiveTree, UnsafeMemberError
-from domain.spec import GitCode, PathCode, UploadedCode
-from storage import repositories
-from storage.blobs import BlobStore
+from lockstep.domain import limits
+from lockstep.domain.archive_tree import ArchiveTree, UnsafeMemberError
+from lockstep.domain.spec import GitCode, PathCode, UploadedCode
+from lockstep.storage import repositories
+from lockstep.storage.blobs import BlobStore
 
 _READ_BYTES = 1024 * 1024
 

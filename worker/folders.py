@@ -18,8 +18,8 @@ from typing import TypeVar
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from domain import attempt, limits
-from domain.attempt import (
+from lockstep.domain import attempt, limits
+from lockstep.domain.attempt import (
     AssignmentFile,
     FenceFile,
     LauncherFile,

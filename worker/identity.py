@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from domain.attempt import MARK_VARIABLE, LauncherFile
+from lockstep.domain.attempt import MARK_VARIABLE, LauncherFile
 
 PROC = Path("/proc")
 

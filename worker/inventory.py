@@ -16,7 +16,7 @@ import psutil
 import pynvml
 import structlog
 
-from storage.nodes import DeviceInfo
+from lockstep.storage.nodes import DeviceInfo
 
 log = structlog.get_logger(__name__)
 

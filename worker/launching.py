@@ -14,16 +14,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from domain import attempt
-from worker import identity
-from worker.folders import Folder
-from worker.groups import Group
-from worker.identity import ProcessKey
-from worker.sweeping import Children
-from worker.warm import Warm
+from lockstep.domain import attempt
+from lockstep.worker import identity
+from lockstep.worker.folders import Folder
+from lockstep.worker.groups import Group
+from lockstep.worker.identity import ProcessKey
+from lockstep.worker.sweeping import Children
+from lockstep.worker.warm import Warm
 
 # -P: the working directory is the attempt's folder, where a job's ``code`` must not shadow the module of that name.
-LAUNCHER_COMMAND = (sys.executable, "-P", "-m", "engine.launcher")
+LAUNCHER_COMMAND = (sys.executable, "-P", "-m", "lockstep.engine.launcher")
 
 _PASSED_NAMES = frozenset(
     "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP LD_LIBRARY_PATH LD_PRELOAD VIRTUAL_ENV CONDA_PREFIX "

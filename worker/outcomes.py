@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from domain import attempt
-from domain.outcomes import Outcome, Reason
-from worker.folders import Folder
+from lockstep.domain import attempt
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.worker.folders import Folder
 
 StopReason = Literal["cancelled", "timed_out", "shutdown", "preempted"]
 

@@ -10,19 +10,19 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from domain import attempt
-from domain.attempt import AssignmentFile
-from storage import streams
-from storage.blobs import BlobStore
-from storage.database import Database
-from worker.folders import Folder
-from worker.pump import Pump
-from worker.reporting import Reporter
-from worker.sampling import Sampler
-from worker.shipper import opened
-from worker.shipping import LogShipper, MetricsShipper, Stream
-from worker.system import SystemShipper
-from worker.tensorboard import EventFilesShipper
+from lockstep.domain import attempt
+from lockstep.domain.attempt import AssignmentFile
+from lockstep.storage import streams
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.worker.folders import Folder
+from lockstep.worker.pump import Pump
+from lockstep.worker.reporting import Reporter
+from lockstep.worker.sampling import Sampler
+from lockstep.worker.shipper import opened
+from lockstep.worker.shipping import LogShipper, MetricsShipper, Stream
+from lockstep.worker.system import SystemShipper
+from lockstep.worker.tensorboard import EventFilesShipper
 
 SYSTEM_PATIENCE_SECONDS = 10.0
 """The end of an attempt waits so long for its last samples, once all else is sent: a driver that does not answer must not

@@ -6,16 +6,16 @@ meet (``worker.addresses``, ``engine.launcher.meeting``).
 
 from __future__ import annotations
 
-from domain import attempt
-from domain.lifecycle import Intent
-from domain.outcomes import Outcome, Reason
-from storage import gangs, jobs
-from storage.attempts import Claim
-from storage.database import Database
-from worker.addresses import interface_of, is_loopback
-from worker.folders import Folder
-from worker.shipping import Stream
-from worker.tools import Tools
+from lockstep.domain import attempt
+from lockstep.domain.lifecycle import Intent
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.storage import gangs, jobs
+from lockstep.storage.attempts import Claim
+from lockstep.storage.database import Database
+from lockstep.worker.addresses import interface_of, is_loopback
+from lockstep.worker.folders import Folder
+from lockstep.worker.shipping import Stream
+from lockstep.worker.tools import Tools
 
 
 def unreachable(claim: Claim) -> Outcome | None:

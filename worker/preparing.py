@@ -13,18 +13,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from domain import attempt
-from domain.attempt import AssignmentFile
-from domain.memory import in_words
-from domain.plan import BatchPlan
-from domain.sources import job_checkpoint
-from domain.spec import JobSpec
-from domain.stored import read_stored_spec
-from domain.timings import Timings
-from storage.attempts import Claim, Published
-from storage.blobs import BlobStore
-from worker import code, resuming
-from worker.folders import Folder
+from lockstep.domain import attempt
+from lockstep.domain.attempt import AssignmentFile
+from lockstep.domain.memory import in_words
+from lockstep.domain.plan import BatchPlan
+from lockstep.domain.sources import job_checkpoint
+from lockstep.domain.spec import JobSpec
+from lockstep.domain.stored import read_stored_spec
+from lockstep.domain.timings import Timings
+from lockstep.storage.attempts import Claim, Published
+from lockstep.storage.blobs import BlobStore
+from lockstep.worker import code, resuming
+from lockstep.worker.folders import Folder
 
 DISK_FREE_BYTES_MIN: Final = 64 * 2**20
 """On the disk of the node's folder. Below it no attempt is started: its logs, metrics and checkpoints would not fit."""

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import structlog
 
-from domain.attempt import MANIFEST
-from domain.manifest import ManifestError, read_manifest
-from storage import checkpoints, published
-from storage.attempts import Claim, Published
-from storage.blobs import BlobStore
-from storage.database import Database
-from worker.shipper import Stream
+from lockstep.domain.attempt import MANIFEST
+from lockstep.domain.manifest import ManifestError, read_manifest
+from lockstep.storage import checkpoints, published
+from lockstep.storage.attempts import Claim, Published
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.worker.shipper import Stream
 
 log = structlog.get_logger(__name__)
 

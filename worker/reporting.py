@@ -27,19 +27,19 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from domain import attempt
-from domain.attempt import EngineEvent
-from domain.memory import compared
-from domain.metrics import from_json
-from domain.plan import BatchPlan
-from storage import attempts, checkpoints, events, streams
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.published import Note, write_note
-from worker.folders import Folder
-from worker.reconciling import reconcile
-from worker.shipper import Stream, is_open, is_poison, state_of
-from worker.tail import Line, whole_lines
+from lockstep.domain import attempt
+from lockstep.domain.attempt import EngineEvent
+from lockstep.domain.memory import compared
+from lockstep.domain.metrics import from_json
+from lockstep.domain.plan import BatchPlan
+from lockstep.storage import attempts, checkpoints, events, streams
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.published import Note, write_note
+from lockstep.worker.folders import Folder
+from lockstep.worker.reconciling import reconcile
+from lockstep.worker.shipper import Stream, is_open, is_poison, state_of
+from lockstep.worker.tail import Line, whole_lines
 
 log = structlog.get_logger(__name__)
 

@@ -18,12 +18,12 @@ from typing import Final
 
 import structlog
 
-from domain import attempt
-from domain.attempt import EngineEvent
-from domain.manifest import ManifestError, read_manifest
-from storage.attempts import Published
-from storage.blobs import BlobStore
-from worker.folders import Folder
+from lockstep.domain import attempt
+from lockstep.domain.attempt import EngineEvent
+from lockstep.domain.manifest import ManifestError, read_manifest
+from lockstep.storage.attempts import Published
+from lockstep.storage.blobs import BlobStore
+from lockstep.worker.folders import Folder
 
 log = structlog.get_logger(__name__)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from domain import limits
-from storage.series import LeftOut
+from lockstep.domain import limits
+from lockstep.storage.series import LeftOut
 
 
 class Room:

@@ -26,11 +26,11 @@ from typing import Final
 import psutil
 import pynvml
 
-from domain import attempt
-from domain.attempt import AssignmentFile
-from domain.metrics import SYSTEM
-from worker.folders import Folder
-from worker.identity import Census, ProcessKey
+from lockstep.domain import attempt
+from lockstep.domain.attempt import AssignmentFile
+from lockstep.domain.metrics import SYSTEM
+from lockstep.worker.folders import Folder
+from lockstep.worker.identity import Census, ProcessKey
 
 _LOOPBACK: Final = "lo"
 

@@ -18,20 +18,20 @@ from pathlib import Path
 
 import structlog
 
-from broker.app import make_app
-from broker.consumer import consume
-from broker.messages import RingScheduler, StartAssignment, StopAssignment
-from broker.publisher import Publisher
-from broker.queues import node_queue
-from domain.version import VERSION
-from storage import schema
-from storage.blobs import BlobStore
-from storage.database import Database
-from worker import inventory, launching
-from worker.settings import Settings
-from worker.supervisor import Bell, Supervisor
-from worker.warm import COMMAND as WARM_COMMAND
-from worker.warm import Warm
+from lockstep.broker.app import make_app
+from lockstep.broker.consumer import consume
+from lockstep.broker.messages import RingScheduler, StartAssignment, StopAssignment
+from lockstep.broker.publisher import Publisher
+from lockstep.broker.queues import node_queue
+from lockstep.domain.version import VERSION
+from lockstep.storage import schema
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.worker import inventory, launching
+from lockstep.worker.settings import Settings
+from lockstep.worker.supervisor import Bell, Supervisor
+from lockstep.worker.warm import COMMAND as WARM_COMMAND
+from lockstep.worker.warm import Warm
 
 log = structlog.get_logger(__name__)
 

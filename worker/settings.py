@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from broker.settings import BrokerSettings
-from domain.timings import Timings
-from storage.settings import StorageSettings
+from lockstep.broker.settings import BrokerSettings
+from lockstep.domain.timings import Timings
+from lockstep.storage.settings import StorageSettings
 
 _NAME_CHARS_MAX = 63
 

@@ -20,10 +20,10 @@ from typing import Generic, NamedTuple, TypeVar
 import structlog
 from sqlalchemy.exc import IntegrityError
 
-from domain.errors import ErrorCode, LockstepError
-from storage import attempts, streams
-from storage.database import Database
-from worker.folders import Folder
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage import attempts, streams
+from lockstep.storage.database import Database
+from lockstep.worker.folders import Folder
 
 log = structlog.get_logger(__name__)
 

@@ -21,17 +21,17 @@ from pathlib import Path
 import structlog
 from pydantic import ValidationError
 
-from domain import attempt, limits, metrics
-from domain.attempt import LogRecord, segment_name
-from domain.memory import in_words
-from storage import logs, series, streams
-from storage.database import Database
-from worker.folders import Folder
-from worker.room import Room
-from worker.shipper import POISON_TRIES, Batch, NotOpenError, Place, Shipper, Stream, is_poison
-from worker.spool import Spool
-from worker.tail import Line, Lines, next_segment_exists, whole_lines
-from worker.thinning import Thinner
+from lockstep.domain import attempt, limits, metrics
+from lockstep.domain.attempt import LogRecord, segment_name
+from lockstep.domain.memory import in_words
+from lockstep.storage import logs, series, streams
+from lockstep.storage.database import Database
+from lockstep.worker.folders import Folder
+from lockstep.worker.room import Room
+from lockstep.worker.shipper import POISON_TRIES, Batch, NotOpenError, Place, Shipper, Stream, is_poison
+from lockstep.worker.spool import Spool
+from lockstep.worker.tail import Line, Lines, next_segment_exists, whole_lines
+from lockstep.worker.thinning import Thinner
 
 __all__ = [
     "POISON_TRIES",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from worker import holes
+from lockstep.worker import holes
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
 """What is stored is given back to the disk in pieces of this size."""

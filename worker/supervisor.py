@@ -31,24 +31,24 @@ from typing import Final, Literal
 
 import structlog
 
-from domain.lifecycle import Intent
-from domain.timings import Timings
-from storage import attempts, nodes
-from storage.attempts import HeldAssignment
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.nodes import DeviceInfo
-from worker import identity, launching
-from worker.addresses import Reservation, address_of
-from worker.assignment import KILL_MARGIN_SECONDS, Attempt
-from worker.folders import Folder, folders_in, retire
-from worker.health import HealthFile
-from worker.identity import Census
-from worker.outcomes import StopReason
-from worker.settings import Settings
-from worker.sweeping import Children, Tree, become_subreaper
-from worker.tools import Tools
-from worker.warm import Warm
+from lockstep.domain.lifecycle import Intent
+from lockstep.domain.timings import Timings
+from lockstep.storage import attempts, nodes
+from lockstep.storage.attempts import HeldAssignment
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.nodes import DeviceInfo
+from lockstep.worker import identity, launching
+from lockstep.worker.addresses import Reservation, address_of
+from lockstep.worker.assignment import KILL_MARGIN_SECONDS, Attempt
+from lockstep.worker.folders import Folder, folders_in, retire
+from lockstep.worker.health import HealthFile
+from lockstep.worker.identity import Census
+from lockstep.worker.outcomes import StopReason
+from lockstep.worker.settings import Settings
+from lockstep.worker.sweeping import Children, Tree, become_subreaper
+from lockstep.worker.tools import Tools
+from lockstep.worker.warm import Warm
 
 log = structlog.get_logger(__name__)
 

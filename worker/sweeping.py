@@ -24,9 +24,9 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from worker.groups import Group
-from worker.identity import Census, Process, ProcessKey, is_alive, send
-from worker.warm import Warm, WarmError
+from lockstep.worker.groups import Group
+from lockstep.worker.identity import Census, Process, ProcessKey, is_alive, send
+from lockstep.worker.warm import Warm, WarmError
 
 KILL_SECONDS = 1.0
 """SIGKILL works within milliseconds; longer than this is not for the caller to wait."""

@@ -17,15 +17,15 @@ from typing import Final
 
 import structlog
 
-from domain import attempt, limits, metrics
-from domain.errors import LockstepError
-from domain.manifest import ManifestError, read_manifest
-from storage import series, streams
-from storage.database import Database
-from worker.folders import Folder
-from worker.shipping import Batch, PointsShipper, Stream
-from worker.spool import Spool
-from worker.tail import whole_lines
+from lockstep.domain import attempt, limits, metrics
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.manifest import ManifestError, read_manifest
+from lockstep.storage import series, streams
+from lockstep.storage.database import Database
+from lockstep.worker.folders import Folder
+from lockstep.worker.shipping import Batch, PointsShipper, Stream
+from lockstep.worker.spool import Spool
+from lockstep.worker.tail import whole_lines
 
 log = structlog.get_logger(__name__)
 

@@ -16,7 +16,7 @@ from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
-from domain.attempt import segment_name
+from lockstep.domain.attempt import segment_name
 
 BATCH_BYTES_MAX = 256 * 1024
 """Read at once. Also the longest line that is understood: a longer one is skipped."""

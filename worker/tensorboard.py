@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from domain import attempt, event_files, limits, metrics
-from storage import streams
-from storage.database import Database
-from worker.folders import Folder
-from worker.shipping import Batch, PointsShipper, Stream
-from worker.thinning import Thinner
+from lockstep.domain import attempt, event_files, limits, metrics
+from lockstep.storage import streams
+from lockstep.storage.database import Database
+from lockstep.worker.folders import Folder
+from lockstep.worker.shipping import Batch, PointsShipper, Stream
+from lockstep.worker.thinning import Thinner
 
 SOURCE: Final = "tensorboard:"
 Places = dict[str, int]

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from domain import limits
-from worker.tail import Line
+from lockstep.domain import limits
+from lockstep.worker.tail import Line
 
 WINDOW_SECONDS: Final = 10.0
 """The rate is a mean over this long: a burst below ten seconds' worth of points is stored whole."""

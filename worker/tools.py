@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from domain.timings import Timings
-from storage.blobs import BlobStore
-from storage.database import Database
-from worker.folders import Folder
-from worker.sweeping import Children
-from worker.warm import Warm
+from lockstep.domain.timings import Timings
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.worker.folders import Folder
+from lockstep.worker.sweeping import Children
+from lockstep.worker.warm import Warm
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import structlog
 
-from domain.warm import BYTES_MAX, READY, LaunchRequest
+from lockstep.domain.warm import BYTES_MAX, READY, LaunchRequest
 
 log = structlog.get_logger(__name__)
 
-COMMAND = (sys.executable, "-P", "-m", "engine.launcher.warm")
+COMMAND = (sys.executable, "-P", "-m", "lockstep.engine.launcher.warm")
 _ROOM = 4096
 """Bytes of the warm process's first environment that are kept free, so that forks can show their own there."""
 _ANSWER_SECONDS = 5.0

@@ -17,17 +17,17 @@ from typing import Annotated, BinaryIO, Final, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from api import conditional
-from api.parts import Here, Parts, guarded
-from api.problems import documented, problem_response, request_id_of
-from api.routes.jobs import Reference
-from api.views import checkpoint_view
-from domain.attempt import MANIFEST
-from domain.errors import ErrorCode, LockstepError
-from domain.manifest import Manifest, ManifestError, read_manifest
-from domain.views import CheckpointDetail, CheckpointFile, CheckpointView, Page
-from storage import checkpoints, jobs
-from storage.tables import CheckpointRow
+from lockstep.api import conditional
+from lockstep.api.parts import Here, Parts, guarded
+from lockstep.api.problems import documented, problem_response, request_id_of
+from lockstep.api.routes.jobs import Reference
+from lockstep.api.views import checkpoint_view
+from lockstep.domain.attempt import MANIFEST
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.manifest import Manifest, ManifestError, read_manifest
+from lockstep.domain.views import CheckpointDetail, CheckpointFile, CheckpointView, Page
+from lockstep.storage import checkpoints, jobs
+from lockstep.storage.tables import CheckpointRow
 
 router = APIRouter(prefix="/v1/jobs/{reference}/checkpoints", tags=["history"], dependencies=guarded)
 

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from api import cloning, submitting
-from api.body import check_media_type, decode, read_bounded
-from api.parts import Actor, Here, guarded
-from api.problems import documented
-from api.routes.jobs import IdempotencyKey, Reference, answer_submit
-from domain import limits
-from domain.views import JobView
-from storage import jobs
+from lockstep.api import cloning, submitting
+from lockstep.api.body import check_media_type, decode, read_bounded
+from lockstep.api.parts import Actor, Here, guarded
+from lockstep.api.problems import documented
+from lockstep.api.routes.jobs import IdempotencyKey, Reference, answer_submit
+from lockstep.domain import limits
+from lockstep.domain.views import JobView
+from lockstep.storage import jobs
 
 router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
 

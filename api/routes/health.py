@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from api.parts import Here, is_known
-from api.problems import described
-from api.telemetry import MEDIA_TYPE
-from domain.version import VERSION
-from domain.views import Health
+from lockstep.api.parts import Here, is_known
+from lockstep.api.problems import described
+from lockstep.api.telemetry import MEDIA_TYPE
+from lockstep.domain.version import VERSION
+from lockstep.domain.views import Health
 
 router = APIRouter(tags=["health"])
 

@@ -12,14 +12,14 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
-from api import conditional
-from api.parts import Here, guarded
-from api.problems import documented
-from api.routes.jobs import Reference
-from api.views import attempt_view, event_view, job_tag
-from domain import limits
-from domain.views import AttemptView, EventView, MetricsView, Page, SpecView
-from storage import attempts, events, follows, jobs, tails
+from lockstep.api import conditional
+from lockstep.api.parts import Here, guarded
+from lockstep.api.problems import documented
+from lockstep.api.routes.jobs import Reference
+from lockstep.api.views import attempt_view, event_view, job_tag
+from lockstep.domain import limits
+from lockstep.domain.views import AttemptView, EventView, MetricsView, Page, SpecView
+from lockstep.storage import attempts, events, follows, jobs, tails
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 

@@ -14,18 +14,18 @@ import structlog
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from api import conditional, placing, submitting, tags
-from api.body import Document
-from api.openapi import SPEC_BODY
-from api.parts import Actor, Here, guarded
-from api.problems import documented
-from api.views import NONE, Around, job_tag, job_view, job_views
-from broker.messages import RingScheduler, StopAssignment
-from domain import limits
-from domain.lifecycle import AssignmentState, JobState
-from domain.views import JobView, Page, PlanView
-from storage import attempts, follows, jobs, lists, nodes, removal
-from storage.tables import JobRow
+from lockstep.api import conditional, placing, submitting, tags
+from lockstep.api.body import Document
+from lockstep.api.openapi import SPEC_BODY
+from lockstep.api.parts import Actor, Here, guarded
+from lockstep.api.problems import documented
+from lockstep.api.views import NONE, Around, job_tag, job_view, job_views
+from lockstep.broker.messages import RingScheduler, StopAssignment
+from lockstep.domain import limits
+from lockstep.domain.lifecycle import AssignmentState, JobState
+from lockstep.domain.views import JobView, Page, PlanView
+from lockstep.storage import attempts, follows, jobs, lists, nodes, removal
+from lockstep.storage.tables import JobRow
 
 log = structlog.get_logger("api.jobs")
 router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)

@@ -11,16 +11,16 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
-from api.following import LogStream
-from api.parts import Here, Parts, guarded
-from api.problems import documented
-from api.routes.jobs import Reference
-from api.routes.logs import Cursor, LogFilter
-from domain import limits
-from domain.lifecycle import TERMINAL
-from domain.views import LogEnd, LogPage
-from storage import jobs, log_pages
-from storage.tables import JobRow
+from lockstep.api.following import LogStream
+from lockstep.api.parts import Here, Parts, guarded
+from lockstep.api.problems import documented
+from lockstep.api.routes.jobs import Reference
+from lockstep.api.routes.logs import Cursor, LogFilter
+from lockstep.domain import limits
+from lockstep.domain.lifecycle import TERMINAL
+from lockstep.domain.views import LogEnd, LogPage
+from lockstep.storage import jobs, log_pages
+from lockstep.storage.tables import JobRow
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["logs"], dependencies=guarded)
 

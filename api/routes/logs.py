@@ -15,17 +15,17 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from api import conditional
-from api.parts import Here, guarded
-from api.problems import documented
-from api.routes.jobs import Reference
-from api.views import job_tag
-from domain import limits
-from domain.lifecycle import TERMINAL
-from domain.views import LogPage
-from storage import follows, jobs, log_pages
-from storage.database import Database
-from storage.log_pages import Chosen
+from lockstep.api import conditional
+from lockstep.api.parts import Here, guarded
+from lockstep.api.problems import documented
+from lockstep.api.routes.jobs import Reference
+from lockstep.api.views import job_tag
+from lockstep.domain import limits
+from lockstep.domain.lifecycle import TERMINAL
+from lockstep.domain.views import LogPage
+from lockstep.storage import follows, jobs, log_pages
+from lockstep.storage.database import Database
+from lockstep.storage.log_pages import Chosen
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["logs"], dependencies=guarded)
 

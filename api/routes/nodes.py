@@ -10,15 +10,15 @@ from typing import Annotated
 import structlog
 from fastapi import APIRouter, Path, Request, Response
 
-from api import conditional, tags
-from api.parts import Actor, Here, guarded
-from api.problems import documented
-from api.views import node_view
-from broker.messages import RingScheduler
-from domain.errors import ErrorCode, LockstepError
-from domain.views import NodeView, Page
-from storage import nodes
-from storage.clock import now
+from lockstep.api import conditional, tags
+from lockstep.api.parts import Actor, Here, guarded
+from lockstep.api.problems import documented
+from lockstep.api.views import node_view
+from lockstep.broker.messages import RingScheduler
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.views import NodeView, Page
+from lockstep.storage import nodes
+from lockstep.storage.clock import now
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"], dependencies=guarded)
 log = structlog.get_logger("api")

@@ -19,11 +19,11 @@ from starlette.datastructures import Headers
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from api import unbuilt
-from api.compression import takes_gzip
-from api.conditional import unchanged
-from api.dashboard import ASSETS, INDEX, Dashboard, File
-from domain.version import VERSION
+from lockstep.api import unbuilt
+from lockstep.api.compression import takes_gzip
+from lockstep.api.conditional import unchanged
+from lockstep.api.dashboard import ASSETS, INDEX, Dashboard, File
+from lockstep.domain.version import VERSION
 
 NOT_PAGES: Final = frozenset({"v1", "openapi.json", "docs", "redoc", "livez", "readyz", "metrics", "assets"})
 """Addresses that begin so are never the dashboard's page."""

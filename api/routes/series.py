@@ -17,17 +17,17 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field, StringConstraints, model_validator
 
-from api import conditional
-from api.parts import Here, guarded
-from api.problems import documented
-from api.routes.history import MetricsAsked, PointsAsked, drawn, split
-from api.routes.jobs import Reference
-from api.views import job_tag
-from domain import limits
-from domain.errors import ErrorCode, LockstepError
-from domain.metrics import jsonable
-from domain.views import SeveralMetricsView
-from storage import exports, follows, jobs, tails
+from lockstep.api import conditional
+from lockstep.api.parts import Here, guarded
+from lockstep.api.problems import documented
+from lockstep.api.routes.history import MetricsAsked, PointsAsked, drawn, split
+from lockstep.api.routes.jobs import Reference
+from lockstep.api.views import job_tag
+from lockstep.domain import limits
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.metrics import jsonable
+from lockstep.domain.views import SeveralMetricsView
+from lockstep.storage import exports, follows, jobs, tails
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=guarded)
 

@@ -17,15 +17,15 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from api.archives import MEDIA_TYPES, Archive, examine
-from api.body import check_media_type, read_bounded
-from api.openapi import ARCHIVE_BODY
-from api.parts import Here, guarded
-from api.problems import documented
-from api.uploads import FULL, Uploads
-from domain import limits
-from domain.errors import ErrorCode, FieldError, LockstepError
-from domain.views import UploadView
+from lockstep.api.archives import MEDIA_TYPES, Archive, examine
+from lockstep.api.body import check_media_type, read_bounded
+from lockstep.api.openapi import ARCHIVE_BODY
+from lockstep.api.parts import Here, guarded
+from lockstep.api.problems import documented
+from lockstep.api.uploads import FULL, Uploads
+from lockstep.domain import limits
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+from lockstep.domain.views import UploadView
 
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"], dependencies=guarded)
 

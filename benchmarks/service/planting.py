@@ -11,12 +11,12 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from domain.metrics import Record
-from domain.plan import plan_of
-from domain.reading import read_spec
-from storage import jobs, series, streams
-from storage.database import Database
-from worker.shipping import Stream
+from lockstep.domain.metrics import Record
+from lockstep.domain.plan import plan_of
+from lockstep.domain.reading import read_spec
+from lockstep.storage import jobs, series, streams
+from lockstep.storage.database import Database
+from lockstep.worker.shipping import Stream
 
 SPEC: Final[dict[str, Any]] = {
     "name": "gpt",

@@ -26,10 +26,10 @@ from benchmarks.service.context import Context
 from benchmarks.service.ours import whole_service, wire_to
 from benchmarks.service.peer_ray import Ray
 from benchmarks.service.wire import Wire, wait_until
-from domain.attempt import METRICS
-from domain.lifecycle import JobState
-from storage.database import Database
-from storage.tables import JobRow
+from lockstep.domain.attempt import METRICS
+from lockstep.domain.lifecycle import JobState
+from lockstep.storage.database import Database
+from lockstep.storage.tables import JobRow
 from tests.e2e.service import ENDED, ROOT, Service
 
 SLOTS: Final = 2
@@ -197,7 +197,7 @@ def step_time(context: Context, stack: ExitStack) -> Bench:
 def _engine_alone(folder: Path, spec: dict[str, Any]) -> list[float]:
     file = folder / "job.yaml"
     file.write_text(json.dumps(spec))
-    _run(["-m", "engine", str(file), "--out", str(folder / "out")], ROOT)
+    _run(["-m", "lockstep.engine", str(file), "--out", str(folder / "out")], ROOT)
     with (folder / "out" / METRICS).open() as lines:
         records = [json.loads(line) for line in lines]
     return [record["time"] for record in records if "train/loss" in record["values"]]

@@ -22,12 +22,12 @@ from benchmarks.service.peer_mlflow import BATCH_POINTS, INTERVAL, Mlflow
 from benchmarks.service.planting import SERIES, Planter, job, opened, records
 from benchmarks.service.stores import Store, Urls
 from benchmarks.service.wire import Wire, median_ms
-from domain import metrics
-from domain.attempt import METRICS
-from storage.database import Database
+from lockstep.domain import metrics
+from lockstep.domain.attempt import METRICS
+from lockstep.storage.database import Database
+from lockstep.worker.folders import Folder
+from lockstep.worker.shipping import MetricsShipper
 from tests.brokers import running_broker
-from worker.folders import Folder
-from worker.shipping import MetricsShipper
 
 CHART_POINTS: Final = 1_000
 MLFLOW_CONNECTIONS: Final = (1, 4)

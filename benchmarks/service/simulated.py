@@ -49,8 +49,8 @@ def launch(folder: str) -> None:
 
 def agent() -> None:
     """Be the node agent."""
-    from worker import logs, service
-    from worker.settings import Settings
+    from lockstep.worker import logs, service
+    from lockstep.worker.settings import Settings
 
     settings = Settings()
     logs.configure(settings.log_format)
@@ -63,7 +63,7 @@ def agent() -> None:
 
 def warm(descriptor: str) -> None:
     """Be the warm process: the engine's own, whose launchers are the one above."""
-    from engine.launcher import warm
+    from lockstep.engine.launcher import warm
 
     def run_attempt(folder: object, _bounds: object) -> NoReturn:
         launch(str(folder))
@@ -79,9 +79,9 @@ def up() -> int:
     from dataclasses import replace
     from pathlib import Path
 
-    from client.local import settings
-    from client.local import up as local
-    from client.local.home import Home
+    from lockstep.client.local import settings
+    from lockstep.client.local import up as local
+    from lockstep.client.local.home import Home
 
     home = Home(Path(os.environ["LOCKSTEP_HOME"]))
     service = settings.service(home, settings.Options(), os.environ)

@@ -1,6 +1,6 @@
 """Measures engines against the contract and prints one table.
 
-    python -m engine.conformance [--engine raw --engine lockstep …] [--items C1,C4] [--world-size 1,2] [--json FILE]
+    python -m lockstep.engine.conformance [--engine raw --engine lockstep …] [--items C1,C4] [--world-size 1,2] [--json FILE]
 
 Without ``--engine``, every installed one. ``--engine package.module:Class`` measures another, or your own (see
 ``engine.conformance.engines.base``). Of a single engine the exit code is the verdict: 1 if an item that it can be asked
@@ -19,10 +19,10 @@ from pathlib import Path
 
 import torch
 
-from engine.conformance import table
-from engine.conformance.checks import ITEMS
-from engine.conformance.engines import ENGINES, engine_named
-from engine.conformance.gang import RUN_SECONDS, Gang
+from lockstep.engine.conformance import table
+from lockstep.engine.conformance.checks import ITEMS
+from lockstep.engine.conformance.engines import ENGINES, engine_named
+from lockstep.engine.conformance.gang import RUN_SECONDS, Gang
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,7 +65,9 @@ def about(world_sizes: tuple[int, ...]) -> dict[str, object]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="engine.conformance", description="Measure engines against the contract.")
+    parser = argparse.ArgumentParser(
+        prog="lockstep.engine.conformance", description="Measure engines against the contract."
+    )
     parser.add_argument("--engine", action="append", metavar="NAME", help=f"{', '.join(ENGINES)}, or module:Class")
     parser.add_argument(
         "--items",

@@ -16,10 +16,10 @@ from typing import Final, Literal
 
 import torch
 
-from engine.conformance.case import Case, initial
-from engine.conformance.observer import Observed
-from engine.conformance.reference import distance, share
-from engine.conformance.runs import CannotAskError, Run, Runs, largest
+from lockstep.engine.conformance.case import Case, initial
+from lockstep.engine.conformance.observer import Observed
+from lockstep.engine.conformance.reference import distance, share
+from lockstep.engine.conformance.runs import CannotAskError, Run, Runs, largest
 
 EXACT: Final = 1e-12
 """Relative error that float64 leaves to the order of additions."""

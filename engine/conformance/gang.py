@@ -30,7 +30,7 @@ from typing import Any, Final
 RUN_SECONDS: Final = 60.0
 """Deadline of one run: a hundred times what the longest takes on a quiet machine."""
 _LEAVE_SECONDS: Final = 5.0
-_HEAVY: Final = ("torch.distributed", "torch._dynamo", "torch.nn.parallel", "torch.profiler", "engine.loop")
+_HEAVY: Final = ("torch.distributed", "torch._dynamo", "torch.nn.parallel", "torch.profiler", "lockstep.engine.loop")
 """Imported once, before any rank is forked; what an engine needs comes on top."""
 
 

@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from engine.conformance.case import Case
-from engine.conformance.engines.base import Engine
-from engine.conformance.gang import Failed, Gang, Place
-from engine.conformance.observer import Observed, Observer
-from engine.conformance.reference import Expected, distance, reference
+from lockstep.engine.conformance.case import Case
+from lockstep.engine.conformance.engines.base import Engine
+from lockstep.engine.conformance.gang import Failed, Gang, Place
+from lockstep.engine.conformance.observer import Observed, Observer
+from lockstep.engine.conformance.reference import Expected, distance, reference
 
 
 class CannotAskError(Exception):

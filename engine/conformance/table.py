@@ -12,10 +12,10 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from engine.conformance.checks import Finding, Item
-from engine.conformance.engines.base import Engine
-from engine.conformance.gang import DeadRankError, Gang, HangError
-from engine.conformance.runs import BrokenRunError, CannotAskError, Runs
+from lockstep.engine.conformance.checks import Finding, Item
+from lockstep.engine.conformance.engines.base import Engine
+from lockstep.engine.conformance.gang import DeadRankError, Gang, HangError
+from lockstep.engine.conformance.runs import BrokenRunError, CannotAskError, Runs
 
 _WORDS = {"pass": "pass", "fail": "FAIL", "n/a": "n/a", "hang": "HANG"}
 

@@ -1,6 +1,6 @@
 """The launcher: one process per assignment, parent and subreaper of its ranks.
 
-``python -m engine.launcher FOLDER``, or a fork that becomes the same, reads the attempt's folder (``domain.attempt``), starts one rank per device, stamps
+``python -m lockstep.engine.launcher FOLDER``, or a fork that becomes the same, reads the attempt's folder (``domain.attempt``), starts one rank per device, stamps
 their output, obeys ``fence`` and ``stop``, and writes ``result.json`` once no process of the attempt is left. It knows
 no database, no broker and no agent: the agent may die and come back, and training does not notice.
 

@@ -1,4 +1,4 @@
-"""The command ``python -m engine.launcher FOLDER``.
+"""The command ``python -m lockstep.engine.launcher FOLDER``.
 
 Not here: anything it does (``engine.launcher.run``).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from engine.launcher.run import main
+from lockstep.engine.launcher.run import main
 
 if __name__ == "__main__":
     main(sys.argv[1:])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domain import limits
+from lockstep.domain import limits
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 
-from engine.launcher.bounds import Bounds
-from engine.launcher.gang import Gang, PeersUnreachableError, RankProcess
-from engine.launcher.meeting import Meeting
-from engine.launcher.ports import quiet_port
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.gang import Gang, PeersUnreachableError, RankProcess
+from lockstep.engine.launcher.meeting import Meeting
+from lockstep.engine.launcher.ports import quiet_port
 
 _STORE_PORT_KEY = "lockstep/ranks_store_port"
 _STARTED_KEY = "lockstep/started{}"

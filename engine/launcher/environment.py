@@ -19,8 +19,8 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import NamedTuple
 
-from domain import attempt, job_environment
-from domain.attempt import AssignmentFile
+from lockstep.domain import attempt, job_environment
+from lockstep.domain.attempt import AssignmentFile
 
 THREADS_PER_RANK_MAX = 8
 
@@ -54,7 +54,8 @@ def command_of(assignment: AssignmentFile, folder: Path) -> Command:
     """What each rank runs."""
     script = assignment.spec.script
     if script is None:
-        return Command([sys.executable, "-m", "engine", "--attempt", str(folder)], None)
+        # -P: the working folder is the job's code, whose modules may have any name.
+        return Command([sys.executable, "-P", "-m", "lockstep.engine", "--attempt", str(folder)], None)
     if script.command[0].endswith(".py"):
         return Command([sys.executable, *script.command], script.command[0])
     return Command(list(script.command), None)
@@ -92,15 +93,3 @@ def _interface(assignment: AssignmentFile) -> dict[str, str]:
         return {}
     names = {"GLOO_SOCKET_IFNAME": assignment.interface, "NCCL_SOCKET_IFNAME": f"={assignment.interface}"}
     return {name: value for name, value in names.items() if name not in os.environ}
-
-
-def shadowed_by(assignment: AssignmentFile, folder: Path) -> str | None:
-    """What of a train job's code would be imported in place of Lockstep's own packages; None where nothing would.
-
-    ``python -m engine`` looks into the working folder first. Scripts do not import Lockstep, so that theirs may win.
-    """
-    if assignment.spec.kind != "train":
-        return None
-    code = working_folder(folder)
-    names = ("engine.py", "engine/__init__.py", "domain.py", "domain/__init__.py")
-    return next((name for name in names if (code / name).exists()), None)

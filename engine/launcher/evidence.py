@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from domain import attempt, limits
-from domain.outcomes import Reason
-from engine.launcher.files import read_model, read_object
+from lockstep.domain import attempt, limits
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.launcher.files import read_model, read_object
 
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(

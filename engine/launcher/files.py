@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from domain import metrics
+from lockstep.domain import metrics
 
 Model = TypeVar("Model", bound=BaseModel)
 

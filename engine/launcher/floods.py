@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from domain import limits
-from domain.memory import in_words
-from engine.launcher.bounds import Bounds
+from lockstep.domain import limits
+from lockstep.domain.memory import in_words
+from lockstep.engine.launcher.bounds import Bounds
 
 
 class Stamped(NamedTuple):

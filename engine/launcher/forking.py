@@ -28,16 +28,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from domain.attempt import AssignmentFile
-from engine import stub
-from engine.launcher import environment, processes
+from lockstep.domain.attempt import AssignmentFile
+from lockstep.engine import stub
+from lockstep.engine.launcher import environment, processes
 
 _PRELOADED = (
     "torch",
     "torch._dynamo",  # DDP's constructor and every optimizer import it.
     "torch.distributed.optim",
-    "engine.__main__",
-    "engine.tasks",
+    "lockstep.engine.__main__",
+    "lockstep.engine.tasks",
 )
 _WHILE_IMPORTING = {
     "OMP_NUM_THREADS": "1",
@@ -85,8 +85,6 @@ def nursery_for(assignment: AssignmentFile, folder: Path) -> list[ForkedRank]:
     """
     if assignment.spec.kind != "train" or assignment.node_count > 1:
         return []
-    if environment.shadowed_by(assignment, folder) is not None:
-        return []  # It will be refused.
     reason = _set_early(assignment)
     if reason is None:
         # A SIGTERM must wait for the launcher's own handler.
@@ -179,13 +177,12 @@ def _wait_and_run(pipe: int, launcher: int) -> NoReturn:
     processes.show_environment(told["environ"])
     processes.name_process(f"lockstep-rank{os.environ['RANK']}"[:15])
     command = stub.become_rank(told["folder"])
-    # What `python -m engine` would find on its way in.
+    # What `python -m lockstep.engine` would find on its way in.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    sys.path.insert(0, command["cwd"])
-    main = sys.modules["engine.__main__"]
+    main = sys.modules["lockstep.engine.__main__"]
     sys.modules["__main__"] = main
-    sys.argv = [str(main.__file__), *command["argv"][3:]]
+    sys.argv = [str(main.__file__), *command["argv"][4:]]
     main.main(sys.argv[1:])
     raise AssertionError("a rank leaves by itself")
 

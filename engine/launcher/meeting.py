@@ -22,8 +22,8 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
 from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
-from engine.launcher.bounds import Bounds
-from engine.launcher.gang import Gang, PeersUnreachableError
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.gang import Gang, PeersUnreachableError
 
 _LOOK_SECONDS = 0.1
 _TOLD_SECONDS = 10.0

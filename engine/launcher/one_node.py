@@ -14,11 +14,11 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-from engine.launcher.bounds import Bounds
-from engine.launcher.forking import ForkedRank
-from engine.launcher.gang import Gang, RankProcess
-from engine.launcher.ports import quiet_port
-from engine.launcher.processes import wait_for_an_end
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.forking import ForkedRank
+from lockstep.engine.launcher.gang import Gang, RankProcess
+from lockstep.engine.launcher.ports import quiet_port
+from lockstep.engine.launcher.processes import wait_for_an_end
 
 
 class OneNodeLauncher:

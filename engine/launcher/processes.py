@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from domain.attempt import LauncherFile
+from lockstep.domain.attempt import LauncherFile
 
 _PR_SET_CHILD_SUBREAPER = 36
 _ENV_START, _ENV_END = 47, 48

@@ -29,19 +29,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from domain import attempt, limits
-from domain.attempt import AssignmentFile, EngineEvent, ResultFile, StopFile
-from domain.outcomes import Outcome, Reason
-from domain.secrecy import Redactor, secrets_of
-from engine import pulse
-from engine.launcher import environment, evidence, forking, processes, verdict
-from engine.launcher.bounds import Bounds
-from engine.launcher.files import last_step, read_model, write_atomically
-from engine.launcher.gang import Gang, Launcher, PeersUnreachableError, RankProcess
-from engine.launcher.one_node import OneNodeLauncher
-from engine.launcher.segments import Segments
-from engine.launcher.streams import Streams
-from engine.launcher.watch import Facts, Watch
+from lockstep.domain import attempt, limits
+from lockstep.domain.attempt import AssignmentFile, EngineEvent, ResultFile, StopFile
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.domain.secrecy import Redactor, secrets_of
+from lockstep.engine import pulse
+from lockstep.engine.launcher import environment, evidence, forking, processes, verdict
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.files import last_step, read_model, write_atomically
+from lockstep.engine.launcher.gang import Gang, Launcher, PeersUnreachableError, RankProcess
+from lockstep.engine.launcher.one_node import OneNodeLauncher
+from lockstep.engine.launcher.segments import Segments
+from lockstep.engine.launcher.streams import Streams
+from lockstep.engine.launcher.watch import Facts, Watch
 
 STUB = Path(__file__).parent.parent / "stub.py"
 
@@ -49,7 +49,7 @@ STUB = Path(__file__).parent.parent / "stub.py"
 def main(arguments: list[str]) -> NoReturn:
     """Run the attempt in the folder named on the command line, and exit."""
     parser = argparse.ArgumentParser(
-        prog="python -m engine.launcher", description="Run one attempt's ranks on this node."
+        prog="python -m lockstep.engine.launcher", description="Run one attempt's ranks on this node."
     )
     parser.add_argument("folder", type=Path, help="the attempt's folder, with its assignment.json")
     folder = parser.parse_args(arguments).folder.resolve()
@@ -74,7 +74,7 @@ def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) 
 def _launcher_for(assignment: AssignmentFile, bounds: Bounds, forked: list[forking.ForkedRank]) -> Launcher:
     if assignment.node_count == 1:
         return OneNodeLauncher(bounds, forked)
-    from engine.launcher.elastic import ElasticLauncher  # It imports torch, which the one above does without.
+    from lockstep.engine.launcher.elastic import ElasticLauncher  # It imports torch, which the one above does without.
 
     return ElasticLauncher(bounds)
 
@@ -109,20 +109,11 @@ class _Attempt:
         failed: Outcome | None = None
         try:
             self._watch.start()
-            failed = self._refusal()
-            if failed is None:
-                self._start_and_wait(launcher)
+            self._start_and_wait(launcher)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent must get a result
             _print_trace()
             failed = self._not_started(error)
         self._conclude(failed)
-
-    def _refusal(self) -> Outcome | None:
-        name = environment.shadowed_by(self._assignment, self._folder)
-        if name is None:
-            return None
-        message = f"the job's code has a top-level {name}, which would hide Lockstep's own from the ranks; rename it"
-        return Outcome.of(Reason.BAD_SPEC, message, node=self._assignment.node_name)
 
     def _not_started(self, error: Exception) -> Outcome:
         return Outcome.of(

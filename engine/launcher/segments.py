@@ -18,10 +18,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from domain import attempt
-from domain.attempt import ShippedFile
-from engine.launcher.bounds import Bounds
-from engine.launcher.files import read_model
+from lockstep.domain import attempt
+from lockstep.domain.attempt import ShippedFile
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.files import read_model
 
 
 class Line(NamedTuple):

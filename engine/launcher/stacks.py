@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import pulse
-from engine.launcher import processes
-from engine.launcher.files import read_object
+from lockstep.engine import pulse
+from lockstep.engine.launcher import processes
+from lockstep.engine.launcher.files import read_object
 
 WORKERS_MAX = 4
 """Loader workers asked per rank: what one is stuck in, the others are too."""

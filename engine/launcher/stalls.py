@@ -27,12 +27,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from domain import limits
-from domain.spec import Stall as Limits
-from engine import pulse
-from engine.launcher import stacks
-from engine.launcher.stacks import Answer, Frame, Thread
-from engine.pulse import Beat
+from lockstep.domain import limits
+from lockstep.domain.spec import Stall as Limits
+from lockstep.engine import pulse
+from lockstep.engine.launcher import stacks
+from lockstep.engine.launcher.stacks import Answer, Frame, Thread
+from lockstep.engine.pulse import Beat
 
 _LONG_PHASES: Final = frozenset({"setup", "eval", "checkpoint"})
 _OWN_PHASES: Final = frozenset({"data", "other"})

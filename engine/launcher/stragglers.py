@@ -15,9 +15,9 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from engine import pulse
-from engine.launcher.bounds import Bounds
-from engine.pulse import Beat
+from lockstep.engine import pulse
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.pulse import Beat
 
 
 class Stragglers:

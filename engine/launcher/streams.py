@@ -21,12 +21,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from domain import limits
-from domain.secrecy import Redactor
-from engine.launcher.bounds import Bounds
-from engine.launcher.floods import Floods, Flow, Stamped
-from engine.launcher.lines import LineCutter
-from engine.launcher.segments import Line, Segments
+from lockstep.domain import limits
+from lockstep.domain.secrecy import Redactor
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.floods import Floods, Flow, Stamped
+from lockstep.engine.launcher.lines import LineCutter
+from lockstep.engine.launcher.segments import Line, Segments
 
 Stream = Literal["stdout", "stderr"]
 

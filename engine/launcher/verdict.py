@@ -15,11 +15,11 @@ import signal
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from domain.attempt import AssignmentFile
-from domain.outcomes import Outcome, Reason, with_advice_of_cause
-from engine.launcher.evidence import Evidence, disagreement
-from engine.launcher.stalls import Stalled
-from engine.launcher.watch import Exit, Facts, signal_name
+from lockstep.domain.attempt import AssignmentFile
+from lockstep.domain.outcomes import Outcome, Reason, with_advice_of_cause
+from lockstep.engine.launcher.evidence import Evidence, disagreement
+from lockstep.engine.launcher.stalls import Stalled
+from lockstep.engine.launcher.watch import Exit, Facts, signal_name
 
 
 class _Failure(NamedTuple):

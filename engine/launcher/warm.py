@@ -1,10 +1,10 @@
 """A process that has imported torch, and forks launchers: an attempt begins seconds sooner.
 
-``python -m engine.launcher.warm DESCRIPTOR``, where the descriptor is one end of a ``SOCK_SEQPACKET`` pair:
+``python -m lockstep.engine.launcher.warm DESCRIPTOR``, where the descriptor is one end of a ``SOCK_SEQPACKET`` pair:
 
 1. It imports what launchers and ranks will need, and sends ``ready``.
 2. Each message ``{"folder": …, "environ": {…}}``, with the descriptor of the launcher's log, makes one launcher of that
-   folder, as ``python -m engine.launcher FOLDER`` would be in that environment. The answer is its pid.
+   folder, as ``python -m lockstep.engine.launcher FOLDER`` would be in that environment. The answer is its pid.
 3. At the end of the other side it leaves. Launchers go on.
 
 A launcher is nobody's child here: it is forked twice, so that it becomes a child of the nearest subreaper, which the agent
@@ -25,13 +25,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from domain.warm import BYTES_MAX, READY, LaunchRequest
-from engine.launcher import forking
-from engine.launcher.bounds import Bounds
-from engine.launcher.processes import name_process, show_environment
-from engine.launcher.run import run_attempt
+from lockstep.domain.warm import BYTES_MAX, READY, LaunchRequest
+from lockstep.engine.launcher import forking
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.processes import name_process, show_environment
+from lockstep.engine.launcher.run import run_attempt
 
-_LAUNCHERS = ("engine.launcher.elastic",)
+_LAUNCHERS = ("lockstep.engine.launcher.elastic",)
 
 
 def main(arguments: list[str]) -> None:

@@ -33,15 +33,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from domain import attempt
-from domain.attempt import AssignmentFile, FenceFile, StopFile
-from engine import pulse
-from engine.launcher import processes
-from engine.launcher.bounds import Bounds
-from engine.launcher.files import read_model, write_atomically
-from engine.launcher.gang import RankProcess
-from engine.launcher.stalls import Stalled, Stalls
-from engine.launcher.stragglers import Stragglers
+from lockstep.domain import attempt
+from lockstep.domain.attempt import AssignmentFile, FenceFile, StopFile
+from lockstep.engine import pulse
+from lockstep.engine.launcher import processes
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.files import read_model, write_atomically
+from lockstep.engine.launcher.gang import RankProcess
+from lockstep.engine.launcher.stalls import Stalled, Stalls
+from lockstep.engine.launcher.stragglers import Stragglers
 
 Cause = Literal["fence", "stop", "exit_stall", "stall", "failure"]
 

@@ -11,8 +11,8 @@ def main(parent: int) -> None:
     """Answer the one request on stdin."""
     with os.fdopen(os.dup(1), "w") as answers:
         # Imported late: what this imports prints nothing, but the answer's place must be known before.
-        from engine.fetching import die_with_parent
-        from engine.memory.aside import answer, be_quiet
+        from lockstep.engine.fetching import die_with_parent
+        from lockstep.engine.memory.aside import answer, be_quiet
 
         die_with_parent(parent)
         be_quiet()

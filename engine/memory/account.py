@@ -22,16 +22,16 @@ from typing import Any, Final
 
 import torch
 
-from domain.memory import compared
-from domain.plan import BatchPlan
-from domain.spec import Train
-from engine import telemetry
-from engine.flops import Arithmetic, peak_flops
-from engine.loader import RankBatch
-from engine.memory.aside import Aside
-from engine.memory.tensors import TensorCount
-from engine.ranks import Ranks
-from engine.telemetry import Telemetry
+from lockstep.domain.memory import compared
+from lockstep.domain.plan import BatchPlan
+from lockstep.domain.spec import Train
+from lockstep.engine import telemetry
+from lockstep.engine.flops import Arithmetic, peak_flops
+from lockstep.engine.loader import RankBatch
+from lockstep.engine.memory.aside import Aside
+from lockstep.engine.memory.tensors import TensorCount
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.telemetry import Telemetry
 
 _LOOKS_APART: Final = 1000
 """From one look at the memory to the next, as a multiple of what the look took."""

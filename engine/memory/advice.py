@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from domain.outcomes import Reason
-from engine.errors import EngineError, reason_of
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError, reason_of
 
 ADVICE: Final = (
     "use a smaller model or shorter samples, activation_checkpointing: true, precision: bf16, or "

@@ -1,6 +1,6 @@
 """The forecast before a run: reads one request from stdin, writes one answer to stdout, and ends.
 
-    python -m engine.memory.ahead PARENT < request.json > answer.json
+    python -m lockstep.engine.memory.ahead PARENT < request.json > answer.json
 
 The api starts it for built-in tasks and the command line for a task of one's own, so that neither imports torch. A
 built-in task's sample is made up from its arguments: no dataset is read, and no weights. Any other task is asked for
@@ -19,17 +19,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from domain.plan import ceil_div
-from domain.predicted import ForecastAnswer, ForecastRequest
-from domain.spec import Train
-from engine.errors import describe
-from engine.fetching import die_with_parent, seeded_sample
-from engine.loading import load_task
-from engine.memory.aside import be_quiet
-from engine.memory.auto import Trial, candidates, largest
-from engine.memory.forecast import NoForecastError, forecast
-from engine.task import Task
-from engine.tasks import BUILT_IN
+from lockstep.domain.plan import ceil_div
+from lockstep.domain.predicted import ForecastAnswer, ForecastRequest
+from lockstep.domain.spec import Train
+from lockstep.engine.errors import describe
+from lockstep.engine.fetching import die_with_parent, seeded_sample
+from lockstep.engine.loading import load_task
+from lockstep.engine.memory.aside import be_quiet
+from lockstep.engine.memory.auto import Trial, candidates, largest
+from lockstep.engine.memory.forecast import NoForecastError, forecast
+from lockstep.engine.task import Task
+from lockstep.engine.tasks import BUILT_IN
 
 _WHY_CHARS_MAX: Final = 500
 

@@ -9,7 +9,7 @@ On the CPU that process is forked from the rank: with several ranks, DDP has imp
 that half a second of computing is left. A process that has used CUDA cannot be forked into one that differentiates, so
 there a new one is started, which sees no GPU; it takes five seconds of another core.
 
-    python -m engine.memory PARENT < request > answer
+    python -m lockstep.engine.memory PARENT < request > answer
 
 Not here: the forecast (``engine.memory.forecast``) and the count (``engine.flops``).
 """
@@ -32,11 +32,11 @@ from typing import IO, Any, Final, NoReturn
 import torch
 from torch.utils._pytree import tree_map_only
 
-from domain.memory import MemoryForecast
-from domain.spec import Train
-from engine.errors import describe
-from engine.fetching import die_with_parent
-from engine.loading import load_task
+from lockstep.domain.memory import MemoryForecast
+from lockstep.domain.spec import Train
+from lockstep.engine.errors import describe
+from lockstep.engine.fetching import die_with_parent
+from lockstep.engine.loading import load_task
 
 PRIORITY: Final = 10
 """Added to the rank's own: on a machine whose cores are all busy with ranks it gets a tenth of one."""
@@ -131,7 +131,7 @@ def _start(request: Request, *, forks: bool) -> tuple[subprocess.Popen[bytes] | 
         pickle.dump(request, given)
         given.seek(0)
         process = subprocess.Popen(
-            [sys.executable, "-m", "engine.memory", str(os.getpid())],
+            [sys.executable, "-m", "lockstep.engine.memory", str(os.getpid())],
             stdin=given,
             stdout=answer,
             stderr=subprocess.DEVNULL,
@@ -218,7 +218,7 @@ def answer(request: Request) -> str:
 
 def _predict(request: Request) -> Predicted:
     # Imported here: it is what takes two seconds, and the run's own side has no use for it.
-    from engine.memory.forecast import NoForecastError, flops_per_sample, forecast
+    from lockstep.engine.memory.forecast import NoForecastError, flops_per_sample, forecast
 
     try:
         train = Train.model_validate_json(request.train)

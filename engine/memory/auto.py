@@ -36,16 +36,16 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from domain.memory import in_words
-from domain.outcomes import Reason
-from domain.plan import BatchPlan, ceil_div
-from domain.spec import Train
-from engine.errors import EngineError, reason_of, release
-from engine.fetching import seeded_sample
-from engine.memory.measured import kept_for_backward
-from engine.ranks import Ranks
-from engine.step import GradientStep
-from engine.task import Batch, Task
+from lockstep.domain.memory import in_words
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.plan import BatchPlan, ceil_div
+from lockstep.domain.spec import Train
+from lockstep.engine.errors import EngineError, reason_of, release
+from lockstep.engine.fetching import seeded_sample
+from lockstep.engine.memory.measured import kept_for_backward
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.step import GradientStep
+from lockstep.engine.task import Batch, Task
 
 AS_FAST: Final = 0.95
 """Sizes with at least this part of the best throughput are equally fast: less cannot be told from noise."""

@@ -37,21 +37,21 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from domain import strategy
-from domain.memory import MemoryForecast
-from domain.spec import Train
-from engine.errors import describe
-from engine.flops import count
-from engine.memory.parts import parts_of, rank_batch, slots_of
-from engine.memory.tensors import TensorCount
-from engine.objective import Objective
-from engine.precision import Precision
-from engine.ranks import Ranks
-from engine.step import GradientStep
-from engine.strategies.base import Strategy
-from engine.strategies.ddp import DDP
-from engine.task import Task
-from engine.timeline import Line, Parts
+from lockstep.domain import strategy
+from lockstep.domain.memory import MemoryForecast
+from lockstep.domain.spec import Train
+from lockstep.engine.errors import describe
+from lockstep.engine.flops import count
+from lockstep.engine.memory.parts import parts_of, rank_batch, slots_of
+from lockstep.engine.memory.tensors import TensorCount
+from lockstep.engine.objective import Objective
+from lockstep.engine.precision import Precision
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.step import GradientStep
+from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.strategies.ddp import DDP
+from lockstep.engine.task import Task
+from lockstep.engine.timeline import Line, Parts
 
 SLOTS_MAX: Final = 2
 """Slots from the third on are like the second."""
@@ -177,7 +177,7 @@ class _Sharing(NamedTuple):
         from torch.distributed.device_mesh import DeviceMesh
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
-        from engine.strategies.fsdp import FSDP
+        from lockstep.engine.strategies.fsdp import FSDP
 
         class Alone(FSDP):
             """FSDP as one of several ranks, of which the others do not exist."""

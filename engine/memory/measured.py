@@ -19,15 +19,15 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
 
-from domain.spec import Train
-from engine import randomness
-from engine.memory.parts import parts_of, rank_batch, slots_of
-from engine.precision import Precision
-from engine.pulse import Pulse
-from engine.ranks import Ranks
-from engine.strategies import strategy_for
-from engine.task import Task
-from engine.timeline import timeline_for
+from lockstep.domain.spec import Train
+from lockstep.engine import randomness
+from lockstep.engine.memory.parts import parts_of, rank_batch, slots_of
+from lockstep.engine.precision import Precision
+from lockstep.engine.pulse import Pulse
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies import strategy_for
+from lockstep.engine.task import Task
+from lockstep.engine.timeline import timeline_for
 
 _EVENT = "[memory]"
 _STEPS = 2

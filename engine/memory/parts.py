@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from domain.plan import accumulation_steps
-from domain.spec import Train
-from engine.activation_checkpointing import checkpoint_blocks
-from engine.dropout import name_layers
-from engine.loader import RankBatch, Slot, weights_of
-from engine.normalization import masked_batch
-from engine.objective import Objective
-from engine.optimizer import Optimizer
-from engine.precision import Precision
-from engine.ranks import Ranks
-from engine.step import GradientStep
-from engine.strategies.base import Strategy
-from engine.task import Batch, Task
+from lockstep.domain.plan import accumulation_steps
+from lockstep.domain.spec import Train
+from lockstep.engine.activation_checkpointing import checkpoint_blocks
+from lockstep.engine.dropout import name_layers
+from lockstep.engine.loader import RankBatch, Slot, weights_of
+from lockstep.engine.normalization import masked_batch
+from lockstep.engine.objective import Objective
+from lockstep.engine.optimizer import Optimizer
+from lockstep.engine.precision import Precision
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.step import GradientStep
+from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.task import Batch, Task
 
 
 class Parts(NamedTuple):

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from domain import spec
-from engine.strategies.base import Strategy
-from engine.strategies.compression import RoundedDDP
-from engine.strategies.data_parallel import DataParallel
-from engine.strategies.ddp import DDP
-from engine.strategies.diloco import DiLoCo
-from engine.strategies.fsdp import FSDP
-from engine.strategies.local_sgd import LocalSGD
-from engine.strategies.manual import Manual
-from engine.strategies.powersgd import PowerSGD
-from engine.strategies.zero1 import Zero1
+from lockstep.domain import spec
+from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.strategies.compression import RoundedDDP
+from lockstep.engine.strategies.data_parallel import DataParallel
+from lockstep.engine.strategies.ddp import DDP
+from lockstep.engine.strategies.diloco import DiLoCo
+from lockstep.engine.strategies.fsdp import FSDP
+from lockstep.engine.strategies.local_sgd import LocalSGD
+from lockstep.engine.strategies.manual import Manual
+from lockstep.engine.strategies.powersgd import PowerSGD
+from lockstep.engine.strategies.zero1 import Zero1
 
 STRATEGIES: Final[dict[str, type[Strategy]]] = {
     "ddp": DDP,

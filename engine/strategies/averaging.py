@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.ranks import Ranks
+from lockstep.engine.ranks import Ranks
 
 
 def average(ranks: Ranks, tensors: list[Tensor], weight: float) -> list[Tensor]:

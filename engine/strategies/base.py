@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from domain import spec
-from engine import layout
-from engine.buffers import share_buffers
-from engine.objective import Objective
-from engine.ranks import Ranks
-from engine.strategies.block_order import Usage
-from engine.task import Batch
+from lockstep.domain import spec
+from lockstep.engine import layout
+from lockstep.engine.buffers import share_buffers
+from lockstep.engine.objective import Objective
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.task import Batch
 
 Groups = list[dict[str, Any]]
 State = dict[str, Any]

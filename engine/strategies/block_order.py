@@ -21,8 +21,8 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-from domain.outcomes import Reason
-from engine.errors import EngineError
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import ClassVar, Final
 
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-from engine.strategies.ddp import DDP
-from engine.strategies.reducer import Reducer
+from lockstep.engine.strategies.ddp import DDP
+from lockstep.engine.strategies.reducer import Reducer
 
 _HOOKS: Final = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 

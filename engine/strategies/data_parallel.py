@@ -22,15 +22,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from domain import spec
-from domain.outcomes import Reason
-from engine.dropout import Dropout
-from engine.errors import EngineError
-from engine.objective import Objective
-from engine.ranks import Ranks
-from engine.strategies.base import Forward, Strategy
-from engine.strategies.block_order import Usage
-from engine.task import Batch
+from lockstep.domain import spec
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.dropout import Dropout
+from lockstep.engine.errors import EngineError
+from lockstep.engine.objective import Objective
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.base import Forward, Strategy
+from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.task import Batch
 
 
 class DataParallel(Strategy):
@@ -97,7 +97,7 @@ def _require_no_sample_dropout(model: nn.Module) -> None:
     if any(isinstance(module, Dropout) and module.p > 0 for module in model.modules()):
         raise EngineError(
             Reason.BAD_SPEC,
-            "strategy data_parallel cannot tell an engine.Dropout which samples a copy of the model has: set its "
+            "strategy data_parallel cannot tell a lockstep.Dropout which samples a copy of the model has: set its "
             "probability to 0, use torch.nn.Dropout, or write strategy: {name: ddp}",
         )
 

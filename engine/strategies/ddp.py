@@ -24,15 +24,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from domain import spec
-from engine.objective import Objective
-from engine.ranks import Ranks
-from engine.strategies.base import Forward, Strategy
-from engine.strategies.block_order import Usage
-from engine.strategies.flat import FlatReduction
-from engine.strategies.reducer import Reducer
-from engine.strategies.rider import NUMBERS_MAX
-from engine.task import Batch
+from lockstep.domain import spec
+from lockstep.engine.objective import Objective
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.base import Forward, Strategy
+from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.strategies.flat import FlatReduction
+from lockstep.engine.strategies.reducer import Reducer
+from lockstep.engine.strategies.rider import NUMBERS_MAX
+from lockstep.engine.task import Batch
 
 
 class DDP(Strategy):

@@ -19,13 +19,13 @@ from typing import ClassVar, Final
 import torch
 from torch import Tensor
 
-from domain import spec
-from engine.objective import Objective
-from engine.ranks import Ranks
-from engine.strategies.averaging import on_host
-from engine.strategies.base import State
-from engine.strategies.block_order import Usage
-from engine.strategies.local_sgd import LocalSGD
+from lockstep.domain import spec
+from lockstep.engine.objective import Objective
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.averaging import on_host
+from lockstep.engine.strategies.base import State
+from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.strategies.local_sgd import LocalSGD
 
 OUTER_LR: Final = 0.7
 OUTER_MOMENTUM: Final = 0.9

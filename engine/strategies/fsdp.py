@@ -33,15 +33,15 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
-from domain import spec
-from domain.outcomes import Reason
-from engine.errors import EngineError
-from engine.objective import Objective
-from engine.ranks import Ranks
-from engine.strategies import shards
-from engine.strategies.base import Forward, Groups, State, Strategy
-from engine.strategies.block_order import OrderCheck, Usage
-from engine.task import Batch
+from lockstep.domain import spec
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError
+from lockstep.engine.objective import Objective
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies import shards
+from lockstep.engine.strategies.base import Forward, Groups, State, Strategy
+from lockstep.engine.strategies.block_order import OrderCheck, Usage
+from lockstep.engine.task import Batch
 
 
 class FSDP(Strategy):

@@ -28,13 +28,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from domain import spec
-from engine.objective import Objective
-from engine.ranks import Ranks
-from engine.strategies.averaging import average, averaged_moments, on_host
-from engine.strategies.base import Forward, Groups, State, Strategy
-from engine.strategies.block_order import Usage
-from engine.task import Batch
+from lockstep.domain import spec
+from lockstep.engine.objective import Objective
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.averaging import average, averaged_moments, on_host
+from lockstep.engine.strategies.base import Forward, Groups, State, Strategy
+from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.task import Batch
 
 
 class LocalSGD(Strategy):

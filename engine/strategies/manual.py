@@ -23,15 +23,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from domain import spec
-from domain.outcomes import Reason
-from engine.errors import EngineError
-from engine.objective import Objective
-from engine.ranks import Ranks
-from engine.strategies.base import Forward, Strategy
-from engine.strategies.block_order import Usage
-from engine.strategies.flat import FlatReduction
-from engine.task import Batch
+from lockstep.domain import spec
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError
+from lockstep.engine.objective import Objective
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.base import Forward, Strategy
+from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.strategies.flat import FlatReduction
+from lockstep.engine.task import Batch
 
 
 class Manual(Strategy):

@@ -26,10 +26,10 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-from domain import spec
-from engine.strategies.base import State
-from engine.strategies.ddp import DDP
-from engine.strategies.reducer import Reducer
+from lockstep.domain import spec
+from lockstep.engine.strategies.base import State
+from lockstep.engine.strategies.ddp import DDP
+from lockstep.engine.strategies.reducer import Reducer
 
 _EPSILON: Final = 1e-8
 """Added to the norms that PowerSGD divides by, so that a gradient of zeros gives zeros and not NaN."""

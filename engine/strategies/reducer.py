@@ -21,12 +21,12 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from domain import spec
-from engine.objective import Objective
-from engine.ranks import Ranks
-from engine.strategies.base import Forward
-from engine.strategies.rider import Rider
-from engine.task import Batch
+from lockstep.domain import spec
+from lockstep.engine.objective import Objective
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.base import Forward
+from lockstep.engine.strategies.rider import Rider
+from lockstep.engine.task import Batch
 
 _PARAMETERS = inspect.signature(DistributedDataParallel).parameters
 _SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers"

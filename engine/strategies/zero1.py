@@ -19,11 +19,11 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import nn
 
-from domain.outcomes import Reason
-from engine import layout
-from engine.errors import EngineError
-from engine.strategies.base import Groups, State
-from engine.strategies.ddp import DDP
+from lockstep.domain.outcomes import Reason
+from lockstep.engine import layout
+from lockstep.engine.errors import EngineError
+from lockstep.engine.strategies.base import Groups, State
+from lockstep.engine.strategies.ddp import DDP
 
 
 class Zero1(DDP):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.task import Task
-from engine.tasks.causal_lm import CausalLM
-from engine.tasks.hf_causal_lm import HfCausalLM
-from engine.tasks.image_classification import ImageClassification
+from lockstep.engine.task import Task
+from lockstep.engine.tasks.causal_lm import CausalLM
+from lockstep.engine.tasks.hf_causal_lm import HfCausalLM
+from lockstep.engine.tasks.image_classification import ImageClassification
 
 BUILT_IN: Final[dict[str, type[Task]]] = {
     "causal_lm": CausalLM,

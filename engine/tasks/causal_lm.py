@@ -19,11 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from domain.tasks import CausalLMArgs, HfCausalLMArgs
-from engine.dropout import Dropout
-from engine.task import Task
-from engine.tasks import text
-from engine.tasks.text import BYTES, IGNORED, Sequences, Windows
+from lockstep.domain.tasks import CausalLMArgs, HfCausalLMArgs
+from lockstep.engine.dropout import Dropout
+from lockstep.engine.task import Task
+from lockstep.engine.tasks import text
+from lockstep.engine.tasks.text import BYTES, IGNORED, Sequences, Windows
 
 
 class Block(nn.Module):

@@ -14,13 +14,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from domain.outcomes import Reason
-from domain.packages import with_extra
-from domain.tasks import HfCausalLMArgs
-from engine.errors import EngineError
-from engine.tasks import text
-from engine.tasks.causal_lm import TextTask, token_cache
-from engine.tasks.text import Windows
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.packages import with_extra
+from lockstep.domain.tasks import HfCausalLMArgs
+from lockstep.engine.errors import EngineError
+from lockstep.engine.tasks import text
+from lockstep.engine.tasks.causal_lm import TextTask, token_cache
+from lockstep.engine.tasks.text import Windows
 
 
 class HfCausalLM(TextTask):

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from domain.tasks import ImageClassificationArgs
-from engine.task import Task
+from lockstep.domain.tasks import ImageClassificationArgs
+from lockstep.engine.task import Task
 
 CLASSES = 10
 SIDE = 8

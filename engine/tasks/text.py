@@ -23,9 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from domain.outcomes import Reason
-from domain.packages import with_extra
-from engine.errors import EngineError
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.packages import with_extra
+from lockstep.engine.errors import EngineError
 
 BYTES: Final = 256
 """Different tokens where each byte is one."""

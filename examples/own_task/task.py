@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from engine import Task
+from lockstep import Task
 
 
 class NoisyWave(Dataset[tuple[Tensor, Tensor]]):

@@ -14,16 +14,16 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 
-from api.app import create_app
-from api.parts import Parts
-from api.settings import Settings
-from broker.messages import Message
-from storage import nodes, tokens
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.migrate import upgrade
-from storage.nodes import DeviceInfo
-from storage.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
+from lockstep.api.app import create_app
+from lockstep.api.parts import Parts
+from lockstep.api.settings import Settings
+from lockstep.broker.messages import Message
+from lockstep.storage import nodes, tokens
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.migrate import upgrade
+from lockstep.storage.nodes import DeviceInfo
+from lockstep.storage.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
 from tests.databases import Urls
 from tests.postgres import PostgresServer
 

@@ -22,11 +22,11 @@ START_SECONDS = 180.0
 
 
 class Program:
-    """``python -m api`` with its databases, store and token in one folder. ``module`` names another that serves it."""
+    """``python -m lockstep.api`` with its databases, store and token in one folder. ``module`` names another that serves it."""
 
     def __init__(self, home: Path, *module: str, **environment: str):
         self.home = home
-        self.module = module or ("api",)
+        self.module = module or ("lockstep.api",)
         self.environment = {
             "PATH": os.environ["PATH"],
             "LOCKSTEP_DATABASE_URL": f"sqlite:///{home}/jobs.db",
@@ -44,7 +44,7 @@ class Program:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The program until its own end."""
         return subprocess.run(
-            [sys.executable, "-m", "api", *arguments],
+            [sys.executable, "-m", "lockstep.api", *arguments],
             cwd=ROOT,
             env=self.environment,
             capture_output=True,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from api import archives
-from domain import limits
-from domain.errors import ErrorCode, LockstepError
+from lockstep.api import archives
+from lockstep.domain import limits
+from lockstep.domain.errors import ErrorCode, LockstepError
 from tests.api.archives import code, link, member, packed
 from tests.effort import effort_of
 

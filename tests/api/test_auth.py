@@ -11,13 +11,13 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from api.app import create_app
-from api.auth import REMEMBER_SECONDS, Guard, ensure_token
-from domain.errors import LockstepError
-from storage import tokens
-from storage.clock import db_now
-from storage.database import Database
-from storage.tables import TokenRow
+from lockstep.api.app import create_app
+from lockstep.api.auth import REMEMBER_SECONDS, Guard, ensure_token
+from lockstep.domain.errors import LockstepError
+from lockstep.storage import tokens
+from lockstep.storage.clock import db_now
+from lockstep.storage.database import Database
+from lockstep.storage.tables import TokenRow
 from tests.api.conftest import TOKEN, Api, problem, settings_for
 
 

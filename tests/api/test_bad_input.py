@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain import limits
+from lockstep.domain import limits
 from tests.api.archives import code, digest, link, member, packed
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
 

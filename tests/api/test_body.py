@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from api import body
-from domain.errors import ErrorCode, LockstepError
+from lockstep.api import body
+from lockstep.domain.errors import ErrorCode, LockstepError
 
 
 def refusal(raw: bytes) -> LockstepError:

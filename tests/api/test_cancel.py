@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.messages import RingScheduler, StopAssignment
-from domain.outcomes import Reason
+from lockstep.broker.messages import RingScheduler, StopAssignment
+from lockstep.domain.outcomes import Reason
 from tests.api.conftest import Api, problem
 from tests.storage import scenes
 

@@ -8,13 +8,13 @@ import random
 import pytest
 from sqlalchemy import event
 
-from api.rendered import Rendered
-from domain import limits
-from domain.metrics import Record, from_json, jsonable
-from domain.outcomes import Reason
-from domain.views import JobSeriesView, MetricsView, SeriesView, SeveralMetricsView
-from storage import curves
-from storage.curves import Curve
+from lockstep.api.rendered import Rendered
+from lockstep.domain import limits
+from lockstep.domain.metrics import Record, from_json, jsonable
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.views import JobSeriesView, MetricsView, SeriesView, SeveralMetricsView
+from lockstep.storage import curves
+from lockstep.storage.curves import Curve
 from tests.api.conftest import Api, problem
 from tests.api.test_reading import record, ship_metrics
 from tests.storage import scenes

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from domain.manifest import Manifest, ManifestFile
-from domain.outcomes import Reason
-from storage import checkpoints
-from storage.attempts import Claim
-from storage.blobs import BlobStore
-from storage.database import Database
+from lockstep.domain.manifest import Manifest, ManifestFile
+from lockstep.domain.outcomes import Reason
+from lockstep.storage import checkpoints
+from lockstep.storage.attempts import Claim
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
 from tests.api.conftest import TRAIN, Api, problem
 from tests.storage import scenes
 

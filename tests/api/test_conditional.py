@@ -9,11 +9,11 @@ from typing import Any
 from fastapi import FastAPI
 from sqlalchemy import event, update
 
-from domain.outcomes import Reason
-from storage import attempts, checkpoints, jobs, nodes
-from storage.attempts import Claim
-from storage.clock import db_now
-from storage.tables import NodeRow
+from lockstep.domain.outcomes import Reason
+from lockstep.storage import attempts, checkpoints, jobs, nodes
+from lockstep.storage.attempts import Claim
+from lockstep.storage.clock import db_now
+from lockstep.storage.tables import NodeRow
 from tests.api.conftest import SCRIPT, Api
 from tests.api.test_reading import record, ship_logs, ship_metrics
 from tests.storage import scenes

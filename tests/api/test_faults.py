@@ -10,11 +10,11 @@ import pytest
 import structlog
 from fastapi.testclient import TestClient
 
-from api.app import create_app
-from domain.errors import ErrorCode, LockstepError
-from storage import jobs, lists
-from storage.blobs import BlobStore
-from storage.database import Database
+from lockstep.api.app import create_app
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage import jobs, lists
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
 from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TOKEN, Api, Bells, problem, settings_for
 from tests.brokers import until

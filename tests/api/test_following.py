@@ -14,14 +14,14 @@ import pytest
 from httpx2 import EventSource
 from sqlalchemy import event
 
-from api.following import Follower, Following
-from client.api import Client
-from domain import limits
-from domain.lifecycle import JobState
-from domain.outcomes import Reason
-from storage.attempts import Claim
-from storage.database import Database
-from storage.log_pages import Chosen
+from lockstep.api.following import Follower, Following
+from lockstep.client.api import Client
+from lockstep.domain import limits
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.outcomes import Reason
+from lockstep.storage.attempts import Claim
+from lockstep.storage.database import Database
+from lockstep.storage.log_pages import Chosen
 from tests.api.conftest import Api, problem
 from tests.api.program import Program
 from tests.api.test_reading import ship_logs

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from api.forecasts import FAILURE_SECONDS, WAITING_MAX, Beside, Forecasts, request_of
-from domain.memory import MemoryForecast
-from domain.predicted import ForecastAnswer, ForecastRequest
-from domain.spec import Train
-from storage import attempts, events, nodes
-from storage.memories import Capacity
-from storage.nodes import DeviceInfo
+from lockstep.api.forecasts import FAILURE_SECONDS, WAITING_MAX, Beside, Forecasts, request_of
+from lockstep.domain.memory import MemoryForecast
+from lockstep.domain.predicted import ForecastAnswer, ForecastRequest
+from lockstep.domain.spec import Train
+from lockstep.storage import attempts, events, nodes
+from lockstep.storage.memories import Capacity
+from lockstep.storage.nodes import DeviceInfo
 from tests.api.conftest import SCRIPT, TRAIN, Api
 from tests.storage import scenes
 

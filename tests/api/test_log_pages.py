@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api.routes import logs as routes
-from domain.attempt import LogRecord
-from domain.outcomes import Reason
-from storage import logs, streams
-from storage.attempts import Claim
+from lockstep.api.routes import logs as routes
+from lockstep.domain.attempt import LogRecord
+from lockstep.domain.outcomes import Reason
+from lockstep.storage import logs, streams
+from lockstep.storage.attempts import Claim
 from tests.api.conftest import Api, problem
 from tests.storage import scenes
 

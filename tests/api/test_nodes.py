@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.messages import RingScheduler
-from storage import nodes
+from lockstep.broker.messages import RingScheduler
+from lockstep.storage import nodes
 from tests.api.conftest import Api, problem
 from tests.storage import scenes
 

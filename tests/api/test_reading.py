@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from api.views import Around
-from domain.attempt import LogRecord
-from domain.metrics import Record
-from domain.outcomes import Reason
-from domain.plan import plan_of
-from domain.spec import JobSpec
-from storage import attempts, checkpoints, jobs, logs, nodes, series, streams
-from storage.attempts import Claim
+from lockstep.api.views import Around
+from lockstep.domain.attempt import LogRecord
+from lockstep.domain.metrics import Record
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.plan import plan_of
+from lockstep.domain.spec import JobSpec
+from lockstep.storage import attempts, checkpoints, jobs, logs, nodes, series, streams
+from lockstep.storage.attempts import Claim
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
 from tests.storage import scenes
 

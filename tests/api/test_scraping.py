@@ -11,15 +11,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import update
 
-from api import figures
-from api.figures import Figures
-from domain.errors import ErrorCode, LockstepError
-from domain.outcomes import Reason
-from storage import database as database_module
-from storage import lists, nodes, passes
-from storage.clock import db_now
-from storage.database import Database
-from storage.tables import AttemptRow, JobRow, NodeRow
+from lockstep.api import figures
+from lockstep.api.figures import Figures
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.outcomes import Reason
+from lockstep.storage import database as database_module
+from lockstep.storage import lists, nodes, passes
+from lockstep.storage.clock import db_now
+from lockstep.storage.database import Database
+from lockstep.storage.tables import AttemptRow, JobRow, NodeRow
 from tests.api.conftest import SCRIPT, TOKEN, Api
 from tests.api.test_faults import serving_without_a_database
 from tests.api.test_reading import record, ship_metrics

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from broker.publisher import SEND_SECONDS_MAX
-from domain import limits
+from lockstep.broker.publisher import SEND_SECONDS_MAX
+from lockstep.domain import limits
 from tests.api.conftest import SCRIPT, Api
 from tests.api.program import ROOT, Program
 from tests.brokers import running_broker, until
@@ -119,7 +119,7 @@ def test_migrate_says_what_it_did(program: Program) -> None:
 
 def test_every_line_of_a_log_in_json_is_json_whoever_writes_it(tmp_path: Path) -> None:
     script = (
-        "import logging, structlog; from api.server import configure_logging; configure_logging('json')\n"
+        "import logging, structlog; from lockstep.api.server import configure_logging; configure_logging('json')\n"
         "with structlog.contextvars.bound_contextvars(request_id='trace-7'):\n"
         "    structlog.get_logger().info('ours', n=1)\n"
         "    logging.getLogger('library').warning('theirs %s', 2)\n"

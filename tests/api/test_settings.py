@@ -7,7 +7,7 @@ import os
 import pytest
 from pydantic import ValidationError
 
-from api.settings import Settings, is_loopback
+from lockstep.api.settings import Settings, is_loopback
 
 REQUIRED = {
     "LOCKSTEP_DATABASE_URL": "sqlite:////nowhere/jobs.db",

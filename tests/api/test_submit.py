@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from api.app import create_app
-from broker.messages import Message, RingScheduler
-from broker.publisher import Publisher
+from lockstep.api.app import create_app
+from lockstep.broker.messages import Message, RingScheduler
+from lockstep.broker.publisher import Publisher
 from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TOKEN, TRAIN, Api, problem, settings_for
 from tests.brokers import until

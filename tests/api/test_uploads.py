@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from api.uploads import Uploads
+from lockstep.api.uploads import Uploads
 from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
 
@@ -58,25 +58,13 @@ def test_a_job_may_name_what_was_sent(api: Api) -> None:
     assert api.submit({**SCRIPT, "code": {"upload": digest(archive)}}).status_code == 201
 
 
-@pytest.mark.parametrize("name", ["engine/model.py", "domain.py", "storage/__init__.py"])
-def test_a_train_job_may_not_bring_modules_named_like_ours_and_a_script_may(api: Api, name: str) -> None:
+@pytest.mark.parametrize("name", ["engine/model.py", "domain.py", "storage/__init__.py", "lockstep.py"])
+def test_a_job_may_bring_modules_of_any_name(api: Api, name: str) -> None:
     archive = code(["my_task.py", name])
     assert put(api, archive).status_code == 201
-    top = name.partition("/")[0]
-    train = {**TRAIN["train"], "task": "my_task.py:Mine"}
-    found = problem(api.submit({**TRAIN, "train": train, "code": {"upload": digest(archive)}}), 422, "invalid")
-    (error,) = found["errors"]
-    assert error["pointer"] == "/code/upload"
-    assert f"the archive has '{top}' at its top" in error["message"]
-    assert error["next_step"] == f"rename '{top}', or move it into a folder of your own"
-    assert api.submit({**SCRIPT, "code": {"upload": digest(archive)}}).status_code == 201
-
-
-def test_modules_with_other_names_are_welcome(api: Api) -> None:
-    archive = code(["my_task.py", "engines/engine.py", "tests/domain/x.py"])
-    put(api, archive)
     train = {**TRAIN["train"], "task": "my_task.py:Mine"}
     assert api.submit({**TRAIN, "train": train, "code": {"upload": digest(archive)}}).status_code == 201
+    assert api.submit({**SCRIPT, "code": {"upload": digest(archive)}}).status_code == 201
 
 
 def test_another_media_type_is_refused_before_the_body_is_read(api: Api) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 import threading
 
-from broker.app import make_app
-from broker.consumer import consume
-from broker.messages import RingScheduler, StartAssignment
-from broker.queues import CONTROL
+from lockstep.broker.app import make_app
+from lockstep.broker.consumer import consume
+from lockstep.broker.messages import RingScheduler, StartAssignment
+from lockstep.broker.queues import CONTROL
 
 
 def say(line: str) -> None:

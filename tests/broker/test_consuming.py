@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.messages import RingScheduler, StartAssignment
-from broker.publisher import Publisher
+from lockstep.broker.messages import RingScheduler, StartAssignment
+from lockstep.broker.publisher import Publisher
 from tests.brokers import Broker, running_broker, until
 
 BACK_SECONDS = 60.0

@@ -14,12 +14,12 @@ from redis import Redis
 from redis.exceptions import RedisError
 from structlog.testing import capture_logs
 
-from broker.incoming import BURST_SECONDS, MESSAGE_CHARS_MAX, BadMessageError, Drops, arguments_of, rebuilt
-from broker.messages import RingScheduler, StartAssignment
-from broker.publisher import Publisher
-from broker.queues import CONTROL
-from broker.server import find_server
-from engine.launcher.ports import quiet_port
+from lockstep.broker.incoming import BURST_SECONDS, MESSAGE_CHARS_MAX, BadMessageError, Drops, arguments_of, rebuilt
+from lockstep.broker.messages import RingScheduler, StartAssignment
+from lockstep.broker.publisher import Publisher
+from lockstep.broker.queues import CONTROL
+from lockstep.broker.server import find_server
+from lockstep.engine.launcher.ports import quiet_port
 from tests.broker.test_consuming import Listener
 from tests.brokers import running_broker, until
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker import publisher as publisher_module
-from broker.messages import Message, RingScheduler, StartAssignment, StopAssignment
-from broker.publisher import REST_SECONDS, Publisher
+from lockstep.broker import publisher as publisher_module
+from lockstep.broker.messages import Message, RingScheduler, StartAssignment, StopAssignment
+from lockstep.broker.publisher import REST_SECONDS, Publisher
 from tests.brokers import Broker, running_broker, until
 
 CONTROL_KEY = "lockstep:control"

@@ -12,9 +12,9 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
-from broker import server
-from broker.settings import BrokerSettings
-from domain.errors import LockstepError
+from lockstep.broker import server
+from lockstep.broker.settings import BrokerSettings
+from lockstep.domain.errors import LockstepError
 from tests.brokers import Broker, running_broker
 
 
@@ -57,7 +57,7 @@ def test_it_keeps_nothing_on_disk(broker: Broker) -> None:
 def test_a_socket_path_that_the_kernel_would_refuse_is_refused_in_words(tmp_path: Path) -> None:
     socket = tmp_path / ("x" * 100) / "b.sock"
     done = subprocess.run(
-        [sys.executable, "-m", "broker", "--socket", str(socket), "--dir", str(tmp_path)],
+        [sys.executable, "-m", "lockstep.broker", "--socket", str(socket), "--dir", str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from broker.messages import RingScheduler
-from broker.probe import answers
-from broker.publisher import Publisher
-from broker.settings import BrokerSettings
+from lockstep.broker.messages import RingScheduler
+from lockstep.broker.probe import answers
+from lockstep.broker.publisher import Publisher
+from lockstep.broker.settings import BrokerSettings
 from tests.broker.test_consuming import Listener
 from tests.broker.tls import self_signed, tls_in_front
 from tests.brokers import Broker, running_broker, until

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from domain.lifecycle import AttemptState, JobState
-from domain.outcomes import Outcome, Reason
-from domain.plan import BatchPlan
-from domain.views import (
+from lockstep.domain.lifecycle import AttemptState, JobState
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.domain.plan import BatchPlan
+from lockstep.domain.views import (
     AttemptView,
     CheckpointView,
     EventView,

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel
 
-from domain.views import Problem
+from lockstep.domain.views import Problem
 
 
 @dataclass(frozen=True)

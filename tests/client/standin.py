@@ -52,11 +52,11 @@ def program(home: Path, name: str, behaviour: str) -> None:
 
 
 def up(folder: Path, port: int, table: list[str]) -> int:
-    from client.errors import ClientError
-    from client.local.home import Home
-    from client.local.settings import Service
-    from client.local.supervisor import Program
-    from client.local.up import run
+    from lockstep.client.errors import ClientError
+    from lockstep.client.local.home import Home
+    from lockstep.client.local.settings import Service
+    from lockstep.client.local.supervisor import Program
+    from lockstep.client.local.up import run
 
     home = Home(folder)
     named = [word.partition(":") for word in table]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from client.cli.app import run
+from lockstep.cli.app import run
 
 
 class Said(NamedTuple):
@@ -42,7 +42,7 @@ class Terminal:
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
         environment.pop("NO_COLOR", None)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "client", *words], stdin=slave, stdout=slave, stderr=slave, env=environment
+            [sys.executable, "-m", "lockstep", *words], stdin=slave, stdout=slave, stderr=slave, env=environment
         )
         os.close(slave)
         self.seen = ""

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from api.archives import examine
-from client import archive
-from client.archive import pack
-from client.errors import UsageError
-from domain import limits
-from worker.code import unpack
+from lockstep.api.archives import examine
+from lockstep.client import archive
+from lockstep.client.archive import pack
+from lockstep.client.errors import UsageError
+from lockstep.domain import limits
+from lockstep.worker.code import unpack
 
 SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since Python 3.11.4
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client.cli import output as out
-from client.cli.chart import Curve, draw
-from domain.views import MetricsView, SeriesView
+from lockstep.cli import output as out
+from lockstep.cli.chart import Curve, draw
+from lockstep.domain.views import MetricsView, SeriesView
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from domain.manifest import Manifest, ManifestFile
-from domain.views import CheckpointDetail, CheckpointFile, CheckpointView, Page
+from lockstep.domain.manifest import Manifest, ManifestFile
+from lockstep.domain.views import CheckpointDetail, CheckpointFile, CheckpointView, Page
 from tests.client import examples
 from tests.client.server import Answer, ReplayServer, problem
 from tests.client.terminal import CommandLine

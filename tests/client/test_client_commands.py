@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from client.errors import ExitCode
-from client.local.home import Home, RunFile
-from domain.lifecycle import JobState
-from domain.memory import MemoryForecast
-from domain.views import EventView, JobView, LogLine, NodeView, Page, QueuePlace
+from lockstep.client.errors import ExitCode
+from lockstep.client.local.home import Home, RunFile
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.memory import MemoryForecast
+from lockstep.domain.views import EventView, JobView, LogLine, NodeView, Page, QueuePlace
 from tests.client import examples
 from tests.client.server import RESET, ReplayServer, problem
 from tests.client.terminal import CommandLine
@@ -227,7 +227,7 @@ def test_a_supervised_service_that_is_being_started_again_is_waited_for(
     server: ReplayServer, lockstep: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LOCKSTEP_URL")
-    monkeypatch.setattr("client.api.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("lockstep.client.api.PATIENCE_SECONDS", 0.0)
     server.on("GET", "/v1/jobs", RESET, Page[JobView](items=[]))
     home = Home(tmp_path / "home")
     home.create()
@@ -258,7 +258,7 @@ def test_a_refusal_is_one_line_with_its_exit_code(
 
 
 def test_no_server_is_exit_code_5(lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("client.api.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("lockstep.client.api.PATIENCE_SECONDS", 0.0)
     said = lockstep("ps", "--url", "http://127.0.0.1:9")
     assert (said.code, said.out) == (5, "")
     assert said.err.startswith("lockstep: http://127.0.0.1:9 does not answer: connection refused")
@@ -309,7 +309,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(server: ReplayServer) -> None
     server.on("GET", "/v1/jobs/tiny", examples.succeeded())
     server.on("GET", f"{JOB}/logs", examples.log_page(*lines))
     done = subprocess.run(
-        ["bash", "-c", f"'{sys.executable}' -m client logs tiny --url {server.url} | head -1; echo ${{PIPESTATUS[0]}}"],
+        [
+            "bash",
+            "-c",
+            f"'{sys.executable}' -m lockstep logs tiny --url {server.url} | head -1; echo ${{PIPESTATUS[0]}}",
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from client.config import Server, find_server
-from client.errors import UnreachableError, UsageError
-from client.local.home import Home, RunFile
+from lockstep.client.config import Server, find_server
+from lockstep.client.errors import UnreachableError, UsageError
+from lockstep.client.local.home import Home, RunFile
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from client import doctor
-from domain.version import VERSION
-from domain.views import Health, JobView, NodeView, Page
+from lockstep.client import doctor
+from lockstep.domain.version import VERSION
+from lockstep.domain.views import Health, JobView, NodeView, Page
 from tests.client import examples
 from tests.client.server import Answer, ReplayServer, problem, view
 from tests.client.terminal import CommandLine, Said
@@ -142,6 +142,6 @@ def test_a_clock_that_goes_wrong_is_named(ahead: float, level: str) -> None:
 def test_a_full_disk_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for free, level in ((100 * 1024**3, "ok"), (5 * 1024**3, "warn"), (1024, "fail")):
         usage = type("Usage", (), {"free": free})
-        monkeypatch.setattr("client.doctor.shutil.disk_usage", lambda _, usage=usage: usage)
+        monkeypatch.setattr("lockstep.client.doctor.shutil.disk_usage", lambda _, usage=usage: usage)
         (finding,) = [each for each in doctor.of_machine(tmp_path / "not" / "there") if each.name == "disk"]
         assert finding.level == level

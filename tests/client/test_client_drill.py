@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from client import weights
-from client.checkpoints import DamagedError
-from client.cli import drill as command
-from client.drills.report import Report, document, problems
-from client.errors import ClientError, UsageError
-from client.local.home import Home, RunFile
-from client.local.machine import JOB, Machine, Process
-from domain.lifecycle import JobState
-from domain.reading import read_spec
-from domain.views import JobView, Page, PlanView, QueuePlace
+from lockstep.cli import drill as command
+from lockstep.client import weights
+from lockstep.client.checkpoints import DamagedError
+from lockstep.client.drills.report import Report, document, problems
+from lockstep.client.errors import ClientError, UsageError
+from lockstep.client.local.home import Home, RunFile
+from lockstep.client.local.machine import JOB, Machine, Process
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.reading import read_spec
+from lockstep.domain.views import JobView, Page, PlanView, QueuePlace
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine

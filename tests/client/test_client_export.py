@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from client.export import every_point
-from domain.views import MetricsView, SeriesView
+from lockstep.client.export import every_point
+from lockstep.domain.views import MetricsView, SeriesView
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine
@@ -122,14 +122,14 @@ def test_without_mlflows_client_the_way_to_it_is_named(
     _serve(server)
     monkeypatch.setitem(sys.modules, "mlflow.exceptions", None)
     said = lockstep("export", "last", "--to", "mlflow", "http://127.0.0.1:1")
-    assert (said.code, "pip install 'lockstep[mlflow]'" in said.err) == (1, True)
+    assert (said.code, "pip install 'lockstep-jobs[mlflow]'" in said.err) == (1, True)
 
 
 def test_parquet_holds_every_point_in_typed_columns(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="NOT RUN: pyarrow is not installed")
-    monkeypatch.setattr("client.export.PARQUET_ROWS", 2)  # so that three points are two groups
+    monkeypatch.setattr("lockstep.client.export.PARQUET_ROWS", 2)  # so that three points are two groups
     _serve(server)
     said = lockstep("export", "last", "--to", "parquet", str(tmp_path / "out.parquet"))
     assert (said.code, said.out) == (0, f"{tmp_path}/out.parquet\n")
@@ -153,12 +153,12 @@ def test_without_pyarrow_the_way_to_it_is_named(
     _serve(server)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     said = lockstep("export", "last", "--to", "parquet", "out.parquet")
-    assert (said.code, "pip install 'lockstep[parquet]'" in said.err) == (1, True)
+    assert (said.code, "pip install 'lockstep-jobs[parquet]'" in said.err) == (1, True)
 
 
 READ_BACK = """
 import json, os, sys
-from client.cli.app import run
+from lockstep.cli.app import run
 from mlflow.tracking import MlflowClient
 
 for _ in range(2):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from client import forecasts
-from domain.memory import MemoryForecast, PlannedMemory
-from domain.views import PlanView
+from lockstep.client import forecasts
+from lockstep.domain.memory import MemoryForecast, PlannedMemory
+from lockstep.domain.views import PlanView
 from tests.client import examples
 from tests.client.examples import YAML
 from tests.client.server import ReplayServer
@@ -21,7 +21,7 @@ KNOWN = COMPUTING.model_copy(
 )
 TASK = """
 from torch import nn, ones
-from engine import Task
+from lockstep import Task
 
 class Mine(Task):
     def model(self):
@@ -43,7 +43,9 @@ def view(memory: PlannedMemory | None, **train: object) -> PlanView:
 def test_a_plan_shows_the_forecast_its_source_and_the_device(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("client.forecasts.awaited.__kwdefaults__", {"clock": lambda: 0.0, "pause": lambda _: None})
+    monkeypatch.setattr(
+        "lockstep.client.forecasts.awaited.__kwdefaults__", {"clock": lambda: 0.0, "pause": lambda _: None}
+    )
     (tmp_path / "job.yaml").write_text(YAML)
     server.on("POST", "/v1/jobs/plan", view(COMPUTING), view(COMPUTING), view(KNOWN))
     said = lockstep("plan", str(tmp_path / "job.yaml"))

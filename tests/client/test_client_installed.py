@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from client.errors import UsageError
-from client.local import installed
+from lockstep.client.errors import UsageError
+from lockstep.client.local import installed
 
 
 def test_what_is_missing_is_named_with_how_to_install_it() -> None:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.cli import output as out
-from client.cli.frames import Line, Rate, Usage, cut, job_frame, service_frame, usage_names, usage_of
-from domain.lifecycle import JobState
-from domain.views import JobView, LogLine, NodeView, Page
+from lockstep.cli import output as out
+from lockstep.cli.frames import Line, Rate, Usage, cut, job_frame, service_frame, usage_names, usage_of
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.views import JobView, LogLine, NodeView, Page
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine
@@ -170,7 +170,7 @@ def test_watch_on_a_terminal_draws_the_job_until_it_ends(server: ReplayServer, l
     server.on("GET", f"{JOB}/metrics", examples.metrics())
     ours, theirs = pty.openpty()
     try:
-        argv = [sys.executable, "-m", "client", "watch", "tiny", "--every", "0.2"]
+        argv = [sys.executable, "-m", "lockstep", "watch", "tiny", "--every", "0.2"]
         environment = {**os.environ, "COLUMNS": "80", "LINES": "24", "TERM": "xterm"}
         watching = subprocess.Popen(argv, stdout=theirs, stderr=subprocess.PIPE, env=environment)
         os.close(theirs)

@@ -8,8 +8,8 @@ import math
 
 import pytest
 
-from client.api import Client
-from domain.lifecycle import JobState
+from lockstep.client.api import Client
+from lockstep.domain.lifecycle import JobState
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine

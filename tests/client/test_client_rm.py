@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from domain.lifecycle import JobState
-from domain.views import JobView, Page
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.views import JobView, Page
 from tests.client import examples
 from tests.client.server import RESET, Answer, ReplayServer, problem
 from tests.client.terminal import CommandLine, Terminal

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from client.cli.scaling import BUCKETS_MB, short_document
-from domain.lifecycle import JobState
-from domain.reading import read_spec
-from domain.views import JobView
+from lockstep.cli.scaling import BUCKETS_MB, short_document
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.reading import read_spec
+from lockstep.domain.views import JobView
 from tests.client import examples
 from tests.client.server import Answer, ReplayServer, problem, view
 from tests.client.terminal import CommandLine

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.cli.config import with_setting
-from client.config import user_config_file
-from client.errors import UsageError
-from client.local.home import Home, RunFile
+from lockstep.cli.config import with_setting
+from lockstep.client.config import user_config_file
+from lockstep.client.errors import UsageError
+from lockstep.client.local.home import Home, RunFile
 from tests.client.terminal import CommandLine
 
 printable = st.text(min_size=1).filter(str.isprintable)
@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_changed_line_by_line_is_left_alone() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_knows_every_command(lockstep: CommandLine, shell: str) -> None:
-    from client.cli.app import COMMANDS
+    from lockstep.cli.app import COMMANDS
 
     said = lockstep("completion", shell)
     assert said.code == 0

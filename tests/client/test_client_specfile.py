@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from client import specfile
-from client.errors import SpecRefusedError, UsageError
-from domain.views import FieldProblem
+from lockstep.client import specfile
+from lockstep.client.errors import SpecRefusedError, UsageError
+from lockstep.domain.views import FieldProblem
 from tests.client.examples import YAML
 
 

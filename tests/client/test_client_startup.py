@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from domain.lifecycle import JobState
-from domain.memory import MemoryForecast
-from domain.version import VERSION
-from domain.views import CheckpointDetail, JobView, Page
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.memory import MemoryForecast
+from lockstep.domain.version import VERSION
+from lockstep.domain.views import CheckpointDetail, JobView, Page
 from tests.client import examples
 from tests.client.server import ReplayServer
 
 RUN = """
 import sys
 sys.argv = ["lockstep", *sys.argv[1:]]
-from client.__main__ import main
+from lockstep.__main__ import main
 try:
     main()
 except SystemExit as end:
@@ -46,10 +46,10 @@ def test_the_version_is_said_without_loading_anything(tmp_path: Path) -> None:
         "rich",
         "ruamel.yaml",
         "importlib.metadata",
-        "client.cli",
+        "lockstep.cli",
     }
     assert loaded & heavy == set()
-    assert {name for name in loaded if name.startswith("domain.")} == {"domain.version"}
+    assert {name for name in loaded if name.startswith("lockstep.domain.")} == {"lockstep.domain.version"}
 
 
 def test_a_list_of_jobs_loads_neither_the_spec_nor_what_draws_on_a_terminal(
@@ -59,14 +59,22 @@ def test_a_list_of_jobs_loads_neither_the_spec_nor_what_draws_on_a_terminal(
     server.on("GET", "/v1/jobs", Page[JobView](items=[running]))
     said, loaded = _loaded("ps", "--url", server.url, folder=tmp_path)
     assert len(said.splitlines()) == 2
-    heavy = {"rich", "ruamel.yaml", "tarfile", "domain.spec", "domain.reading", "domain.tasks", "client.archive"}
+    heavy = {
+        "rich",
+        "ruamel.yaml",
+        "tarfile",
+        "lockstep.domain.spec",
+        "lockstep.domain.reading",
+        "lockstep.domain.tasks",
+        "lockstep.client.archive",
+    }
     assert loaded & heavy == set()
-    others = {name for name in loaded if name.startswith("client.cli.")}
-    assert others == {"client.cli.app", "client.cli.common", "client.cli.jobs", "client.cli.output"}
+    others = {name for name in loaded if name.startswith("lockstep.cli.")}
+    assert others == {"lockstep.cli.app", "lockstep.cli.common", "lockstep.cli.jobs", "lockstep.cli.output"}
 
 
 def test_no_certificates_are_read_for_an_address_without_encryption(monkeypatch: pytest.MonkeyPatch) -> None:
-    from client.transport import Transport
+    from lockstep.client.transport import Transport
 
     made: list[object] = []
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from client.cli.closing import time_shares
-from domain.lifecycle import AttemptState, JobState
-from domain.outcomes import Outcome, Reason
-from domain.views import JobView, PlanView, UploadView
+from lockstep.cli.closing import time_shares
+from lockstep.domain.lifecycle import AttemptState, JobState
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.domain.views import JobView, PlanView, UploadView
 from tests.client import examples
 from tests.client.examples import YAML, job
 from tests.client.server import Answer, ReplayServer, problem, view
@@ -32,7 +32,9 @@ def spec(tmp_path: Path) -> Path:
 @pytest.fixture
 def accepting(server: ReplayServer, monkeypatch: pytest.MonkeyPatch) -> ReplayServer:
     """A server that accepts the job and runs it to its end."""
-    monkeypatch.setattr("client.api.Client.wait.__kwdefaults__", {"each": lambda _: None, "poll_seconds": 0.001})
+    monkeypatch.setattr(
+        "lockstep.client.api.Client.wait.__kwdefaults__", {"each": lambda _: None, "poll_seconds": 0.001}
+    )
     server.on("POST", "/v1/jobs/plan", examples.plan_view())
     server.on("POST", "/v1/jobs", view(job(), 201))
     server.on(
@@ -266,7 +268,7 @@ def test_a_plan_is_data_and_submits_nothing(
 
 def test_a_spec_from_stdin(accepting: ReplayServer, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "client", "submit", "-", "-d", "-q", "--url", accepting.url],
+        [sys.executable, "-m", "lockstep", "submit", "-", "-d", "-q", "--url", accepting.url],
         input=YAML,
         capture_output=True,
         text=True,

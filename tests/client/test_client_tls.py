@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from client.cli.app import run
+from lockstep.cli.app import run
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine

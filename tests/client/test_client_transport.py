@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from client import transport
-from client.api import Client
-from client.archive import Archive
-from client.errors import (
+from lockstep.client import transport
+from lockstep.client.api import Client
+from lockstep.client.archive import Archive
+from lockstep.client.errors import (
     ExitCode,
     NotAllowedError,
     NotFoundError,
@@ -20,8 +20,8 @@ from client.errors import (
     UnavailableError,
     UnreachableError,
 )
-from client.transport import Transport
-from domain.views import JobView, UploadView
+from lockstep.client.transport import Transport
+from lockstep.domain.views import JobView, UploadView
 from tests.client import examples
 from tests.client.server import RESET, Answer, ReplayServer, problem, view
 
@@ -258,7 +258,7 @@ def test_polling_sends_the_tag_and_takes_304_for_the_answer_it_has(client: Clien
 
 def test_cancelling_twice_is_one_cancel(client: Client, server: ReplayServer) -> None:
     """The answer to the first request may be lost; the second must not look like a failure."""
-    from domain.lifecycle import JobState
+    from lockstep.domain.lifecycle import JobState
 
     server.on("POST", "/v1/jobs/last/cancel", RESET, problem(409, "conflict", "it is cancelled"))
     server.on("GET", "/v1/jobs/last", examples.job(JobState.CANCELLED))
@@ -340,7 +340,7 @@ def test_waiting_keeps_to_one_job_and_follows_it_to_its_end(client: Client, serv
 
 
 def test_waiting_ends_in_time(client: Client, server: ReplayServer) -> None:
-    from client.errors import TimedOutError
+    from lockstep.client.errors import TimedOutError
 
     server.on("GET", "/v1/jobs/tiny", examples.job())
     server.on("GET", f"/v1/jobs/{examples.ID}", examples.job())

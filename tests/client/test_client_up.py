@@ -16,10 +16,10 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from client.errors import ClientError, ExitCode
-from client.local import down
-from client.local.home import Home, RunFile
-from client.local.settings import Options, service
+from lockstep.client.errors import ClientError, ExitCode
+from lockstep.client.local import down
+from lockstep.client.local.home import Home, RunFile
+from lockstep.client.local.settings import Options, service
 from tests.client import standin
 
 T = TypeVar("T")
@@ -260,7 +260,7 @@ def test_a_large_log_is_set_aside_at_the_start(up: Up, monkeypatch: pytest.Monke
 def lockstep(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
     return subprocess.run(
-        [sys.executable, "-m", "client", *words],
+        [sys.executable, "-m", "lockstep", *words],
         env=environment | {"LOCKSTEP_HOME": str(home)},
         capture_output=True,
         text=True,
@@ -315,8 +315,8 @@ def test_the_defaults_stay_in_the_home_and_the_environment_is_kept(tmp_path: Pat
         "LOCKSTEP_TOKEN_FILE": f"{folder}/token",
     }
     assert [program.name for program in settled.programs] == ["broker", "api", "worker", "scheduler"]
-    assert settled.programs[0].argv[1:3] == ("-m", "broker")
-    assert settled.migrate.argv[1:] == ("-m", "api", "migrate")
+    assert settled.programs[0].argv[1:4] == ("-P", "-m", "lockstep.broker")
+    assert settled.migrate.argv[1:] == ("-P", "-m", "lockstep.api", "migrate")
 
 
 def test_flags_win_over_the_environment_and_that_over_the_defaults(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from domain.metrics import Record
-from storage import series, streams
-from storage.clock import db_now
-from storage.database import Database
-from storage.tables import EventRow
+from lockstep.domain.metrics import Record
+from lockstep.storage import series, streams
+from lockstep.storage.clock import db_now
+from lockstep.storage.database import Database
+from lockstep.storage.tables import EventRow
 from tests.e2e.service import Service, until
 from tests.e2e.specs import script
 

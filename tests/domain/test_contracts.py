@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from domain import attempt, limits, tasks, views
-from domain.attempt import AssignmentFile, EngineEvent, FenceFile, StopFile, segment_name
-from domain.errors import ErrorCode, LockstepError, pointer_of
-from domain.lifecycle import AttemptState, JobState
-from domain.outcomes import Outcome, Reason
-from domain.plan import plan_of
-from domain.reading import read_spec
+from lockstep.domain import attempt, limits, tasks, views
+from lockstep.domain.attempt import AssignmentFile, EngineEvent, FenceFile, StopFile, segment_name
+from lockstep.domain.errors import ErrorCode, LockstepError, pointer_of
+from lockstep.domain.lifecycle import AttemptState, JobState
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.domain.plan import plan_of
+from lockstep.domain.reading import read_spec
 from tests.domain.documents import train_document
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
@@ -74,7 +74,8 @@ def test_progress_refuses_a_text_that_is_no_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "view", [view for _, view in inspect.getmembers(views, inspect.isclass) if view.__module__ == "domain.views"]
+    "view",
+    [view for _, view in inspect.getmembers(views, inspect.isclass) if view.__module__ == "lockstep.domain.views"],
 )
 def test_no_view_can_be_changed_after_it_was_made(view: Any) -> None:
     if issubclass(view, BaseModel):
@@ -99,7 +100,9 @@ def test_an_assignment_survives_its_file() -> None:
 
 def test_an_attempts_folder_has_no_place_for_a_credential() -> None:
     models = [
-        model for _, model in inspect.getmembers(attempt, inspect.isclass) if model.__module__ == "domain.attempt"
+        model
+        for _, model in inspect.getmembers(attempt, inspect.isclass)
+        if model.__module__ == "lockstep.domain.attempt"
     ]
     names = {name for model in models for name in model.model_fields}
     assert names

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from domain.errors import ErrorCode, LockstepError
-from domain.reading import read_spec
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.reading import read_spec
 
 TRAIN = ["train.py", "--lr", "3e-4"]
 

@@ -9,12 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from domain import limits
-from domain.errors import LockstepError
-from domain.memory import MemoryForecast
-from domain.plan import BatchPlan, accumulation_steps, ceil_div, check_batch, part, plan_of
-from domain.reading import read_spec
-from domain.spec import JobSpec
+from lockstep.domain import limits
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.memory import MemoryForecast
+from lockstep.domain.plan import BatchPlan, accumulation_steps, ceil_div, check_batch, part, plan_of
+from lockstep.domain.reading import read_spec
+from lockstep.domain.spec import JobSpec
 from tests.domain.documents import changed, script_document, train_document
 
 BATCH = st.integers(1, 300)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.errors import ErrorCode, FieldError, LockstepError
-from domain.reading import read_spec
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+from lockstep.domain.reading import read_spec
 from tests.domain.documents import changed, script_document, train_document
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from domain.scaling import Measured, advice, best_bucket, compared, measured
-from domain.strategy import Strategy
+from lockstep.domain.scaling import Measured, advice, best_bucket, compared, measured
+from lockstep.domain.strategy import Strategy
 
 
 def run(world_size: int, step: float, bucket: float | None = None, **parts: float) -> Measured:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from domain import support
-from domain.errors import ErrorCode, LockstepError
-from domain.reading import read_spec
-from domain.spec import JobSpec
+from lockstep.domain import support
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.reading import read_spec
+from lockstep.domain.spec import JobSpec
 from tests.domain.documents import changed, train_document
 
 # pointer: (asked for, what is said about it, a value that asks for nothing)

@@ -176,7 +176,7 @@ class Service:
             # The server writes its own title over its command line, and over its environment.
             title = " ".join(line)
             return ("valkey-server" in title or "redis-server" in title) and f"{self.home}/broker/" in title
-        return line[1:3] == ["-m", name]
+        return line[1:4] == ["-P", "-m", f"lockstep.{name}"]
 
     def _is_ours(self, process: psutil.Process) -> bool:
         return process.environ().get("LOCKSTEP_HOME") == str(self.home)

@@ -46,7 +46,7 @@ import time
 import torch
 from torch import nn
 
-from engine import Task
+from lockstep import Task
 
 
 class Points(torch.utils.data.Dataset):

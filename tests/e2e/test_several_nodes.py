@@ -53,7 +53,9 @@ def second(lockstep: Service) -> Iterator[Path]:
         "LOCKSTEP_CPU_SLOTS": "2",
     }
     with (lockstep.home / "logs/second.log").open("wb") as log:
-        agent = subprocess.Popen([sys.executable, "-m", "worker"], env=environment, cwd=ROOT, stdout=log, stderr=log)
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "lockstep.worker"], env=environment, cwd=ROOT, stdout=log, stderr=log
+        )
     try:
         until(lambda: len(lockstep.http.get("/v1/nodes").json()["items"]) == 2, 60, "the second node")
         yield folder

@@ -14,20 +14,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from domain.plan import BatchPlan
-from domain.spec import Train
-from engine.loader import RankBatch, Slot, weights_of
-from engine.loop import Trainer
-from engine.memory import auto
-from engine.memory.auto import choose
-from engine.objective import Objective
-from engine.optimizer import Optimizer
-from engine.precision import Precision
-from engine.pulse import Pulse
-from engine.ranks import Ranks
-from engine.step import GradientStep
-from engine.strategies.ddp import DDP
-from engine.timeline import HostTimeline
+from lockstep.domain.plan import BatchPlan
+from lockstep.domain.spec import Train
+from lockstep.engine.loader import RankBatch, Slot, weights_of
+from lockstep.engine.loop import Trainer
+from lockstep.engine.memory import auto
+from lockstep.engine.memory.auto import choose
+from lockstep.engine.objective import Objective
+from lockstep.engine.optimizer import Optimizer
+from lockstep.engine.precision import Precision
+from lockstep.engine.pulse import Pulse
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.step import GradientStep
+from lockstep.engine.strategies.ddp import DDP
+from lockstep.engine.timeline import HostTimeline
 from tests.engine.toy import Net, Toy, ToyTask, item
 
 BATCH = 24

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from engine.loop import Trainer
-from engine.ranks import Ranks
-from engine.task import Task
+from lockstep.engine.loop import Trainer
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.task import Task
 from tests.engine.cases import planned, whole
 
 FEATURES, WIDTH, KEYS, ITEMS = 3, 6, 4, 40

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.worker.warm import Warm
 from tests.engine.launcher.attempts import Attempt, until
 from tests.engine.pool import Pool
-from worker.warm import Warm
 
 
 @pytest.fixture(scope="session")

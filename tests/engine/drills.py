@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from domain import attempt as files
-from domain.plan import plan_of
-from domain.reading import read_spec
+from lockstep.domain import attempt as files
+from lockstep.domain.plan import plan_of
+from lockstep.domain.reading import read_spec
 from tests.engine.launcher.attempts import Attempt, is_alive, until
 
 STEPS = 6
@@ -28,7 +28,7 @@ import os, pathlib, signal, subprocess, time
 import torch
 import torch.distributed as dist
 from torch import nn
-from engine import Task
+from lockstep import Task
 
 RANK = int(os.environ["RANK"])
 

@@ -9,8 +9,8 @@ from unittest import mock
 
 import torch.distributed as dist
 
-from engine.objective import Objective
-from engine.strategies.ddp import DDP
+from lockstep.engine.objective import Objective
+from lockstep.engine.strategies.ddp import DDP
 
 
 @contextlib.contextmanager

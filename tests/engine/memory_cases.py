@@ -14,17 +14,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
-from domain.memory import MemoryForecast
-from domain.plan import BatchPlan, accumulation_steps
-from domain.spec import Train
-from engine.loading import load_task
-from engine.loop import Trainer
-from engine.memory.forecast import forecast
-from engine.memory.measured import measured_steps
-from engine.ranks import Ranks
-from engine.task import Task
-from engine.tasks.causal_lm import CausalLM
-from engine.tasks.image_classification import ImageClassification
+from lockstep.domain.memory import MemoryForecast
+from lockstep.domain.plan import BatchPlan, accumulation_steps
+from lockstep.domain.spec import Train
+from lockstep.engine.loading import load_task
+from lockstep.engine.loop import Trainer
+from lockstep.engine.memory.forecast import forecast
+from lockstep.engine.memory.measured import measured_steps
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.task import Task
+from lockstep.engine.tasks.causal_lm import CausalLM
+from lockstep.engine.tasks.image_classification import ImageClassification
 
 CPU = torch.device("cpu")
 

@@ -8,12 +8,12 @@ from unittest import mock
 
 import torch
 
-from engine.loader import Batches, RankBatch
-from engine.loop import Trainer
-from engine.ranks import Ranks
-from engine.strategies.ddp import DDP
-from engine.strategies.reducer import Reducer
-from engine.strategies.rider import NUMBERS_MAX
+from lockstep.engine.loader import Batches, RankBatch
+from lockstep.engine.loop import Trainer
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.ddp import DDP
+from lockstep.engine.strategies.reducer import Reducer
+from lockstep.engine.strategies.rider import NUMBERS_MAX
 from tests.engine import cases
 from tests.engine.cases import Seen, planned
 from tests.engine.strategy_cases import two_formats

@@ -15,11 +15,11 @@ from unittest import mock
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from domain.outcomes import Reason
-from engine import checkpoint, saving
-from engine.errors import EngineError
-from engine.non_finite import NonFinite
-from engine.saving import HostCopy, Saver
+from lockstep.domain.outcomes import Reason
+from lockstep.engine import checkpoint, saving
+from lockstep.engine.errors import EngineError
+from lockstep.engine.non_finite import NonFinite
+from lockstep.engine.saving import HostCopy, Saver
 
 DEADLINE_SECONDS = 60.0
 

@@ -13,11 +13,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from domain.spec import Strategy as Section
-from engine.errors import EngineError
-from engine.objective import Objective
-from engine.ranks import Ranks
-from engine.strategies.fsdp import FSDP
+from lockstep.domain.spec import Strategy as Section
+from lockstep.engine.errors import EngineError
+from lockstep.engine.objective import Objective
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.fsdp import FSDP
 from tests.engine import cases
 from tests.engine.toy import Toy, ToyTask
 

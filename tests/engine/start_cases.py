@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, random_split
 
-from engine.loop import Trainer
-from engine.ranks import Ranks
-from engine.task import Task
+from lockstep.engine.loop import Trainer
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.task import Task
 from tests.engine.cases import planned
 
 OPTIONS: dict[str, Any] = {

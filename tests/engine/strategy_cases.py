@@ -13,14 +13,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from domain.spec import Strategy
-from engine.loop import Trainer
-from engine.objective import Objective
-from engine.ranks import Ranks
-from engine.strategies import data_parallel
-from engine.strategies.data_parallel import DataParallel, SummedDataParallel
-from engine.strategies.flat import FlatReduction
-from engine.strategies.manual import Manual
+from lockstep.domain.spec import Strategy
+from lockstep.engine.loop import Trainer
+from lockstep.engine.objective import Objective
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies import data_parallel
+from lockstep.engine.strategies.data_parallel import DataParallel, SummedDataParallel
+from lockstep.engine.strategies.flat import FlatReduction
+from lockstep.engine.strategies.manual import Manual
 from tests.engine.cases import planned
 from tests.engine.diverging import net, nudge
 from tests.engine.toy import Net, Toy, toy_task

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.activation_checkpointing import checkpoint_blocks
-from engine.errors import EngineError
-from engine.memory.measured import count_of
+from lockstep.engine.activation_checkpointing import checkpoint_blocks
+from lockstep.engine.errors import EngineError
+from lockstep.engine.memory.measured import count_of
 from tests.engine import cases
 from tests.engine.pool import Pool
 from tests.engine.reference import batches_of, distance, reference

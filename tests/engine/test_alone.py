@@ -18,9 +18,9 @@ import psutil
 import pytest
 import torch
 
-from domain.attempt import AssignmentFile
-from domain.plan import plan_of
-from domain.reading import read_spec
+from lockstep.domain.attempt import AssignmentFile
+from lockstep.domain.plan import plan_of
+from lockstep.domain.reading import read_spec
 from tests.engine.spool import events, records
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ TASK = """
 import os, pathlib, time
 import torch
 from torch import nn
-from engine import Task
+from lockstep import Task
 
 
 class Points(torch.utils.data.Dataset):
@@ -90,9 +90,9 @@ def job(folder: Path, *, args: dict[str, Any] | None = None, **train: Any) -> Pa
 
 
 def engine(*arguments: str | Path, ranks: int = 1, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    start = [sys.executable, "-m", "engine"]
+    start = [sys.executable, "-m", "lockstep.engine"]
     if ranks > 1:
-        start = [str(TORCHRUN), "--standalone", "--nproc-per-node", str(ranks), "-m", "engine"]
+        start = [str(TORCHRUN), "--standalone", "--nproc-per-node", str(ranks), "-m", "lockstep.engine"]
     return subprocess.run(
         [*start, *map(str, arguments)],
         check=False,
@@ -185,7 +185,10 @@ def test_a_rank_that_raises_leaves_its_reason_and_the_last_step(tmp_path: Path) 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[psutil.Process]:
     with subprocess.Popen(
-        [sys.executable, "-m", "engine", "--attempt", str(folder)], env=ENVIRONMENT, cwd=ROOT, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "lockstep.engine", "--attempt", str(folder)],
+        env=ENVIRONMENT,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
     ) as process:
         try:
             yield psutil.Process(process.pid)
@@ -260,7 +263,7 @@ def test_the_own_task_example_learns(tmp_path: Path) -> None:
 def test_a_step_of_many_micro_batches_opens_more_files_than_a_shell_allows_at_first(tmp_path: Path) -> None:
     """Each tensor of a loader worker is a file while it lives, and two batches of them are there at once."""
     file = job(tmp_path / "job", batch={"size": 200, "micro_size": 1}, steps=2, loader={"workers": 1})
-    command = [sys.executable, "-m", "engine", str(file), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "lockstep.engine", str(file), "--out", str(tmp_path / "out")]
     done = subprocess.run(
         ["bash", "-c", 'ulimit -Sn 200; exec "$@"', "bash", *command],
         check=False,

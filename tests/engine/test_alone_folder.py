@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine import checkpoint, folder_lock, torchrun
+from lockstep.engine import checkpoint, folder_lock, torchrun
 from tests.engine.spool import events, records
 from tests.engine.test_alone import ENVIRONMENT, ROOT, TORCHRUN, engine, job, until
 
@@ -29,9 +29,9 @@ DEADLINE_SECONDS = 120
 @contextlib.contextmanager
 def started(file: Path, out: Path, *, ranks: int = 1) -> Iterator[subprocess.Popen[str]]:
     """A run, once its first step is done; ended with all its processes."""
-    command = [sys.executable, "-m", "engine"]
+    command = [sys.executable, "-m", "lockstep.engine"]
     if ranks > 1:
-        command = [str(TORCHRUN), "--standalone", "--nproc-per-node", str(ranks), "-m", "engine"]
+        command = [str(TORCHRUN), "--standalone", "--nproc-per-node", str(ranks), "-m", "lockstep.engine"]
     out.mkdir(parents=True, exist_ok=True)
     with (
         (out.parent / "console.txt").open("w") as console,
@@ -66,7 +66,7 @@ def endless(folder: Path, **more: object) -> Path:
 
 
 def rank_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return [one for one in psutil.Process(process.pid).children() if "engine" in one.cmdline()]
+    return [one for one in psutil.Process(process.pid).children() if "lockstep.engine" in one.cmdline()]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -95,7 +95,7 @@ def test_a_second_run_in_one_folder_is_refused_until_the_first_is_gone(tmp_path:
 
 def test_a_forked_child_does_not_keep_the_folder_locked(tmp_path: Path) -> None:
     script = (
-        "import os, sys, pathlib, time; from engine import folder_lock; folder_lock.hold(pathlib.Path(sys.argv[1]));"
+        "import os, sys, pathlib, time; from lockstep.engine import folder_lock; folder_lock.hold(pathlib.Path(sys.argv[1]));"
         "child = os.fork() or (os.close(1), time.sleep(600)); print(child, flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run(

@@ -12,10 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.outcomes import Reason
-from domain.plan import BatchPlan, accumulation_steps
-from engine.errors import EngineError
-from engine.memory.auto import AS_FAST, OUT_OF_MEMORY, OutOfMemory, Trial, available_bytes, candidates, fastest, largest
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.plan import BatchPlan, accumulation_steps
+from lockstep.engine.errors import EngineError
+from lockstep.engine.memory.auto import (
+    AS_FAST,
+    OUT_OF_MEMORY,
+    OutOfMemory,
+    Trial,
+    available_bytes,
+    candidates,
+    fastest,
+    largest,
+)
 from tests.engine import auto_cases
 from tests.engine.pool import Pool
 

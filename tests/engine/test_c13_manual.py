@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from engine.errors import EngineError
-from engine.strategies.ddp import DDP
-from engine.strategies.fsdp import FSDP
-from engine.strategies.local_sgd import LocalSGD
-from engine.strategies.manual import Manual
+from lockstep.engine.errors import EngineError
+from lockstep.engine.strategies.ddp import DDP
+from lockstep.engine.strategies.fsdp import FSDP
+from lockstep.engine.strategies.local_sgd import LocalSGD
+from lockstep.engine.strategies.manual import Manual
 from tests.engine import cases, strategy_cases
 from tests.engine.lacking import unused
 from tests.engine.pool import Pool

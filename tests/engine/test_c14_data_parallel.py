@@ -15,13 +15,13 @@ import pytest
 import torch
 from torch import nn
 
-from domain.spec import Strategy
-from engine.dropout import Dropout
-from engine.errors import EngineError
-from engine.objective import Objective
-from engine.ranks import Ranks
-from engine.strategies import STRATEGIES
-from engine.strategies.data_parallel import _require_no_sample_dropout, require_samples_first
+from lockstep.domain.spec import Strategy
+from lockstep.engine.dropout import Dropout
+from lockstep.engine.errors import EngineError
+from lockstep.engine.objective import Objective
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies import STRATEGIES
+from lockstep.engine.strategies.data_parallel import _require_no_sample_dropout, require_samples_first
 from tests.engine import cases, strategy_cases
 from tests.engine.cases import Seen
 from tests.engine.pool import Pool
@@ -112,7 +112,7 @@ def test_a_batch_whose_parts_are_no_rows_of_samples_is_refused(batch: Any, found
 
 def test_a_dropout_that_belongs_to_samples_is_refused() -> None:
     _require_no_sample_dropout(nn.Sequential(nn.Dropout(0.5), Dropout(0.0)))
-    with pytest.raises(EngineError, match=r"cannot tell an engine\.Dropout which samples"):
+    with pytest.raises(EngineError, match=r"cannot tell a lockstep\.Dropout which samples"):
         _require_no_sample_dropout(nn.Sequential(Dropout(0.1)))
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from domain.spec import Strategy
-from engine import checkpoint
-from engine.strategies import STRATEGIES, strategy_for
+from lockstep.domain.spec import Strategy
+from lockstep.engine import checkpoint
+from lockstep.engine.strategies import STRATEGIES, strategy_for
 from tests.engine import cases
 from tests.engine.lacking import unused
 from tests.engine.mutants import nothing_travels

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from engine.errors import EngineError
-from engine.loop import Trainer
-from engine.ranks import Ranks
-from engine.step import GradientStep
-from engine.window import Window
+from lockstep.engine.errors import EngineError
+from lockstep.engine.loop import Trainer
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.step import GradientStep
+from lockstep.engine.window import Window
 from tests.engine.cases import planned
 from tests.engine.toy import Toy, ToyTask
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from engine.errors import EngineError
-from engine.ranks import Ranks
-from engine.replicas import FIRST_STEPS, ReplicaCheck, fingerprints
+from lockstep.engine.errors import EngineError
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.replicas import FIRST_STEPS, ReplicaCheck, fingerprints
 from tests.engine import cases, diverging
 from tests.engine.pool import Pool
 from tests.engine.toy import Toy

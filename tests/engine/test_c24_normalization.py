@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from engine import checkpoint
-from engine.errors import EngineError
-from engine.loop import Trainer
-from engine.ranks import Ranks
-from engine.tasks import BUILT_IN
+from lockstep.engine import checkpoint
+from lockstep.engine.errors import EngineError
+from lockstep.engine.loop import Trainer
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.tasks import BUILT_IN
 from tests.engine import cases, mutants, normed
 from tests.engine.pool import Pool
 from tests.engine.spool import records

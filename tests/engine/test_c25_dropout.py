@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from engine.dropout import COLUMN, ROW, Dropout, Masks, name_layers
-from engine.errors import EngineError
-from engine.tasks.causal_lm import GPT
+from lockstep.engine.dropout import COLUMN, ROW, Dropout, Masks, name_layers
+from lockstep.engine.errors import EngineError
+from lockstep.engine.tasks.causal_lm import GPT
 from tests.engine import cases, mutants
 from tests.engine.pool import Pool
 from tests.engine.reference import distance

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from engine import randomness
-from engine.fetching import Fetcher, micro_batches
-from engine.loader import Batches, Length
-from engine.randomness import ItemSeeds
-from engine.task import Task
+from lockstep.engine import randomness
+from lockstep.engine.fetching import Fetcher, micro_batches
+from lockstep.engine.loader import Batches, Length
+from lockstep.engine.randomness import ItemSeeds
+from lockstep.engine.task import Task
 from tests.engine.cases import planned
 
 DRAWS: dict[str, Callable[[], float]] = {

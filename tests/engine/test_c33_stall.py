@@ -19,22 +19,22 @@ from pathlib import Path
 
 import pytest
 
-from domain.outcomes import Reason
-from domain.spec import Stall
-from engine import pulse
-from engine.launcher import stacks
-from engine.launcher.bounds import Bounds
-from engine.launcher.stacks import Answer
-from engine.launcher.stalls import Stalled, Stalls, View
-from engine.launcher.stragglers import Stragglers, slowest
-from engine.pulse import Beat, Pulse
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.spec import Stall
+from lockstep.engine import pulse
+from lockstep.engine.launcher import stacks
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.stacks import Answer
+from lockstep.engine.launcher.stalls import Stalled, Stalls, View
+from lockstep.engine.launcher.stragglers import Stragglers, slowest
+from lockstep.engine.pulse import Beat, Pulse
 from tests.engine.drills import Fault, nobody_left, prepare, why
 from tests.engine.launcher.attempts import Attempt, until
 
 LIMITS = Stall(first_step_seconds=100.0, min_seconds=10.0, factor=5.0)
 BEGIN = """
 import pathlib, sys, time
-from engine.pulse import Pulse
+from lockstep.engine.pulse import Pulse
 pulse = Pulse.begin(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
 """
 JOB = """import ctypes, time

@@ -10,8 +10,8 @@ import re
 
 import pytest
 
-from domain.outcomes import Reason
-from engine.launcher.evidence import disagreement
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.launcher.evidence import disagreement
 from tests.engine.drills import Fault, nobody_left, prepare, struck, why
 from tests.engine.launcher.attempts import Attempt, until
 

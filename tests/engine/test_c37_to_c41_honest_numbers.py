@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from domain import metrics
-from domain.plan import BatchPlan
-from engine.flops import Arithmetic
-from engine.memory.account import Account
-from engine.ranks import Ranks
-from engine.telemetry import Telemetry
+from lockstep.domain import metrics
+from lockstep.domain.plan import BatchPlan
+from lockstep.engine.flops import Arithmetic
+from lockstep.engine.memory.account import Account
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.telemetry import Telemetry
 from tests.engine import cases
 from tests.engine.cases import Seen
 from tests.engine.pool import Pool

@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from engine import probe as probing
-from engine import randomness, telemetry
-from engine.errors import EngineError
-from engine.probe import Probed, probe
-from engine.task import Task
-from engine.tasks import BUILT_IN
+from lockstep.engine import probe as probing
+from lockstep.engine import randomness, telemetry
+from lockstep.engine.errors import EngineError
+from lockstep.engine.probe import Probed, probe
+from lockstep.engine.task import Task
+from lockstep.engine.tasks import BUILT_IN
 from tests.engine.contract import Distance
 from tests.engine.probe_tasks import (
     CORRECT,

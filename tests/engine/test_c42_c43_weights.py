@@ -16,10 +16,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, load_model, save_file
 from torch import nn
 
-from engine import checkpoint, export, fingerprint
-from engine.errors import EngineError
-from engine.initial import load_initial
-from engine.ranks import Ranks
+from lockstep.engine import checkpoint, export, fingerprint
+from lockstep.engine.errors import EngineError
+from lockstep.engine.initial import load_initial
+from lockstep.engine.ranks import Ranks
 from tests.engine import cases, mutants
 from tests.engine.killed import saver
 from tests.engine.pool import Pool

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from domain.errors import LockstepError
-from domain.reading import read_spec
-from engine.errors import EngineError
-from engine.ranks import Ranks
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.reading import read_spec
+from lockstep.engine.errors import EngineError
+from lockstep.engine.ranks import Ranks
 from tests.domain.documents import changed, train_document
 from tests.engine import cases, compile_cases
 from tests.engine.compile_cases import Compiled

@@ -17,9 +17,9 @@ from unittest import mock
 import pytest
 import torch
 
-from engine import checkpoint
-from engine.checkpoint import Measured
-from engine.errors import EngineError
+from lockstep.engine import checkpoint
+from lockstep.engine.checkpoint import Measured
+from lockstep.engine.errors import EngineError
 from tests.engine.killed import saver
 from tests.faults.table import Drill
 

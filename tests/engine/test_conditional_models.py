@@ -18,8 +18,8 @@ import pytest
 import torch
 from torch import nn
 
-from engine import layout, order
-from engine.errors import EngineError
+from lockstep.engine import layout, order
+from lockstep.engine.errors import EngineError
 from tests.engine import conditional
 from tests.engine.pool import Pool
 from tests.engine.reference import distance
@@ -220,7 +220,7 @@ def test_fsdp_refuses_a_block_that_one_rank_skips_on_any_number_of_ranks(tmp_pat
         (folder / "job.yaml").write_text(json.dumps(LATE_JOB))
         began = time.monotonic()
         ended = subprocess.run(
-            [str(TORCHRUN), "--nproc-per-node", str(world_size), "-m", "engine", "job.yaml", "--out", "out"],
+            [str(TORCHRUN), "--nproc-per-node", str(world_size), "-m", "lockstep.engine", "job.yaml", "--out", "out"],
             cwd=folder,
             env=ENVIRONMENT,
             capture_output=True,
@@ -237,7 +237,7 @@ def test_fsdp_refuses_a_block_that_one_rank_skips_on_any_number_of_ranks(tmp_pat
 LATE = """
 import torch
 from torch import nn
-from engine import Task
+from lockstep import Task
 
 
 class Late(Task):

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from domain.outcomes import Reason
-from engine.errors import EngineError, reason_of
-from engine.loop import Trainer
-from engine.ranks import Ranks
-from engine.task import Task
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.errors import EngineError, reason_of
+from lockstep.engine.loop import Trainer
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.task import Task
 from tests.engine.cases import planned
 from tests.engine.spool import events, records
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from torch import nn
 
-from engine.evaluation import _Share
-from engine.ranks import Ranks
-from engine.strategies.shards import blocks
+from lockstep.engine.evaluation import _Share
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.shards import blocks
 from tests.engine import cases, mutants, sharded
 from tests.engine.pool import Pool
 from tests.engine.reference import distance, objective

@@ -37,7 +37,7 @@ def train(tmp_path: Path, name: str, *, steps: int, cuda: bool = True, micro_siz
     )
     folder = tmp_path / (into or name)
     done = subprocess.run(
-        [sys.executable, "-m", "engine", str(tmp_path / f"{name}.yaml"), "--out", str(folder)],
+        [sys.executable, "-m", "lockstep.engine", str(tmp_path / f"{name}.yaml"), "--out", str(folder)],
         env=os.environ | ({} if cuda else {"CUDA_VISIBLE_DEVICES": ""}),
         cwd=ROOT,
         capture_output=True,

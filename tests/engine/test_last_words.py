@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import last_words
+from lockstep.engine import last_words
 from tests.engine.test_alone import engine, job
 
 MISSING = "task.py has no class 'Missing'; its tasks: Fit"

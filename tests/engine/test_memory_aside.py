@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from domain.spec import Train
-from engine.loading import load_task
-from engine.memory.aside import Aside, Predicted
+from lockstep.domain.spec import Train
+from lockstep.engine.loading import load_task
+from lockstep.engine.memory.aside import Aside, Predicted
 
 DEADLINE_SECONDS = 120.0
 PATIENCE_SECONDS = 0.05
@@ -24,7 +24,7 @@ TASK = '''
 import functools, sys
 import torch
 from torch import nn
-from engine import Task
+from lockstep import Task
 
 print("words of the task's own")
 
@@ -121,7 +121,7 @@ def test_a_sample_that_is_a_view_is_sent_without_what_it_is_a_view_of(
         sizes.append(len(request.sample))
         raise OSError("not today")
 
-    monkeypatch.setattr("engine.memory.aside._start", start)
+    monkeypatch.setattr("lockstep.engine.memory.aside._start", start)
     begun(code, train_of(), (torch.zeros(1_000_000, 16)[7],))
     assert sizes[0] < 10_000
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from domain.spec import Train
-from engine.loading import load_task
-from engine.memory import account
-from engine.memory.ahead import sample_of
-from engine.memory.forecast import forecast
-from engine.ranks import Ranks
+from lockstep.domain.spec import Train
+from lockstep.engine.loading import load_task
+from lockstep.engine.memory import account
+from lockstep.engine.memory.ahead import sample_of
+from lockstep.engine.memory.forecast import forecast
+from lockstep.engine.ranks import Ranks
 from tests.engine.memory_cases import trained
 from tests.engine.pool import Pool
 

@@ -7,8 +7,8 @@ import threading
 import torch
 from torch import nn
 
-from engine.memory.measured import count_of
-from engine.memory.tensors import TensorCount
+from lockstep.engine.memory.measured import count_of
+from lockstep.engine.memory.tensors import TensorCount
 from tests.engine.memory_cases import CPU
 
 KIB = 1024

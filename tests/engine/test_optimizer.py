@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from domain.spec import Strategy as Options
-from domain.spec import Train
-from engine.errors import EngineError
-from engine.objective import Objective
-from engine.optimizer import Optimizer
-from engine.ranks import Ranks
-from engine.strategies.ddp import DDP
+from lockstep.domain.spec import Strategy as Options
+from lockstep.domain.spec import Train
+from lockstep.engine.errors import EngineError
+from lockstep.engine.objective import Objective
+from lockstep.engine.optimizer import Optimizer
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.strategies.ddp import DDP
 from tests.engine.toy import Net, Toy, ToyTask
 
 ADAMW = {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1}
@@ -64,7 +64,7 @@ def test_state_that_is_there_from_the_start_gives_the_bits_of_state_made_at_the_
 ) -> None:
     toy = Toy(double=double)
     early, one = built(settings, toy)
-    with mock.patch("engine.optimizer._allocate"):
+    with mock.patch("lockstep.engine.optimizer._allocate"):
         late, other = built(settings, toy)
     assert not late.inner.state
     run(early, one, 5)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.strategies.rider import NUMBERS_MAX, Rider
+from lockstep.engine.strategies.rider import NUMBERS_MAX, Rider
 from tests.engine import rider_cases
 from tests.engine.pool import Pool
 from tests.engine.spool import events

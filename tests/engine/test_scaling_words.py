@@ -5,8 +5,8 @@ Not here: the sentences (``tests.domain.test_scaling``).
 
 from __future__ import annotations
 
-from domain.scaling import COLLECTIVE_FORWARD
-from engine.strategies import STRATEGIES
+from lockstep.domain.scaling import COLLECTIVE_FORWARD
+from lockstep.engine.strategies import STRATEGIES
 
 
 def test_the_strategies_whose_forward_waits_are_known_to_the_advice() -> None:

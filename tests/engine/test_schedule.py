@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from domain.spec import Schedule
-from engine.schedule import learning_rate
+from lockstep.domain.spec import Schedule
+from lockstep.engine.schedule import learning_rate
 
 
 def rates(steps: int, **schedule: object) -> list[float]:

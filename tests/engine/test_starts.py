@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from engine.errors import EngineError
-from engine.loop import Trainer
-from engine.ranks import Ranks
-from engine.task import Task
+from lockstep.engine.errors import EngineError
+from lockstep.engine.loop import Trainer
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.task import Task
 from tests.engine import cases
 from tests.engine.cases import planned
 from tests.engine.pool import Pool
@@ -116,7 +116,7 @@ def test_batch_norm_over_one_value_per_channel_trains_on_two_ranks(pool: Pool, t
 
 
 def test_the_copies_in_an_empty_slot_have_masks_of_their_own(pool: Pool, tmp_path: Path) -> None:
-    """Two copies pass through BatchNorm, so engine.Dropout must expect two samples."""
+    """Two copies pass through BatchNorm, so lockstep.Dropout must expect two samples."""
     toy = Toy(batch_norm=True, own_dropout=0.5)
     options = OPTIONS | {"batch": {"size": 3, "micro_size": 1}}
     found = pool.run(cases.train, toy, options, tmp_path, world_size=2)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from domain import tasks as names
-from engine.errors import EngineError
-from engine.loading import load_task
-from engine.tasks import BUILT_IN
-from engine.tasks.causal_lm import CausalLM
-from engine.tasks.text import IGNORED, read_text, text_files
+from lockstep.domain import tasks as names
+from lockstep.engine.errors import EngineError
+from lockstep.engine.loading import load_task
+from lockstep.engine.tasks import BUILT_IN
+from lockstep.engine.tasks.causal_lm import CausalLM
+from lockstep.engine.tasks.text import IGNORED, read_text, text_files
 
 
 def test_the_engines_tasks_are_the_domains() -> None:
@@ -101,7 +101,7 @@ def test_digits_are_split_without_overlap_and_evaluated_by_accuracy() -> None:
 
 OWN = """
     from torch import nn
-    from engine import Task
+    from lockstep import Task
     import neighbour
 
     class Good(Task):
@@ -162,7 +162,11 @@ def test_what_a_constructor_raises_passes_through(code: Path) -> None:
         load_task("mine.py:Careful", {"size": -1}, code)
 
 
-def test_code_that_would_hide_a_module_of_ours_is_refused_by_name(code: Path) -> None:
-    (code / "domain.py").write_text("")
-    with pytest.raises(EngineError, match="top-level module 'domain'"):
-        load_task("mine.py:Good", {"size": 5}, code)
+@pytest.mark.parametrize("name", ["api", "client", "domain", "engine", "storage", "worker"])
+def test_code_may_have_modules_of_any_name(code: Path, name: str) -> None:
+    (code / f"{name}.py").write_text("SIZE = 7\n")
+    (code / "mine.py").write_text(
+        f"import lockstep\nfrom {name} import SIZE\nclass Own(lockstep.Task):\n    size = SIZE\n"
+    )
+    task = load_task("mine.py:Own", {}, code)
+    assert task.size == 7  # type: ignore[attr-defined] # of the class above

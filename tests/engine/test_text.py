@@ -14,13 +14,13 @@ import pytest
 import torch
 from torch import nn
 
-from domain.spec import Train
-from engine.errors import EngineError
-from engine.loop import Trainer
-from engine.ranks import Ranks
-from engine.tasks import text
-from engine.tasks.causal_lm import CausalLM
-from engine.tasks.hf_causal_lm import HfCausalLM
+from lockstep.domain.spec import Train
+from lockstep.engine.errors import EngineError
+from lockstep.engine.loop import Trainer
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.tasks import text
+from lockstep.engine.tasks.causal_lm import CausalLM
+from lockstep.engine.tasks.hf_causal_lm import HfCausalLM
 from tests.engine.cases import planned
 from tests.engine.spool import records
 
@@ -181,10 +181,10 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
 
 def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(EngineError, match=r"pip install 'lockstep\[hf\]'"):
+    with pytest.raises(EngineError, match=r"pip install 'lockstep-jobs\[hf\]'"):
         CausalLM(tokenizer="x.json").dataset("train")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(EngineError, match=r"pip install 'lockstep\[hf\]'"):
+    with pytest.raises(EngineError, match=r"pip install 'lockstep-jobs\[hf\]'"):
         HfCausalLM(model="x", path="y").model()
 
 

@@ -16,10 +16,10 @@ from collections.abc import Callable
 import pytest
 from torch.utils.data import Dataset
 
-from domain.outcomes import Reason
-from engine import last_words, randomness
-from engine.errors import EngineError, describe, reason_of
-from engine.fetching import Fetcher, micro_batches, pinned, seeded_sample
+from lockstep.domain.outcomes import Reason
+from lockstep.engine import last_words, randomness
+from lockstep.engine.errors import EngineError, describe, reason_of
+from lockstep.engine.fetching import Fetcher, micro_batches, pinned, seeded_sample
 
 BAD = 5
 
@@ -174,7 +174,7 @@ def test_an_error_of_the_rank_itself_while_it_waits_for_a_worker_is_left_as_it_i
 
 def test_an_error_passes_unharmed_where_batches_are_pinned() -> None:
     """torch's thread pins whatever a worker sent."""
-    from engine.fetching import _Failed
+    from lockstep.engine.fetching import _Failed
 
     failed = _Failed(Reason.STORAGE, "no space", "traceback")
     assert pinned(failed) is failed

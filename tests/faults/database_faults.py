@@ -49,7 +49,7 @@ class Call(NamedTuple):
 
     commit: bool
     site: str
-    """Who asked: ``module.function`` of the program."""
+    """Caller: ``module.function`` of the program, without ``lockstep.``."""
 
 
 def ways_of(call: Call) -> tuple[Fault, ...]:
@@ -142,7 +142,7 @@ def asking() -> str:
 
 @cache
 def _module_of(filename: str) -> str | None:
-    path = Path(filename)
+    path = Path(filename).resolve()  # The packages are links to the folders at the root.
     if not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] not in PROGRAMS:
         return None
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -28,7 +28,7 @@ def die(how: signal.Signals = signal.SIGKILL) -> None:
 
 
 def die_before_answers(rate: float, chance: random.Random) -> None:
-    from api import serving
+    from lockstep.api import serving
 
     create_app = serving.create_app
 
@@ -53,7 +53,7 @@ def die_before_answers(rate: float, chance: random.Random) -> None:
 
 
 def die_before_bells() -> None:
-    from api import serving
+    from lockstep.api import serving
 
     class Publisher(serving.Publisher):
         def publish(self, _message: Any) -> None:
@@ -63,7 +63,7 @@ def die_before_bells() -> None:
 
 
 def die_after_claims(how: signal.Signals) -> None:
-    from worker.assignment import Attempt
+    from lockstep.worker.assignment import Attempt
 
     begin = Attempt.begin
 
@@ -76,15 +76,15 @@ def die_after_claims(how: signal.Signals) -> None:
 
 def main(where: str, rate: float = 1.0, seed: int = 0) -> int:
     if where in {"answer", "bell"}:
-        from api import server
+        from lockstep.api import server
 
         if where == "answer":
             die_before_answers(rate, random.Random(seed))
         else:
             die_before_bells()
         return server.main([])
-    from worker import logs, service
-    from worker.settings import Settings
+    from lockstep.worker import logs, service
+    from lockstep.worker.settings import Settings
 
     die_after_claims({"claim": signal.SIGKILL, "frozen-claim": signal.SIGSTOP}[where])
     settings = Settings()

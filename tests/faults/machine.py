@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.messages import RingScheduler, StartAssignment
-from domain.metrics import Record
-from domain.outcomes import Outcome, Reason
-from domain.spec import JobSpec
-from storage import attempts, checkpoints, jobs, passes, series, streams
-from storage.streams import Writer
+from lockstep.broker.messages import RingScheduler, StartAssignment
+from lockstep.domain.metrics import Record
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.domain.spec import JobSpec
+from lockstep.storage import attempts, checkpoints, jobs, passes, series, streams
+from lockstep.storage.streams import Writer
 from tests.faults.model import HOLD_SECONDS, LEASE_SECONDS, MAYBE_AGAIN, NEVER_AGAIN, Model, PromiseBroken, must
 from tests.faults.service import Service
 

@@ -19,10 +19,10 @@ from typing import Any, Final
 import psutil
 from sqlalchemy import func, select
 
-from client.api import Client
-from domain.lifecycle import AssignmentState
-from storage.database import Database
-from storage.tables import AssignmentRow, AttemptRow, JobRow
+from lockstep.client.api import Client
+from lockstep.domain.lifecycle import AssignmentState
+from lockstep.storage.database import Database
+from lockstep.storage.tables import AssignmentRow, AttemptRow, JobRow
 from tests.api.program import Program
 from tests.brokers import running_broker, until
 from tests.databases import Urls

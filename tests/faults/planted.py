@@ -16,12 +16,12 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from domain.lifecycle import AssignmentState, JobState
-from storage import attempts, checkpoints, events, series, streams
-from storage.clock import db_now
-from storage.endings import LIVE, ExpiredAssignment
-from storage.series_tables import StreamRow
-from storage.tables import AssignmentRow, AttemptRow, JobRow
+from lockstep.domain.lifecycle import AssignmentState, JobState
+from lockstep.storage import attempts, checkpoints, events, series, streams
+from lockstep.storage.clock import db_now
+from lockstep.storage.endings import LIVE, ExpiredAssignment
+from lockstep.storage.series_tables import StreamRow
+from lockstep.storage.tables import AssignmentRow, AttemptRow, JobRow
 
 
 def fencing_off(patch: pytest.MonkeyPatch) -> None:

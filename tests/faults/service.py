@@ -17,21 +17,21 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine, delete, event, select, update
 from sqlalchemy.orm import undefer
 
-from api.app import create_app
-from api.views import job_views
-from broker.messages import Message
-from domain.metrics import SYSTEM
-from domain.timings import Timings
-from domain.views import JobView
-from scheduler.passes import run_pass
-from scheduler.report import Report
-from storage import nodes, tokens
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.nodes import DeviceInfo
-from storage.packing import unpack
-from storage.series_tables import SeriesBase, SeriesChunkRow, StreamRow
-from storage.tables import (
+from lockstep.api.app import create_app
+from lockstep.api.views import job_views
+from lockstep.broker.messages import Message
+from lockstep.domain.metrics import SYSTEM
+from lockstep.domain.timings import Timings
+from lockstep.domain.views import JobView
+from lockstep.scheduler.passes import run_pass
+from lockstep.scheduler.report import Report
+from lockstep.storage import nodes, tokens
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.nodes import DeviceInfo
+from lockstep.storage.packing import unpack
+from lockstep.storage.series_tables import SeriesBase, SeriesChunkRow, StreamRow
+from lockstep.storage.tables import (
     AssignmentRow,
     AttemptRow,
     CheckpointRow,

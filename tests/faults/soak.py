@@ -23,11 +23,11 @@ from typing import Any, Final, NamedTuple
 import psutil
 from sqlalchemy import func, select
 
-from client.api import Client
-from client.errors import ClientError
-from domain.attempt import LAUNCHER
-from domain.lifecycle import TERMINAL, JobState
-from storage.tables import JobRow
+from lockstep.client.api import Client
+from lockstep.client.errors import ClientError
+from lockstep.domain.attempt import LAUNCHER
+from lockstep.domain.lifecycle import TERMINAL, JobState
+from lockstep.storage.tables import JobRow
 from tests.faults.plane import Plane, script
 from tests.worker.node import FAKE_LAUNCHER, Node
 

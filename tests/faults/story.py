@@ -24,22 +24,22 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from domain import attempt as contract
-from domain import event_files
-from domain.attempt import EngineEvent, LogRecord, ResultFile
-from domain.errors import LockstepError
-from domain.outcomes import Outcome, Reason
-from storage import log_pages
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.nodes import DeviceInfo
+from lockstep.domain import attempt as contract
+from lockstep.domain import event_files
+from lockstep.domain.attempt import EngineEvent, LogRecord, ResultFile
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.storage import log_pages
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.nodes import DeviceInfo
+from lockstep.worker import outflow
+from lockstep.worker.assignment import Attempt, Phase
+from lockstep.worker.folders import Folder
+from lockstep.worker.settings import Settings
+from lockstep.worker.supervisor import Supervisor
+from lockstep.worker.sweeping import Children, Tree
 from tests.faults.service import Look, Service
-from worker import outflow
-from worker.assignment import Attempt, Phase
-from worker.folders import Folder
-from worker.settings import Settings
-from worker.supervisor import Supervisor
-from worker.sweeping import Children, Tree
 
 ROUNDS_MAX: Final = 60
 """A telling without a fault takes about eight."""
@@ -165,7 +165,7 @@ class Telling:
                 (Children, "sweep_orphans", lambda _self: 0),
             ):
                 stack.enter_context(patch.object(target, name, stand_in))
-            stack.enter_context(patch("worker.launching.launch", lambda *_all: None))
+            stack.enter_context(patch("lockstep.worker.launching.launch", lambda *_all: None))
             agent = Agent(service.database, self.folder, service.urls, service.bells.rung)
             agent.turn()
             for body in (GOOD, STOPPED, LATE):

@@ -9,10 +9,10 @@ import os
 import time
 from pathlib import Path
 
-from domain.metrics import Record
-from domain.spec import JobSpec
-from storage import jobs, series, streams
-from storage.database import Database
+from lockstep.domain.metrics import Record
+from lockstep.domain.spec import JobSpec
+from lockstep.storage import jobs, series, streams
+from lockstep.storage.database import Database
 from tests.databases import Urls
 
 BATCH = 3

@@ -19,10 +19,10 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import func, select
 
-from client.api import Client
-from client.errors import RefusedError
-from storage.database import Database
-from storage.tables import EventRow, JobRow
+from lockstep.client.api import Client
+from lockstep.client.errors import RefusedError
+from lockstep.storage.database import Database
+from lockstep.storage.tables import EventRow, JobRow
 from tests.api.program import Program
 from tests.brokers import until
 from tests.databases import Urls

@@ -18,9 +18,9 @@ import psutil
 import pytest
 from sqlalchemy import make_url
 
-from client.api import Client
-from client.errors import UnreachableError
-from storage.tables import AssignmentRow
+from lockstep.client.api import Client
+from lockstep.client.errors import UnreachableError
+from lockstep.storage.tables import AssignmentRow
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults import processes

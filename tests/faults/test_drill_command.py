@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from client.drills.report import PROGRAMS, Fault, Report
+from lockstep.client.drills.report import PROGRAMS, Fault, Report
 from tests.e2e.service import Service, service
 from tests.faults.table import Drill
 

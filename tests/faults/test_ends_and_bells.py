@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import pytest
 
-from broker.messages import Message, RingScheduler, StartAssignment, StopAssignment
-from domain.outcomes import Outcome, Reason
-from storage import attempts, streams
-from storage.attempts import Claim
+from lockstep.broker.messages import Message, RingScheduler, StartAssignment, StopAssignment
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.storage import attempts, streams
+from lockstep.storage.attempts import Claim
 from tests.faults.model import FINAL
 from tests.faults.service import Look, Service
 from tests.faults.table import Drill

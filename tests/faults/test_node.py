@@ -23,16 +23,18 @@ import pytest
 import torch
 from sqlalchemy import select
 
-from domain import attempt
-from domain.outcomes import Outcome, Reason
-from domain.reading import read_spec
-from domain.timings import Timings
-from engine import checkpoint
-from storage import attempts, checkpoints, jobs, series, streams
-from storage.attempts import Published
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.tables import AssignmentRow
+from lockstep.domain import attempt
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.domain.reading import read_spec
+from lockstep.domain.timings import Timings
+from lockstep.engine import checkpoint
+from lockstep.storage import attempts, checkpoints, jobs, series, streams
+from lockstep.storage.attempts import Published
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.tables import AssignmentRow
+from lockstep.worker import resuming
+from lockstep.worker.folders import Folder
 from tests.databases import Urls
 from tests.e2e.service import ROOT, Service, service, until
 from tests.e2e.weights import weights
@@ -55,8 +57,6 @@ from tests.faults.table import Drill
 from tests.worker.node import Node
 from tests.worker.test_agent_faults import take_away
 from tests.worker.test_agent_with_the_real_launcher import COUNT
-from worker import resuming
-from worker.folders import Folder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 SEED = 20
@@ -87,7 +87,7 @@ class Second:
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "worker"]
+            command = [sys.executable, "-m", "lockstep.worker"]
             self.agent = subprocess.Popen(command, env=self._environment, cwd=ROOT, stdout=log, stderr=log)
 
     def kill(self) -> None:

@@ -23,9 +23,9 @@ import httpx2
 import psutil
 import pytest
 
-from client.api import Client
-from domain.lifecycle import AssignmentState
-from domain.timings import Timings
+from lockstep.client.api import Client
+from lockstep.domain.lifecycle import AssignmentState
+from lockstep.domain.timings import Timings
 from tests.brokers import until
 from tests.faults.plane import PATIENCE_SECONDS, Plane, noted, running, running_plane, script, starts_noted
 from tests.faults.table import Drill

@@ -19,15 +19,15 @@ from typing import Final
 
 import pytest
 
-from storage import curves
-from storage.tables import AssignmentRow
+from lockstep.storage import curves
+from lockstep.storage.tables import AssignmentRow
+from lockstep.worker.identity import Census, boottime
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults.partition import Link, through, to_postgres, to_unix
 from tests.faults.plane import PATIENCE_SECONDS, Plane, running_plane, script
 from tests.faults.table import Drill
 from tests.worker.node import Node
-from worker.identity import Census, boottime
 
 SCALE: Final = 0.2
 """Heartbeat 1 s, fence 10 s, lease 12 s, placed again after 14 s."""

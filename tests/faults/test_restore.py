@@ -23,15 +23,15 @@ from typing import Final
 import pytest
 from sqlalchemy import make_url
 
-from storage import checkpoints
-from storage.database import Database
+from lockstep.storage import checkpoints
+from lockstep.storage.database import Database
+from lockstep.worker.folders import Folder
+from lockstep.worker.identity import is_alive, launcher_key
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults.plane import PATIENCE_SECONDS, Plane, running_plane, script
 from tests.faults.table import Drill
 from tests.postgres import PostgresServer, find_programs
-from worker.folders import Folder
-from worker.identity import is_alive, launcher_key
 
 SCALE: Final = 0.3
 """Fence 15 s, lease 18 s: a restore is over within it on a busy machine."""

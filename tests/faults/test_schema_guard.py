@@ -11,16 +11,16 @@ from typing import Final
 import pytest
 from sqlalchemy import create_engine, text
 
-from storage.schema import VERSION_TABLES, head
+from lockstep.storage.schema import VERSION_TABLES, head
 from tests.api.program import ROOT, START_SECONDS
 from tests.databases import Urls
 
 PROGRAMS: Final[dict[str, tuple[list[str], dict[str, str]]]] = {
-    "api": (["api"], {"LOCKSTEP_MIGRATE": "off"}),
-    "api that migrates": (["api"], {"LOCKSTEP_MIGRATE": "on"}),
-    "migrate": (["api", "migrate"], {}),
-    "scheduler": (["scheduler"], {}),
-    "agent": (["worker"], {}),
+    "api": (["lockstep.api"], {"LOCKSTEP_MIGRATE": "off"}),
+    "api that migrates": (["lockstep.api"], {"LOCKSTEP_MIGRATE": "on"}),
+    "migrate": (["lockstep.api", "migrate"], {}),
+    "scheduler": (["lockstep.scheduler"], {}),
+    "agent": (["lockstep.worker"], {}),
 }
 NEVER_MIGRATE: Final = ["api", "scheduler", "agent"]
 WHICH: Final = ["jobs", "series"]

@@ -19,10 +19,10 @@ import psutil
 import pytest
 from sqlalchemy import func, select
 
-from domain.attempt import MARK_VARIABLE
-from storage import curves
-from storage.series_tables import StreamRow
-from storage.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, PassRow
+from lockstep.domain.attempt import MARK_VARIABLE
+from lockstep.storage import curves
+from lockstep.storage.series_tables import StreamRow
+from lockstep.storage.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, PassRow
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults.plane import ENDED, Plane, running_plane

@@ -13,9 +13,9 @@ from typing import Final
 import pytest
 from sqlalchemy import make_url, select
 
-from storage import curves
-from storage.database import Database
-from storage.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
+from lockstep.storage import curves
+from lockstep.storage.database import Database
+from lockstep.storage.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
 from tests.databases import Urls
 from tests.faults.submitter import BATCH, submit_until_killed
 from tests.faults.table import Drill

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import pytest
 
-from domain.version import VERSION
-from storage.schema import head
+from lockstep.domain.version import VERSION
+from lockstep.storage.schema import head
 from tests.api.program import ROOT, START_SECONDS, Program
 from tests.brokers import running_broker, until
 from tests.databases import Urls
@@ -79,7 +79,7 @@ def refusal(rolling: Rolling, version: Version, program: str) -> str:
     environment = {**rolling.new_api(version).environment, "LOCKSTEP_NODE_NAME": NAME}
     environment["LOCKSTEP_NODE_DIR"] = str(rolling.folder / "refused")
     ended = subprocess.run(
-        [sys.executable, "-m", program],
+        [sys.executable, "-m", f"lockstep.{program}"],
         cwd=rolling.folder,
         env=environment,
         capture_output=True,

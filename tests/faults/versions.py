@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from storage.database import Database
-from storage.schema import head
+from lockstep.storage.database import Database
+from lockstep.storage.schema import head
 from tests.api.program import ROOT, Program
 from tests.brokers import Broker
 from tests.databases import Urls
@@ -28,7 +28,7 @@ SCALE: Final = 0.5
 DEVICES: Final = "8"
 NEWER: Final = "9.9.0"
 PACKAGES: Final = (
-    *("api", "broker", "client", "domain", "engine", "migrations", "scheduler", "storage", "tests", "worker"),
+    *("api", "broker", "domain", "engine", "lockstep", "migrations", "scheduler", "storage", "tests", "worker"),
 )
 _EDITS: Final = {
     "domain/version.py": ('VERSION: Final = "', f'VERSION: Final = "{NEWER}"  # '),
@@ -62,7 +62,9 @@ def newer_version(folder: Path) -> Version:
     It is made, because the version before is not at hand in every clone, and because this tree has
     to be the older one of two, too."""
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "pages"))
+        shutil.copytree(
+            ROOT / package, folder / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "pages")
+        )
     for name, (old, new) in _EDITS.items():
         text = (folder / name).read_text()
         assert old in text, f"{name} has no {old!r} any more; edit _EDITS"
@@ -93,8 +95,8 @@ class Version:
 
     def starts(self) -> bool:
         """Whether its programs can be imported, and are this tree's."""
-        modules = "storage, api.server, scheduler.service, worker.service, tests.worker.agent"
-        command = [sys.executable, "-c", f"import {modules}; print(storage.__file__)"]
+        programs = "lockstep.api.server, lockstep.scheduler.service, lockstep.worker.service, tests.worker.agent"
+        command = [sys.executable, "-c", f"import {programs}; print(lockstep.__file__)"]
         environment = {**os.environ, **self.environment}
         found = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
         return found.returncode == 0 and Path(found.stdout.strip()).is_relative_to(self.root)

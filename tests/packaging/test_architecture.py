@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("domain", "storage", "broker", "api", "scheduler", "worker", "engine", "client", "migrations")
+PACKAGES = ("domain", "storage", "broker", "api", "scheduler", "worker", "engine", "lockstep", "migrations")
 BESIDE = ("docs", "docker", "benchmarks", "examples", "dashboard")
 LINES_MAX = 400
 TEST_LINES_MAX = 500
@@ -77,9 +77,12 @@ def test_an_exception_from_the_length_is_still_needed() -> None:
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("domain.reading", {"torch", "numpy", "sqlalchemy", "celery", "fastapi", "rich", "ruamel", "httpx2"}),
-        ("domain.views", {"torch", "numpy", "sqlalchemy", "celery", "fastapi", "rich", "ruamel", "httpx2"}),
-        ("client.__main__", {"torch", "numpy", "sqlalchemy", "celery", "kombu", "fastapi", "storage", "broker", "api"}),
+        ("lockstep.domain.reading", {"torch", "numpy", "sqlalchemy", "celery", "fastapi", "rich", "ruamel", "httpx2"}),
+        ("lockstep.domain.views", {"torch", "numpy", "sqlalchemy", "celery", "fastapi", "rich", "ruamel", "httpx2"}),
+        (
+            "lockstep.__main__",
+            {"torch", "numpy", "sqlalchemy", "celery", "kombu", "fastapi"},
+        ),
     ],
 )
 def test_what_starts_on_a_laptop_loads_nothing_of_the_server(module: str, absent: set[str]) -> None:

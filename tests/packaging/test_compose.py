@@ -18,11 +18,11 @@ import pytest
 from pydantic_settings import BaseSettings
 from ruamel.yaml import YAML
 
-from storage import migrate
-from storage.settings import default_series_url
+from lockstep.storage import migrate
+from lockstep.storage.settings import default_series_url
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("api", "scheduler", "worker")
+PROGRAMS = ("lockstep.api", "lockstep.scheduler", "lockstep.worker")
 
 Instruction = tuple[str, str]
 
@@ -110,7 +110,7 @@ def test_every_variable_of_a_service_is_a_setting_of_its_program(name: str) -> N
 def test_every_variable_of_an_image_is_a_setting_of_its_program_or_its_parents(stage: str) -> None:
     own = _program(json.loads(_last(stage, "CMD")))
     # The scheduler's image is the api's with another command, so the api's variables are in it too.
-    known = _fields(own) | (_fields("api") if stage == "scheduler" else set())
+    known = _fields(own) | (_fields("lockstep.api") if stage == "scheduler" else set())
     assert {name for name, _ in _environment(stage) if name.startswith("LOCKSTEP_")} <= known
 
 
@@ -156,7 +156,7 @@ def test_the_image_has_every_package_that_the_wheel_has() -> None:
 def test_our_wheel_is_installed_after_all_that_it_needs(stage: str) -> None:
     """A changed line of ours must not make the layers of torch and other packages new."""
     instructions = _inherited(stage)
-    wheel = next(number for number, (_, rest) in enumerate(instructions) if "lockstep-*.whl" in rest)
+    wheel = next(number for number, (_, rest) in enumerate(instructions) if "lockstep_jobs-*.whl" in rest)
     others = [number for number, (_, rest) in enumerate(instructions) if "pip install --constraint" in rest]
     assert others
     assert max(others) < wheel

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from domain.metrics import decode
-from domain.reading import read_spec
+from lockstep.domain.metrics import decode
+from lockstep.domain.reading import read_spec
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from storage import passes
-from storage.clock import now
-from storage.database import Database
-from storage.migrate import upgrade
-from storage.settings import default_series_url
-from storage.tables import PassRow
+from lockstep.storage import passes
+from lockstep.storage.clock import now
+from lockstep.storage.database import Database
+from lockstep.storage.migrate import upgrade
+from lockstep.storage.settings import default_series_url
+from lockstep.storage.tables import PassRow
+from lockstep.worker.health import HealthFile
 from tests.databases import Urls
 from tests.worker.node import Node, until
-from worker.health import HealthFile
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "docker" / "health.py"

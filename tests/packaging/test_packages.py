@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from domain.errors import LockstepError
-from domain.packages import DISTRIBUTION, with_extra
-from storage.blobs import BlobStore
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.packages import DISTRIBUTION, with_extra
+from lockstep.storage.blobs import BlobStore
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("api", "broker", "client", "domain", "engine", "migrations", "scheduler", "storage", "worker")
+PACKAGES = ("api", "broker", "domain", "engine", "lockstep", "migrations", "scheduler", "storage", "worker")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -70,9 +70,9 @@ def test_a_program_without_the_stores_package_ends_with_one_line(program: str, t
         "LOCKSTEP_CPU_SLOTS": "1",
     }
     if program == "worker":
-        migrate = [sys.executable, "-m", "api", "migrate"]
+        migrate = [sys.executable, "-m", "lockstep.api", "migrate"]
         subprocess.run(migrate, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=120)
-    code = f"{_missing('s3fs')}sys.argv = [{program!r}]\n{run}"
+    code = f"{_missing('s3fs')}sys.argv = ['lockstep.{program}']\n{run}"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,

@@ -21,8 +21,8 @@ CLOSED = "http://127.0.0.1:9/"
 ASK = """
 import sys
 from fastapi.testclient import TestClient
-from api.app import routed
-import api
+from lockstep.api.app import routed
+from lockstep import api
 assert api.__file__.startswith(sys.argv[1]), api.__file__
 print(TestClient(routed()).get("/jobs/x", headers={"Accept": "text/html"}).text)
 """
@@ -41,7 +41,10 @@ def checkout(tmp_path: Path) -> Path:
     )
     folder = tmp_path / "checkout"
     for name in filter(None, listed.stdout.decode().split("\0")):
-        if (ROOT / name).is_file() and not name.startswith(("tests/", "benchmarks/")):
+        if (ROOT / name).is_symlink():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).symlink_to((ROOT / name).readlink())
+        elif (ROOT / name).is_file() and not name.startswith(("tests/", "benchmarks/")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     return folder
@@ -112,7 +115,7 @@ def test_an_install_that_reaches_no_registry_ends_says_so_and_explains_itself_to
     said = install(checkout, target, environment, "--no-build-isolation")
     (line,) = {line.strip() for line in said.splitlines() if "pages were not built" in line}
     assert "npm ci ended with 1 (code ECONNREFUSED); all else works" in line
-    assert not (target / "api" / "pages").exists()
+    assert not (target / "lockstep" / "api" / "pages").exists()
     assert "make pages" in page_of(target, environment)
 
 
@@ -143,7 +146,8 @@ def test_an_sdist_carries_the_pages_and_installing_it_needs_neither_node_nor_npm
     code, said, (wheel,) = pack("wheel", unpacked, {**environment, "LOCKSTEP_PAGES": "require"})
     assert code == 0, said
     with ZipFile(wheel) as archive:
-        assert {"api/pages/index.html", "api/pages/assets/a.js", "api/pages/assets/a.js.gz"} <= set(archive.namelist())
+        names = set(archive.namelist())
+        assert {f"lockstep/api/pages/{name}" for name in ("index.html", "assets/a.js", "assets/a.js.gz")} <= names
 
 
 def test_only_a_build_that_has_something_to_do_asks_for_node(checkout: Path, environment: dict[str, str]) -> None:

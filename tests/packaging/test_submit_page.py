@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from client.archive import ALWAYS_LEFT_OUT, IGNORE_FILES
-from domain import limits, tasks
-from domain.reading import read_spec
+from lockstep.client.archive import ALWAYS_LEFT_OUT, IGNORE_FILES
+from lockstep.domain import limits, tasks
+from lockstep.domain.reading import read_spec
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "dashboard" / "src" / "features" / "submit"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.database import Database
+from lockstep.storage.database import Database
 from tests.scheduler.world import World
 
 

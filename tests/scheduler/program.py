@@ -29,7 +29,7 @@ class Scheduler:
         }
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "scheduler"], env=environment, stdout=out, stderr=subprocess.STDOUT
+                [sys.executable, "-m", "lockstep.scheduler"], env=environment, stdout=out, stderr=subprocess.STDOUT
             )
 
     def end(self) -> float:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from domain.errors import ErrorCode, LockstepError
-from scheduler.loop import PassLoop
-from scheduler.report import Report
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.scheduler.loop import PassLoop
+from lockstep.scheduler.report import Report
 from tests.brokers import until
 
 

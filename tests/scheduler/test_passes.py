@@ -8,15 +8,15 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import select, text, update
 
-from broker.messages import StartAssignment
-from domain.errors import ErrorCode, LockstepError
-from domain.lifecycle import JobState
-from domain.placement import place
-from scheduler import passes as passes_module
-from scheduler.report import Report
-from storage import attempts, jobs, nodes, passes, retention
-from storage.database import Database
-from storage.tables import EventRow, JobRow
+from lockstep.broker.messages import StartAssignment
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.placement import place
+from lockstep.scheduler import passes as passes_module
+from lockstep.scheduler.report import Report
+from lockstep.storage import attempts, jobs, nodes, passes, retention
+from lockstep.storage.database import Database
+from lockstep.storage.tables import EventRow, JobRow
 from tests.scheduler.world import Bells, World
 
 # -- placing ---------------------------------------------------------------------------------------------------------

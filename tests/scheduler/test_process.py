@@ -1,4 +1,4 @@
-"""``python -m scheduler`` as it is started for real, with its broker, without it, and with its database away."""
+"""``python -m lockstep.scheduler`` as it is started for real, with its broker, without it, and with its database away."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
-from broker.messages import RingScheduler
-from broker.publisher import Publisher
-from domain.lifecycle import JobState
-from storage.database import Database
+from lockstep.broker.messages import RingScheduler
+from lockstep.broker.publisher import Publisher
+from lockstep.domain.lifecycle import JobState
+from lockstep.storage.database import Database
 from tests.brokers import Broker, running_broker, until
 from tests.databases import Urls
 from tests.scheduler.program import Scheduler
@@ -136,7 +136,12 @@ def test_sigterm_ends_before_the_next_pass_and_leaves_the_pass_to_others(
 def test_a_setting_that_is_missing_is_named(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
     done = subprocess.run(
-        [sys.executable, "-m", "scheduler"], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "lockstep.scheduler"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 1
     assert "LOCKSTEP_DATABASE_URL: Field required" in done.stderr

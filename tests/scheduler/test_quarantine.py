@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from domain.lifecycle import JobState
-from domain.metrics import Record
-from domain.outcomes import Outcome, Reason
-from storage import attempts, nodes, series
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.metrics import Record
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.storage import attempts, nodes, series
 from tests.scheduler.world import World
 
 

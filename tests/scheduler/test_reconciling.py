@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select, update
 
-from broker.messages import StartAssignment, StopAssignment
-from domain.errors import ErrorCode, LockstepError
-from domain.lifecycle import AssignmentState, Intent, JobState
-from domain.outcomes import Outcome, Reason
-from scheduler.passes import UNSEALED
-from storage import attempts, jobs, streams
-from storage.clock import db_now, now
-from storage.tables import AssignmentRow, AttemptRow, EventRow, JobRow, NodeRow, PassRow
+from lockstep.broker.messages import StartAssignment, StopAssignment
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.lifecycle import AssignmentState, Intent, JobState
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.scheduler.passes import UNSEALED
+from lockstep.storage import attempts, jobs, streams
+from lockstep.storage.clock import db_now, now
+from lockstep.storage.tables import AssignmentRow, AttemptRow, EventRow, JobRow, NodeRow, PassRow
 from tests.scheduler.world import World
 
 # -- losing ----------------------------------------------------------------------------------------------------------

@@ -6,19 +6,19 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from broker.messages import Message
-from domain.lifecycle import AssignmentState, JobState
-from domain.plan import plan_of
-from domain.spec import JobSpec
-from domain.timings import Timings
-from scheduler.passes import run_pass
-from scheduler.report import Report
-from storage import attempts, jobs, nodes, streams
-from storage.attempts import Claim
-from storage.clock import db_now
-from storage.database import Database
-from storage.nodes import DeviceInfo
-from storage.tables import AssignmentRow, DeviceRow, JobRow, NodeRow, PassRow
+from lockstep.broker.messages import Message
+from lockstep.domain.lifecycle import AssignmentState, JobState
+from lockstep.domain.plan import plan_of
+from lockstep.domain.spec import JobSpec
+from lockstep.domain.timings import Timings
+from lockstep.scheduler.passes import run_pass
+from lockstep.scheduler.report import Report
+from lockstep.storage import attempts, jobs, nodes, streams
+from lockstep.storage.attempts import Claim
+from lockstep.storage.clock import db_now
+from lockstep.storage.database import Database
+from lockstep.storage.nodes import DeviceInfo
+from lockstep.storage.tables import AssignmentRow, DeviceRow, JobRow, NodeRow, PassRow
 
 
 class Bells:

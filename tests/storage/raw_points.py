@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from domain.metrics import Record
-from storage import series, streams
-from storage.database import Database
+from lockstep.domain.metrics import Record
+from lockstep.storage import series, streams
+from lockstep.storage.database import Database
 
 AWKWARD = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1e300, -1e-300)
 NAMES = ("train/loss", "eval/loss")

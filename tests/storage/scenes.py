@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 
 from sqlalchemy import update
 
-from domain.lifecycle import JobState
-from domain.outcomes import Outcome, Reason
-from domain.plan import plan_of
-from domain.spec import JobSpec
-from domain.timings import Timings
-from storage import attempts, events, jobs, nodes, streams
-from storage.attempts import Claim
-from storage.clock import db_now
-from storage.database import Database
-from storage.tables import AssignmentRow, JobRow
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.domain.plan import plan_of
+from lockstep.domain.spec import JobSpec
+from lockstep.domain.timings import Timings
+from lockstep.storage import attempts, events, jobs, nodes, streams
+from lockstep.storage.attempts import Claim
+from lockstep.storage.clock import db_now
+from lockstep.storage.database import Database
+from lockstep.storage.tables import AssignmentRow, JobRow
 
 T = TypeVar("T")
 LEASE_SECONDS = 60.0

@@ -6,13 +6,13 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
-from domain.lifecycle import AssignmentState, AttemptState, JobState
-from domain.memory import MemoryForecast
-from domain.outcomes import Outcome, Reason
-from storage import attempts, checkpoints, events, jobs, nodes
-from storage.clock import now
-from storage.database import Database
-from storage.tables import AssignmentRow, AttemptRow
+from lockstep.domain.lifecycle import AssignmentState, AttemptState, JobState
+from lockstep.domain.memory import MemoryForecast
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.storage import attempts, checkpoints, events, jobs, nodes
+from lockstep.storage.clock import now
+from lockstep.storage.database import Database
+from lockstep.storage.tables import AssignmentRow, AttemptRow
 from tests.storage import scenes
 
 

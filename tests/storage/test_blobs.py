@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage import blobs
-from storage.blobs import BlobStore
+from lockstep.storage import blobs
+from lockstep.storage.blobs import BlobStore
 
 
 @pytest.fixture(params=["folder", "memory"])

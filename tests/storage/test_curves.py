@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select, update
 
-from domain.metrics import Record
-from storage import curves, series
-from storage.database import Database
-from storage.packing import SUMMARY_POINTS, unpack
-from storage.series_tables import SeriesChunkRow
+from lockstep.domain.metrics import Record
+from lockstep.storage import curves, series
+from lockstep.storage.database import Database
+from lockstep.storage.packing import SUMMARY_POINTS, unpack
+from lockstep.storage.series_tables import SeriesChunkRow
 from tests.storage.raw_points import NAMES, check, plant, wanted
 
 SIZES = st.lists(st.lists(st.integers(1, 1400), min_size=1, max_size=3), min_size=1, max_size=3)

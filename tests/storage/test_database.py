@@ -15,13 +15,13 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
-from domain.errors import ErrorCode, LockstepError
-from storage import database as database_module
-from storage import jobs, lists
-from storage.database import Database
-from storage.faults import translated
-from storage.settings import StorageSettings, default_series_url
-from storage.tables import JobRow
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage import database as database_module
+from lockstep.storage import jobs, lists
+from lockstep.storage.database import Database
+from lockstep.storage.faults import translated
+from lockstep.storage.settings import StorageSettings, default_series_url
+from lockstep.storage.tables import JobRow
 from tests.databases import Urls
 from tests.storage import scenes
 

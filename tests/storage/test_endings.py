@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from domain.lifecycle import AssignmentState, JobState
-from domain.outcomes import Outcome, Reason
-from domain.timings import Timings
-from storage import attempts, jobs
-from storage.clock import now
-from storage.database import Database
-from storage.tables import AssignmentRow
+from lockstep.domain.lifecycle import AssignmentState, JobState
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.domain.timings import Timings
+from lockstep.storage import attempts, jobs
+from lockstep.storage.clock import now
+from lockstep.storage.database import Database
+from lockstep.storage.tables import AssignmentRow
 from tests.storage import scenes
 
 

@@ -8,10 +8,10 @@ from itertools import product
 
 import pytest
 
-from domain.metrics import Record
-from storage import exports, series
-from storage.curves import Attempts
-from storage.database import Database
+from lockstep.domain.metrics import Record
+from lockstep.storage import exports, series
+from lockstep.storage.curves import Attempts
+from lockstep.storage.database import Database
 from tests.storage.raw_points import NAMES, Raw, plant, wanted
 
 JOB = "exported"

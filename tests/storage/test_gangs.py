@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sqlalchemy import update
 
-from domain.lifecycle import AssignmentState, JobState
-from domain.outcomes import Outcome, Reason
-from domain.timings import Timings
-from storage import attempts, gangs
-from storage.clock import db_now
-from storage.database import Database
-from storage.tables import AssignmentRow
+from lockstep.domain.lifecycle import AssignmentState, JobState
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.domain.timings import Timings
+from lockstep.storage import attempts, gangs
+from lockstep.storage.clock import db_now
+from lockstep.storage.database import Database
+from lockstep.storage.tables import AssignmentRow
 from tests.storage import scenes
 
 Gang = tuple[attempts.Claim, attempts.Claim]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from domain.errors import ErrorCode, LockstepError
-from domain.lifecycle import STEPS, TERMINAL, Intent, JobState
-from domain.outcomes import Reason
-from domain.plan import plan_of
-from domain.spec import JobSpec
-from storage import events, jobs, lists, steps
-from storage.database import Database
-from storage.tables import JobRow
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.lifecycle import STEPS, TERMINAL, Intent, JobState
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.plan import plan_of
+from lockstep.domain.spec import JobSpec
+from lockstep.storage import events, jobs, lists, steps
+from lockstep.storage.database import Database
+from lockstep.storage.tables import JobRow
 from tests.storage import scenes
 
 

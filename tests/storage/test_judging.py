@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from domain.lifecycle import JobState
-from domain.outcomes import FRUITLESS_MAX, Outcome, Reason
-from domain.plan import BatchPlan
-from storage import attempts, checkpoints, events
-from storage.attempts import Claim
-from storage.database import Database
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.outcomes import FRUITLESS_MAX, Outcome, Reason
+from lockstep.domain.plan import BatchPlan
+from lockstep.storage import attempts, checkpoints, events
+from lockstep.storage.attempts import Claim
+from lockstep.storage.database import Database
 from tests.storage import scenes
 
 

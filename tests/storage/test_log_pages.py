@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import event, update
 
-from domain.attempt import LogRecord
-from domain.errors import LockstepError
-from domain.outcomes import Reason
-from domain.views import LogLine
-from storage import log_pages, logs
-from storage.attempts import Claim
-from storage.database import Database
-from storage.log_pages import Chosen, Slice
-from storage.series_tables import LogChunkRow
+from lockstep.domain.attempt import LogRecord
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.views import LogLine
+from lockstep.storage import log_pages, logs
+from lockstep.storage.attempts import Claim
+from lockstep.storage.database import Database
+from lockstep.storage.log_pages import Chosen, Slice
+from lockstep.storage.series_tables import LogChunkRow
 from tests.storage import scenes
 
 ALL = Chosen()

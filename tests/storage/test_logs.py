@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from domain.attempt import LogRecord
-from domain.errors import ErrorCode, LockstepError
-from domain.outcomes import Reason
-from domain.views import LogLine
-from storage import log_pages, logs, streams
-from storage.attempts import Claim
-from storage.database import Database
+from lockstep.domain.attempt import LogRecord
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.views import LogLine
+from lockstep.storage import log_pages, logs, streams
+from lockstep.storage.attempts import Claim
+from lockstep.storage.database import Database
 from tests.storage import scenes
 
 

@@ -12,12 +12,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, inspect, select
 
-from storage import passes
-from storage.database import Database, make_engine
-from storage.migrate import pending, upgrade
-from storage.schema import VERSION_TABLES
-from storage.series_tables import SeriesBase
-from storage.tables import JobsBase, PassRow
+from lockstep.storage import passes
+from lockstep.storage.database import Database, make_engine
+from lockstep.storage.migrate import pending, upgrade
+from lockstep.storage.schema import VERSION_TABLES
+from lockstep.storage.series_tables import SeriesBase
+from lockstep.storage.tables import JobsBase, PassRow
 from tests.databases import Urls
 from tests.postgres import PostgresServer
 
@@ -101,7 +101,7 @@ def test_an_upgrade_that_is_run_again_changes_nothing(database_urls: Urls) -> No
 
 
 def test_programs_that_upgrade_at_once_wait_for_each_other(empty_urls: Urls) -> None:
-    code = "import sys; from storage.migrate import upgrade; sys.stdin.readline(); upgrade(*sys.argv[1:])"
+    code = "import sys; from lockstep.storage.migrate import upgrade; sys.stdin.readline(); upgrade(*sys.argv[1:])"
     programs = [
         subprocess.Popen([sys.executable, "-c", code, *empty_urls], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)

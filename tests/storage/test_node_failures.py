@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from domain.lifecycle import JobState
-from domain.outcomes import Reason
-from storage import attempts, events, nodes, scheduling
-from storage.clock import db_now
-from storage.database import Database
-from storage.tables import NodeFailureRow
+from lockstep.domain.lifecycle import JobState
+from lockstep.domain.outcomes import Reason
+from lockstep.storage import attempts, events, nodes, scheduling
+from lockstep.storage.clock import db_now
+from lockstep.storage.database import Database
+from lockstep.storage.tables import NodeFailureRow
 from tests.storage import scenes
 
 

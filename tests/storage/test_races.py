@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from domain.errors import ErrorCode, LockstepError
-from domain.lifecycle import TERMINAL, JobState
-from domain.outcomes import Outcome, Reason
-from storage import attempts, jobs, lists, passes
-from storage.attempts import Claim
-from storage.database import Database
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.lifecycle import TERMINAL, JobState
+from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.storage import attempts, jobs, lists, passes
+from lockstep.storage.attempts import Claim
+from lockstep.storage.database import Database
 from tests.storage import scenes
 
 ENDS = {"succeeded", "failed", "cancelled"}

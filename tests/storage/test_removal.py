@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from domain.attempt import LogRecord
-from domain.errors import ErrorCode, LockstepError
-from domain.metrics import Record
-from domain.outcomes import Reason
-from storage import checkpoints, jobs, logs, removal, series, streams
-from storage.attempts import Claim
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.series_tables import SeriesBase
-from storage.tables import JobsBase
+from lockstep.domain.attempt import LogRecord
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.metrics import Record
+from lockstep.domain.outcomes import Reason
+from lockstep.storage import checkpoints, jobs, logs, removal, series, streams
+from lockstep.storage.attempts import Claim
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.series_tables import SeriesBase
+from lockstep.storage.tables import JobsBase
 from tests.storage import scenes
 
 

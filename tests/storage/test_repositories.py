@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from domain import limits
-from storage import repositories
-from storage.repositories import RepositoryError, UnreachableError
+from lockstep.domain import limits
+from lockstep.storage import repositories
+from lockstep.storage.repositories import RepositoryError, UnreachableError
 from tests.repositories import Repository
 
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from domain.attempt import LogRecord
-from domain.metrics import Record
-from domain.outcomes import Reason
-from domain.views import LogLine
-from storage import curves, events, follows, log_pages, logs, removal, retention, series, tails
-from storage.attempts import Claim
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.retention import DAY_SECONDS, Due
-from storage.tables import EventRow, JobRow, RetentionRow
+from lockstep.domain.attempt import LogRecord
+from lockstep.domain.metrics import Record
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.views import LogLine
+from lockstep.storage import curves, events, follows, log_pages, logs, removal, retention, series, tails
+from lockstep.storage.attempts import Claim
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.retention import DAY_SECONDS, Due
+from lockstep.storage.tables import EventRow, JobRow, RetentionRow
 from tests.storage import scenes
 
 STEPS = 1_500

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from sqlalchemy import event, func, select
 from sqlalchemy.orm import Session, undefer
 
-from domain import limits
-from domain.metrics import Record, decode, encode
-from domain.outcomes import Reason
-from storage import curves, series, streams
-from storage.attempts import Claim
-from storage.curves import Curve
-from storage.database import Database
-from storage.series_tables import SeriesChunkRow
+from lockstep.domain import limits
+from lockstep.domain.metrics import Record, decode, encode
+from lockstep.domain.outcomes import Reason
+from lockstep.storage import curves, series, streams
+from lockstep.storage.attempts import Claim
+from lockstep.storage.curves import Curve
+from lockstep.storage.database import Database
+from lockstep.storage.series_tables import SeriesChunkRow
 from tests.storage import scenes
 
 

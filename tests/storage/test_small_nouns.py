@@ -7,11 +7,11 @@ import time
 import pytest
 from sqlalchemy import select, update
 
-from domain.outcomes import Reason
-from storage import attempts, checkpoints, events, nodes, passes, tokens
-from storage.clock import db_now, now
-from storage.database import Database
-from storage.tables import EventRow, PassRow, TokenRow
+from lockstep.domain.outcomes import Reason
+from lockstep.storage import attempts, checkpoints, events, nodes, passes, tokens
+from lockstep.storage.clock import db_now, now
+from lockstep.storage.database import Database
+from lockstep.storage.tables import EventRow, PassRow, TokenRow
 from tests.storage import scenes
 
 

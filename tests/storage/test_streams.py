@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from domain.metrics import Record
-from domain.outcomes import Reason
-from domain.timings import Timings
-from storage import attempts, curves, jobs, series, streams
-from storage.attempts import Claim
-from storage.database import Database
-from storage.streams import Writer
+from lockstep.domain.metrics import Record
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.timings import Timings
+from lockstep.storage import attempts, curves, jobs, series, streams
+from lockstep.storage.attempts import Claim
+from lockstep.storage.database import Database
+from lockstep.storage.streams import Writer
 from tests.storage import scenes
 
 

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete
 
-from domain import limits
-from domain.errors import LockstepError
-from domain.metrics import Record
-from storage import curves, series, streams, tails
-from storage.curves import Attempts, Curve
-from storage.database import Database
-from storage.series_tables import SeriesChunkRow, SeriesLatestRow
+from lockstep.domain import limits
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.metrics import Record
+from lockstep.storage import curves, series, streams, tails
+from lockstep.storage.curves import Attempts, Curve
+from lockstep.storage.database import Database
+from lockstep.storage.series_tables import SeriesChunkRow, SeriesLatestRow
 from tests.storage.raw_points import NAMES, Stored, check, planting, wanted
 
 EVERY = 1_000_000

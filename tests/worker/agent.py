@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from worker import logs, service
-from worker.settings import Settings
+from lockstep.worker import logs, service
+from lockstep.worker.settings import Settings
 
 if __name__ == "__main__":
     settings = Settings()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.database import Database
-from storage.migrate import upgrade
+from lockstep.storage.database import Database
+from lockstep.storage.migrate import upgrade
 from tests.databases import Urls
 from tests.worker.node import SLOW, Node
 

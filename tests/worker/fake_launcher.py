@@ -1,4 +1,4 @@
-"""A stand-in for ``python -m engine.launcher FOLDER`` that keeps the folder's contract and runs no ranks.
+"""A stand-in for ``python -m lockstep.engine.launcher FOLDER`` that keeps the folder's contract and runs no ranks.
 
 What it does is the job's own: the first word of a script's command is Python source, run with the functions below. So a
 test says in its job what the launcher, the ranks and their children do, without torch and within milliseconds.

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from domain.reading import read_spec
-from domain.timings import Timings
-from domain.views import LogLine, SeriesView
-from storage import attempts, checkpoints, curves, events, jobs, log_pages, nodes
-from storage.database import Database
-from storage.tables import AssignmentRow, AttemptRow, JobRow
-from worker import identity
-from worker.identity import Census
+from lockstep.domain.reading import read_spec
+from lockstep.domain.timings import Timings
+from lockstep.domain.views import LogLine, SeriesView
+from lockstep.storage import attempts, checkpoints, curves, events, jobs, log_pages, nodes
+from lockstep.storage.database import Database
+from lockstep.storage.tables import AssignmentRow, AttemptRow, JobRow
+from lockstep.worker import identity
+from lockstep.worker.identity import Census
 
 HERE = Path(__file__).parent
 FAKE_LAUNCHER = [sys.executable, str(HERE / "fake_launcher.py")]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.worker.addresses import Reservation, address_of, interface_of, is_loopback
+from lockstep.worker.peers import unreachable
 from tests.worker.test_preparing import claim
-from worker.addresses import Reservation, address_of, interface_of, is_loopback
-from worker.peers import unreachable
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import signal
 import time
 from pathlib import Path
 
-from api.views import node_state
-from domain.quarantine import to_quarantine
-from domain.timings import Timings
-from domain.version import VERSION
-from storage import attempts, nodes, scheduling, streams
-from storage.clock import now
-from storage.tables import AssignmentRow, JobRow
+from lockstep.api.views import node_state
+from lockstep.domain.quarantine import to_quarantine
+from lockstep.domain.timings import Timings
+from lockstep.domain.version import VERSION
+from lockstep.storage import attempts, nodes, scheduling, streams
+from lockstep.storage.clock import now
+from lockstep.storage.tables import AssignmentRow, JobRow
 from tests.worker.node import RARE, Node, alive, until
 
 TALK = """

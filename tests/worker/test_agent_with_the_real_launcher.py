@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from domain.reading import read_spec
-from storage import jobs, nodes
-from storage.database import Database
-from storage.migrate import upgrade
+from lockstep.domain.reading import read_spec
+from lockstep.storage import jobs, nodes
+from lockstep.storage.database import Database
+from lockstep.storage.migrate import upgrade
 from tests.worker.node import Node, alive, until
 
 STUBBORN = """

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.messages import StartAssignment, StopAssignment
-from broker.publisher import Publisher
-from broker.queues import CONTROL, node_queue
-from storage.database import Database
+from lockstep.broker.messages import StartAssignment, StopAssignment
+from lockstep.broker.publisher import Publisher
+from lockstep.broker.queues import CONTROL, node_queue
+from lockstep.storage.database import Database
 from tests.brokers import Broker, running_broker
 from tests.databases import Urls
 from tests.worker.node import RARE, Node, until

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from domain import limits
-from domain.spec import GitCode, PathCode, UploadedCode
-from storage.blobs import BlobStore
+from lockstep.domain import limits
+from lockstep.domain.spec import GitCode, PathCode, UploadedCode
+from lockstep.storage.blobs import BlobStore
+from lockstep.worker import code
 from tests.repositories import Repository
-from worker import code
 
 
 def _archive(path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> Path:

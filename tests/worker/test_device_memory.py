@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from worker import device_memory
-from worker.device_memory import SLACK_BYTES, Return, Used, used_bytes
-from worker.folders import Folder
+from lockstep.worker import device_memory
+from lockstep.worker.device_memory import SLACK_BYTES, Return, Used, used_bytes
+from lockstep.worker.folders import Folder
 
 GIB = 2**30
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from domain import event_files, limits
-from storage import curves, series, streams
-from storage.database import Database
+from lockstep.domain import event_files, limits
+from lockstep.storage import curves, series, streams
+from lockstep.storage.database import Database
+from lockstep.worker import tensorboard
+from lockstep.worker.folders import Folder
+from lockstep.worker.tensorboard import EventFilesShipper
 from tests.event_writers import value, write
 from tests.worker.test_shipping import STREAM, Faulty
-from worker import tensorboard
-from worker.folders import Folder
-from worker.tensorboard import EventFilesShipper
 
 NAME = "events.out.tfevents.1700000000.host.1.0"
 

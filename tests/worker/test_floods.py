@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from domain import limits
-from domain.attempt import METRICS
-from domain.errors import ErrorCode, LockstepError
-from storage import curves, series, streams
-from storage.database import Database
+from lockstep.domain import limits
+from lockstep.domain.attempt import METRICS
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage import curves, series, streams
+from lockstep.storage.database import Database
+from lockstep.worker import holes, shipping
+from lockstep.worker.folders import Folder
+from lockstep.worker.shipping import POISON_TRIES, MetricsShipper, Stream
+from lockstep.worker.tail import whole_lines
+from lockstep.worker.thinning import WINDOW_SECONDS, Thinner
 from tests.faults.table import Drill
 from tests.full_disk import full
-from worker import holes, shipping
-from worker.folders import Folder
-from worker.shipping import POISON_TRIES, MetricsShipper, Stream
-from worker.tail import whole_lines
-from worker.thinning import WINDOW_SECONDS, Thinner
 
 RATE = limits.METRIC_POINTS_PER_SECOND_MAX
 SMALL = 400

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from domain.reading import read_spec
-from scheduler.passes import run_pass
-from storage import jobs, nodes
-from storage.database import Database
-from storage.migrate import upgrade
-from storage.tables import AssignmentRow
+from lockstep.domain.reading import read_spec
+from lockstep.scheduler.passes import run_pass
+from lockstep.storage import jobs, nodes
+from lockstep.storage.database import Database
+from lockstep.storage.migrate import upgrade
+from lockstep.storage.tables import AssignmentRow
 from tests.worker.node import Node, alive, until
 
 SCALE = 0.2

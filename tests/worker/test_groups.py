@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from domain import attempt
-from worker import launching
-from worker.groups import Group
-from worker.identity import Census, is_alive, process
-from worker.sweeping import Tree
+from lockstep.domain import attempt
+from lockstep.worker import launching
+from lockstep.worker.groups import Group
+from lockstep.worker.identity import Census, is_alive, process
+from lockstep.worker.sweeping import Tree
 
 FLEES = """
 import os, sys, time
-from engine.launcher.processes import enter_group
+from lockstep.engine.launcher.processes import enter_group
 enter_group(os.environ["LOCKSTEP_CGROUP"])
 os.environ.clear()
 if os.fork() == 0:
@@ -88,7 +88,7 @@ def test_where_no_group_may_be_made_there_is_none_and_nothing_fails(tmp_path: Pa
 
 
 def test_the_name_of_the_group_does_not_reach_the_ranks(tmp_path: Path) -> None:
-    from engine.launcher.environment import scrub
+    from lockstep.engine.launcher.environment import scrub
 
     environment = {attempt.GROUP_VARIABLE: str(tmp_path / "group")}
     scrub(environment)

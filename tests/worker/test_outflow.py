@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from domain import attempt
-from domain.attempt import AssignmentFile
-from domain.errors import ErrorCode, LockstepError
-from domain.reading import read_spec
-from storage import checkpoints, curves, series
-from storage.blobs import BlobStore
-from storage.database import Database
+from lockstep.domain import attempt
+from lockstep.domain.attempt import AssignmentFile
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.reading import read_spec
+from lockstep.storage import checkpoints, curves, series
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.worker import outflow
+from lockstep.worker.folders import Folder
+from lockstep.worker.outflow import Outflow
+from lockstep.worker.sampling import Sampler
+from lockstep.worker.shipping import Stream
 from tests.storage import scenes
 from tests.worker.node import until
-from worker import outflow
-from worker.folders import Folder
-from worker.outflow import Outflow
-from worker.sampling import Sampler
-from worker.shipping import Stream
 
 
 def outflow_of(database: Database, home: Path, what: dict[str, Any], stream: Stream) -> Outflow:

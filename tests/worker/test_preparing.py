@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from domain.reading import read_spec
-from domain.timings import Timings
-from storage import jobs
-from storage.attempts import Claim, Published
-from storage.blobs import BlobStore
+from lockstep.domain.reading import read_spec
+from lockstep.domain.timings import Timings
+from lockstep.storage import jobs
+from lockstep.storage.attempts import Claim, Published
+from lockstep.storage.blobs import BlobStore
+from lockstep.worker import preparing
+from lockstep.worker.folders import Folder
+from lockstep.worker.preparing import InitUnavailableError, is_disk_failure, prepare
+from lockstep.worker.resuming import NoneWholeError
 from tests.worker.node import Node
-from worker import preparing
-from worker.folders import Folder
-from worker.preparing import InitUnavailableError, is_disk_failure, prepare
-from worker.resuming import NoneWholeError
 
 TRAIN: dict[str, Any] = {
     "name": "second",

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from domain.outcomes import Reason
-from storage import checkpoints
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.published import NOTE, Note, write_note
-from storage.tables import CheckpointRow
+from lockstep.domain.outcomes import Reason
+from lockstep.storage import checkpoints
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.published import NOTE, Note, write_note
+from lockstep.storage.tables import CheckpointRow
+from lockstep.worker.reconciling import reconcile
+from lockstep.worker.shipping import Stream
 from tests.rows import Backup
 from tests.storage import scenes
 from tests.worker.node import Node, until
-from worker.reconciling import reconcile
-from worker.shipping import Stream
 
 
 class World:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from domain.reading import read_spec
-from storage import attempts, checkpoints, events, jobs, nodes, streams
-from storage.blobs import BlobStore
-from storage.database import Database
-from worker import reporting
-from worker.folders import Folder
-from worker.reporting import Reporter
-from worker.shipping import Stream
+from lockstep.domain.reading import read_spec
+from lockstep.storage import attempts, checkpoints, events, jobs, nodes, streams
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.worker import reporting
+from lockstep.worker.folders import Folder
+from lockstep.worker.reporting import Reporter
+from lockstep.worker.shipping import Stream
 
 
 class EndpointError(Exception):

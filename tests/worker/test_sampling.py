@@ -15,10 +15,10 @@ import psutil
 import pynvml
 import pytest
 
-from domain.metrics import NAME, unit_of
-from worker import sampling
-from worker.folders import Folder
-from worker.sampling import Sampler, of_gpus
+from lockstep.domain.metrics import NAME, unit_of
+from lockstep.worker import sampling
+from lockstep.worker.folders import Folder
+from lockstep.worker.sampling import Sampler, of_gpus
 
 MB = 2**20
 RANK = """

@@ -15,22 +15,22 @@ import psutil
 import pytest
 from sqlalchemy import delete
 
-from domain import attempt, limits
-from domain.attempt import LogRecord, segment_name
-from storage import checkpoints, curves, events, log_pages, nodes
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.series_tables import StreamRow
-from storage.tables import NodeRow
+from lockstep.domain import attempt, limits
+from lockstep.domain.attempt import LogRecord, segment_name
+from lockstep.storage import checkpoints, curves, events, log_pages, nodes
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.series_tables import StreamRow
+from lockstep.storage.tables import NodeRow
+from lockstep.worker.folders import Folder
+from lockstep.worker.outflow import Outflow
+from lockstep.worker.reporting import Reporter
+from lockstep.worker.shipping import LogShipper, MetricsShipper, NotOpenError, Stream
 from tests.faults.processes import frozen, signalled
 from tests.rows import Backup
 from tests.storage import scenes
 from tests.worker.node import Node, until
 from tests.worker.test_outflow import outflow_of
-from worker.folders import Folder
-from worker.outflow import Outflow
-from worker.reporting import Reporter
-from worker.shipping import LogShipper, MetricsShipper, NotOpenError, Stream
 
 SCRIPT = {"kind": "script", "script": {"command": ["true"]}}
 

@@ -8,9 +8,9 @@ import pynvml
 import pytest
 from pydantic import ValidationError
 
-from worker import inventory
-from worker.folders import Folder, folders_in, retire
-from worker.settings import Settings, node_name_of
+from lockstep.worker import inventory
+from lockstep.worker.folders import Folder, folders_in, retire
+from lockstep.worker.settings import Settings, node_name_of
 
 
 @pytest.fixture(autouse=True)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from domain import limits
-from domain.attempt import LogRecord, segment_name
-from storage import curves, log_pages, streams
-from storage.database import Database
-from worker.folders import Folder
-from worker.shipping import POISON_TRIES, REFUSED_NAMES_MAX, LogShipper, MetricsShipper, Stream
+from lockstep.domain import limits
+from lockstep.domain.attempt import LogRecord, segment_name
+from lockstep.storage import curves, log_pages, streams
+from lockstep.storage.database import Database
+from lockstep.worker.folders import Folder
+from lockstep.worker.shipping import POISON_TRIES, REFUSED_NAMES_MAX, LogShipper, MetricsShipper, Stream
 
 STREAM = Stream(assignment_id="assignment-1", job_id="job-1", attempt_number=1, token="token-1")
 

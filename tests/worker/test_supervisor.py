@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from storage import attempts
-from storage.blobs import BlobStore
-from storage.database import Database
-from storage.nodes import DeviceInfo
+from lockstep.storage import attempts
+from lockstep.storage.blobs import BlobStore
+from lockstep.storage.database import Database
+from lockstep.storage.nodes import DeviceInfo
+from lockstep.worker.assignment import Attempt
+from lockstep.worker.settings import Settings
+from lockstep.worker.supervisor import Supervisor
 from tests.databases import Urls
 from tests.worker.node import Node
-from worker.assignment import Attempt
-from worker.settings import Settings
-from worker.supervisor import Supervisor
 
 
 def test_an_attempt_whose_thread_cannot_be_started_is_not_taken_for_one_that_runs(

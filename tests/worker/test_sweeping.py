@@ -9,11 +9,11 @@ import sys
 import threading
 from pathlib import Path
 
+from lockstep.worker import identity, launching
+from lockstep.worker.folders import Folder
+from lockstep.worker.identity import Census, ProcessKey
+from lockstep.worker.sweeping import Children, Tree
 from tests.worker.subreaper import as_agent, until
-from worker import identity, launching
-from worker.folders import Folder
-from worker.identity import Census, ProcessKey
-from worker.sweeping import Children, Tree
 
 SUBREAPER = "import ctypes; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"
 STUBBORN = """

@@ -8,15 +8,15 @@ from typing import Never
 
 import pytest
 
-from domain import limits
-from domain.attempt import MANIFEST
-from domain.errors import ErrorCode, LockstepError
-from storage import curves, series, streams
-from storage.database import Database
+from lockstep.domain import limits
+from lockstep.domain.attempt import MANIFEST
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage import curves, series, streams
+from lockstep.storage.database import Database
+from lockstep.worker.folders import Folder
+from lockstep.worker.shipping import MetricsShipper
+from lockstep.worker.system import SystemShipper
 from tests.worker.test_shipping import STREAM, Faulty
-from worker.folders import Folder
-from worker.shipping import MetricsShipper
-from worker.system import SystemShipper
 
 NODE = "system/node0/cpu_percent"
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib
 from typing import Final
 
-from engine.conformance.engines.accelerate import Accelerate, AccelerateTokens
-from engine.conformance.engines.base import Engine
-from engine.conformance.engines.fabric import Fabric
-from engine.conformance.engines.lockstep import Lockstep
-from engine.conformance.engines.raw import Raw, RawSum
+from lockstep.engine.conformance.engines.accelerate import Accelerate, AccelerateTokens
+from lockstep.engine.conformance.engines.base import Engine
+from lockstep.engine.conformance.engines.fabric import Fabric
+from lockstep.engine.conformance.engines.lockstep import Lockstep
+from lockstep.engine.conformance.engines.raw import Raw, RawSum
 
 ENGINES: Final[dict[str, type[Engine]]] = {
     engine.name: engine for engine in (Raw, RawSum, Accelerate, AccelerateTokens, Fabric, Lockstep)

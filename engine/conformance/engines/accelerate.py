@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from engine.conformance.case import SEED, Case, Rows, optimizer, schedule
-from engine.conformance.engines.base import Engine
-from engine.conformance.gang import Place
-from engine.conformance.observer import Observer
+from lockstep.engine.conformance.case import SEED, Case, Rows, optimizer, schedule
+from lockstep.engine.conformance.engines.base import Engine
+from lockstep.engine.conformance.gang import Place
+from lockstep.engine.conformance.observer import Observer
 
 
 class Accelerate(Engine):

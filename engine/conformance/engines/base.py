@@ -9,9 +9,9 @@ import importlib.util
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from engine.conformance.case import Case
-from engine.conformance.gang import Place
-from engine.conformance.observer import Observer
+from lockstep.engine.conformance.case import Case
+from lockstep.engine.conformance.gang import Place
+from lockstep.engine.conformance.observer import Observer
 
 
 class Engine(ABC):
@@ -27,7 +27,7 @@ class Engine(ABC):
 
     def missing(self) -> str | None:
         """Why this engine cannot run here, or None."""
-        package = (self.needs or "engine").partition(".")[0]
+        package = (self.needs or "lockstep").partition(".")[0]
         return None if importlib.util.find_spec(package) else f"{package} is not installed"
 
     def refusal(self, case: Case) -> str | None:

@@ -16,16 +16,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from domain import attempt
-from domain.plan import BatchPlan, accumulation_steps, ceil_div
-from domain.spec import Train
-from engine.conformance.case import BETAS, DECAY, MOMENTUM, RATES, SEED, Case, Rows
-from engine.conformance.engines.base import Engine
-from engine.conformance.gang import Place
-from engine.conformance.observer import Observer
-from engine.loop import Trainer
-from engine.ranks import Ranks
-from engine.task import Batch, Task
+from lockstep.domain import attempt
+from lockstep.domain.plan import BatchPlan, accumulation_steps, ceil_div
+from lockstep.domain.spec import Train
+from lockstep.engine.conformance.case import BETAS, DECAY, MOMENTUM, RATES, SEED, Case, Rows
+from lockstep.engine.conformance.engines.base import Engine
+from lockstep.engine.conformance.gang import Place
+from lockstep.engine.conformance.observer import Observer
+from lockstep.engine.loop import Trainer
+from lockstep.engine.ranks import Ranks
+from lockstep.engine.task import Batch, Task
 
 
 class Lockstep(Engine):

@@ -24,10 +24,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from engine.conformance.case import SEED, Case, Rows, optimizer, schedule
-from engine.conformance.engines.base import Engine
-from engine.conformance.gang import Place
-from engine.conformance.observer import Observer
+from lockstep.engine.conformance.case import SEED, Case, Rows, optimizer, schedule
+from lockstep.engine.conformance.engines.base import Engine
+from lockstep.engine.conformance.gang import Place
+from lockstep.engine.conformance.observer import Observer
 
 
 class Raw(Engine):

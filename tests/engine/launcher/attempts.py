@@ -18,25 +18,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from domain import attempt
-from domain.attempt import AssignmentFile, FenceFile, LogRecord, ResultFile, StopFile
-from domain.outcomes import Outcome
-from domain.spec import JobSpec
-from worker.warm import Warm
+from lockstep.domain import attempt
+from lockstep.domain.attempt import AssignmentFile, FenceFile, LogRecord, ResultFile, StopFile
+from lockstep.domain.outcomes import Outcome
+from lockstep.domain.spec import JobSpec
+from lockstep.worker.warm import Warm
 
 T = TypeVar("T")
 
 _RUN = """
 import sys, pathlib
-from engine.launcher.bounds import Bounds
-from engine.launcher.run import run_attempt
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.run import run_attempt
 run_attempt(pathlib.Path(sys.argv[1]), Bounds(**{bounds!r}))
 """
 
 _RUN_HANGING = """
 import sys, pathlib, time
-from engine.launcher.bounds import Bounds
-from engine.launcher.run import run_attempt
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.run import run_attempt
 class Hanging:
     def run(self, gang, on_started):
         time.sleep(600)
@@ -153,7 +153,7 @@ class Attempt:
         With ``hanging`` the way of starting ranks never returns; ``bounds`` replace the launcher's own. A launcher that is
         not as it always is, or has another environment, is not forked.
         """
-        command = ["-c", _RUN.format(bounds=bounds)] if bounds else ["-m", "engine.launcher"]
+        command = ["-c", _RUN.format(bounds=bounds)] if bounds else ["-m", "lockstep.engine.launcher"]
         command = ["-c", _RUN_HANGING] if hanging else command
         with (self.folder / attempt.LAUNCHER_LOG).open("ab") as log:
             if self._warm is not None and not (environ or hanging or bounds):

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from domain import job_environment
-from domain.outcomes import Reason
-from engine.launcher.environment import rank_environment, scrub
+from lockstep.domain import job_environment
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.launcher.environment import rank_environment, scrub
 from tests.engine.launcher.attempts import Attempt, assignment_of, free_port
 
 DUMP = "import json, os, sys\nprint(json.dumps([dict(os.environ), os.getcwd(), sys.path, sys.argv]))"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from domain import attempt as files
-from domain import limits
-from domain.attempt import EngineEvent, ShippedFile
-from domain.outcomes import Reason
-from engine.launcher.bounds import Bounds
-from engine.launcher.floods import Floods, Stamped
-from engine.launcher.lines import LineCutter
+from lockstep.domain import attempt as files
+from lockstep.domain import limits
+from lockstep.domain.attempt import EngineEvent, ShippedFile
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.floods import Floods, Stamped
+from lockstep.engine.launcher.lines import LineCutter
 from tests.engine.launcher.attempts import Attempt, until
 from tests.faults.table import Drill
 

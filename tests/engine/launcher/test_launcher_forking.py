@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from domain import attempt as files
-from domain.outcomes import Reason
-from domain.plan import plan_of
-from domain.reading import read_spec
+from lockstep.domain import attempt as files
+from lockstep.domain.outcomes import Reason
+from lockstep.domain.plan import plan_of
+from lockstep.domain.reading import read_spec
 from tests.engine.launcher.attempts import Attempt, assignment_of, is_alive, until
 
 BY_EXEC = {"PYTHONHASHSEED": "0"}
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from engine import Task
+from lockstep import Task
 
 RANK = os.environ["RANK"]
 
@@ -116,7 +116,7 @@ def test_a_forked_rank_finds_what_an_executed_one_finds_and_ends_with_the_same_w
     assert forked == executed
     assert forked[0]["environ"]["MINE"] == "1"
     assert f"LOCKSTEP_JOB_ID={forked[0]['environ']['LOCKSTEP_JOB_ID']}" in forked[0]["shown"]
-    assert forked[0]["main"] == "engine.__main__"
+    assert forked[0]["main"] == "lockstep.engine.__main__"
     assert [stream for _, stream, _ in said[0]].count("stdout") == 2
     assert said[0] == said[1]
     assert weights[0]
@@ -137,8 +137,8 @@ def test_a_launcher_killed_before_its_ranks_have_begun_leaves_none(tmp_path: Pat
     source = """
 import os, sys, time
 from pathlib import Path
-from domain.attempt import AssignmentFile
-from engine.launcher import forking
+from lockstep.domain.attempt import AssignmentFile
+from lockstep.engine.launcher import forking
 assignment = AssignmentFile.model_validate_json(sys.argv[1])
 forked = forking.nursery_for(assignment, Path(sys.argv[2]))
 print(*(rank.pid for rank in forked), flush=True)
@@ -186,8 +186,8 @@ def test_what_would_differ_is_not_forked(case: str, tmp_path: Path) -> None:
     source = """
 import logging, sys
 from pathlib import Path
-from domain.attempt import AssignmentFile
-from engine.launcher import forking
+from lockstep.domain.attempt import AssignmentFile
+from lockstep.engine.launcher import forking
 logging.basicConfig()
 print(forking.nursery_for(AssignmentFile.model_validate_json(sys.argv[1]), Path(sys.argv[2])))
 """
@@ -201,7 +201,7 @@ print(forking.nursery_for(AssignmentFile.model_validate_json(sys.argv[1]), Path(
 def test_a_process_with_a_thread_is_not_forked() -> None:
     source = """
 import threading
-from engine.launcher.forking import left_open
+from lockstep.engine.launcher.forking import left_open
 print(left_open())
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 print(left_open())

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from domain import attempt as files
-from domain.attempt import LogRecord, ShippedFile
-from domain.outcomes import Reason
-from engine.launcher.bounds import Bounds
-from engine.launcher.lines import LineCutter
-from engine.launcher.segments import Line, Segments
+from lockstep.domain import attempt as files
+from lockstep.domain.attempt import LogRecord, ShippedFile
+from lockstep.domain.outcomes import Reason
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.lines import LineCutter
+from lockstep.engine.launcher.segments import Line, Segments
 from tests.engine.launcher.attempts import Attempt
 
 

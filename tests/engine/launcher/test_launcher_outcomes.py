@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from domain import limits
-from domain.outcomes import Reason
+from lockstep.domain import limits
+from lockstep.domain.outcomes import Reason
 from tests.engine.launcher.attempts import Attempt, free_port, is_alive, until
 
 GLOO = textwrap.dedent(
@@ -215,12 +215,3 @@ def test_an_assignment_that_cannot_be_read_still_gets_a_result(attempt: Attempt)
     outcome = attempt.start().outcome()
     assert outcome.reason is Reason.LAUNCH_FAILED
     assert "assignment.json" in outcome.message
-
-
-def test_a_train_job_whose_code_would_hide_the_engine_is_refused_by_name(attempt: Attempt) -> None:
-    (attempt.folder / "code").mkdir()
-    (attempt.folder / "code" / "engine.py").write_text("raise SystemExit('wrong engine')")
-    train = {"task": "image_classification", "batch": {"size": 8}, "steps": 1}
-    outcome = attempt.assign({"name": "job", "kind": "train", "train": train}, ranks=1).start().outcome()
-    assert outcome.reason is Reason.BAD_SPEC
-    assert "engine.py" in outcome.message

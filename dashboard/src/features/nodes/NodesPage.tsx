@@ -43,7 +43,7 @@ export function NodesPage() {
       {data === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
       {data === undefined && error === null ? <SkeletonRows label="The nodes are loading" /> : null}
       {data !== undefined && nodes.length === 0 ? (
-        <Empty title="No node is registered" command="python -m worker">
+        <Empty title="No node is registered" command="lockstep agent">
           <p>
             A node is a machine whose agent has found the service. lockstep up starts one beside the service; on every
             other machine run:

@@ -44,11 +44,11 @@ describe("a node's state in words", () => {
   it("says that the agent of a leaving one was stopped", () => {
     const said = meaning(node({ state: "leaving" }, [{ job_id: "a" }]));
     expect(said?.means).toBe("Its agent was stopped, so it is given no more work. 1 job there runs on.");
-    expect(said?.next).toMatch(/python -m worker/);
+    expect(said?.next).toMatch(/lockstep agent/);
   });
 
   it("says where to look for a lost one", () => {
-    expect(meaning(node({ state: "lost" }))?.next).toMatch(/python -m worker/);
+    expect(meaning(node({ state: "lost" }))?.next).toMatch(/lockstep agent/);
   });
 });
 

@@ -28,12 +28,12 @@ export function meaning(node: NodeView): { means: string; next: string } | null 
     case "leaving":
       return {
         means: `Its agent was stopped, so it is given no more work. ${runsOn}`,
-        next: "Start the agent again to give it work: python -m worker.",
+        next: "Start the agent again to give it work: lockstep agent.",
       };
     case "lost":
       return {
         means: "It was silent for longer than its lease, so that what ran there is placed elsewhere.",
-        next: "See that the machine is up and reaches the database, and that its agent runs there: python -m worker.",
+        next: "See that the machine is up and reaches the database, and that its agent runs there: lockstep agent.",
       };
   }
 }

@@ -1,0 +1,128 @@
+"""The commands by name, and the one place where an exception becomes a line on stderr and an exit code.
+
+Not here: what each command does (its own module), and which exit code means what (``client.errors``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+from cyclopts import App, CycloptsError, Group
+
+from lockstep.client.errors import ClientError, ExitCode
+from lockstep.domain.version import VERSION
+
+_JOBS, _SERVICE = Group("Jobs", sort_key=1), Group("Service", sort_key=2)
+
+COMMANDS: Final = (
+    ("submit", "lockstep.cli.submit:submit", "Submit a job and follow it; Ctrl-C detaches.", _JOBS),
+    ("plan", "lockstep.cli.submit:plan", "Say what a job's batch becomes, and where and when it would run.", _JOBS),
+    ("clone", "lockstep.cli.clone:clone", "Submit a job's spec again, with changes.", _JOBS),
+    ("ps", "lockstep.cli.jobs:ps", "List jobs.", _JOBS),
+    ("show", "lockstep.cli.show:show", "Everything about one job.", _JOBS),
+    ("logs", "lockstep.cli.logs:logs", "What the ranks of a job wrote.", _JOBS),
+    ("metrics", "lockstep.cli.metrics:metrics", "The numbers of a job.", _JOBS),
+    (
+        "export",
+        "lockstep.cli.export:export",
+        "Write the numbers of a job for TensorBoard or MLflow, or as CSV or Parquet.",
+        _JOBS,
+    ),
+    ("ckpt", "lockstep.cli.ckpt:app", "A job's checkpoints: list, fetch and check them.", _JOBS),
+    ("events", "lockstep.cli.show:events", "What happened to a job, in order.", _JOBS),
+    ("wait", "lockstep.cli.jobs:wait", "Wait for a job's end; the exit code says how it ended.", _JOBS),
+    ("watch", "lockstep.cli.watch:watch", "Follow a job live: progress, speed, newest numbers, last lines.", _JOBS),
+    ("cancel", "lockstep.cli.jobs:cancel", "End jobs.", _JOBS),
+    ("rm", "lockstep.cli.rm:rm", "Delete jobs that have ended, with their points, lines and checkpoints.", _JOBS),
+    (
+        "scaling",
+        "lockstep.cli.scaling:scaling",
+        "Say how well a job scales over devices, and what holds it back.",
+        _JOBS,
+    ),
+    ("nodes", "lockstep.cli.nodes:app", "List nodes and who holds their devices; drain and resume them.", _SERVICE),
+    ("top", "lockstep.cli.watch:top", "Jobs and devices, live.", _SERVICE),
+    ("up", "lockstep.cli.service:up", "Start the whole service on this machine.", _SERVICE),
+    ("down", "lockstep.cli.service:down", "Stop the service on this machine.", _SERVICE),
+    ("migrate", "lockstep.cli.service:migrate", "Bring the databases of the service here up to date.", _SERVICE),
+    ("api", "lockstep.cli.programs:api", "Serve the HTTP API and the pages.", _SERVICE),
+    ("scheduler", "lockstep.cli.programs:scheduler", "Run a scheduler.", _SERVICE),
+    ("agent", "lockstep.cli.programs:agent", "Run this machine's node agent.", _SERVICE),
+    ("doctor", "lockstep.cli.doctor:doctor", "Check server, token, nodes and this machine.", _SERVICE),
+    ("open", "lockstep.cli.shell:open_", "Open the pages in a browser.", _SERVICE),
+    ("config", "lockstep.cli.config:app", "Say which server and token are used, and keep them in a file.", _SERVICE),
+    ("completion", "lockstep.cli.shell:completion", "Complete this command's words in a shell.", _SERVICE),
+    ("drill", "lockstep.cli.drill:drill", "End one process on purpose, and say whether anything was lost.", _SERVICE),
+    ("version", "lockstep.cli.service:version", "Say which version this is.", _SERVICE),
+)
+
+EPILOGUE: Final = """\
+A job is named by its id, a unique beginning or end of it, its name (the newest of that name), or "last".
+Exit codes: 0 ok, 1 the job failed or the request was refused, 2 usage, 3 not found, 4 not allowed, \
+5 server not reachable, 6 cancelled, 124 timed out, 130 interrupted.
+The server is found by --url, LOCKSTEP_URL, lockstep.toml, the user's config, or `lockstep up` on this machine."""
+
+
+def make_app(called: str = "") -> App:
+    """The command line, with every command loaded only when it is called.
+
+    The one that is ``called`` speaks for itself: its docstring says more than its line in the list.
+    """
+    app = App(
+        name="lockstep",
+        help="Train models on shared GPUs: the effective batch is a promise.",
+        help_epilogue=EPILOGUE,
+        help_format="plaintext",
+        version=VERSION,
+        suppress_keyboard_interrupt=False,
+    )
+    for number, (name, target, help_line, group) in enumerate(COMMANDS):
+        line = None if name == called else help_line
+        # A group of commands is an app of its own and says it there.
+        own = {} if target.endswith(":app") else {"help_epilogue": ""}
+        app.command(target, name=name, help=line, group=group, sort_key=number, **own)
+    return app
+
+
+def run(words: Sequence[str]) -> int:
+    """Run one command line and answer with its exit code."""
+    debug = "--debug" in words
+    try:
+        result = make_app(words[0] if words else "")(
+            words, exit_on_error=False, print_error=False, result_action="return_value"
+        )
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has gone, which is its right; without this the interpreter complains at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except CycloptsError as error:
+        _complain(str(error), "lockstep --help lists the commands, lockstep COMMAND --help its options")
+        return ExitCode.USAGE
+    except ClientError as error:
+        if debug:
+            traceback.print_exc()
+        _complain(error.message, error.next_step)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the boundary: a defect, too, is one line for the person
+        if debug:
+            traceback.print_exc()
+        else:
+            _complain(f"a defect of lockstep: {type(error).__name__}: {error}", "--debug shows where")
+        return ExitCode.FAILED
+    return int(result) if isinstance(result, int) else ExitCode.OK
+
+
+def _complain(message: str, next_step: str) -> None:
+    first, *more = message.splitlines() or [""]
+    print(f"lockstep: {first}", file=sys.stderr)
+    for line in more:
+        print(f"          {line}", file=sys.stderr)
+    if next_step:
+        print(f"          {next_step}", file=sys.stderr)

@@ -1,0 +1,97 @@
+"""What all commands share: the options that name a server and a format, and the way to talk.
+
+Not here: the tables (``client.cli.output``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from cyclopts import Group, Parameter
+
+from lockstep.client.config import Server, find_server
+from lockstep.client.local.home import Home
+
+if TYPE_CHECKING:
+    from lockstep.client.api import Client
+
+SERVER_GROUP = Group("Server", sort_key=90)
+OUTPUT_GROUP = Group("Output", sort_key=80)
+
+SUPERVISED_PATIENCE_SECONDS: Final = 30.0
+"""For the service that runs on this machine: if its api does not answer, it is being started again."""
+Format = Literal["table", "wide", "json", "name"]
+JobName = Annotated[str, Parameter(help='Its id, a unique beginning or end of that, its name, or "last".')]
+"""How a command is told which job is meant."""
+Flag = Parameter(negative="", show_default=False)
+"""A switch without its ``--no-`` twin."""
+Many = Parameter(negative="", show_default=False)
+"""An option that may be given several times."""
+
+
+@Parameter(name="*", group=SERVER_GROUP)
+@dataclass(frozen=True)
+class Connection:
+    """Which server, and how to talk about errors."""
+
+    url: str | None = None
+    """Address of the server."""
+    token: str | None = None
+    """Bearer token. Better kept in LOCKSTEP_TOKEN or a file: others on this machine can read a command line."""
+    debug: Annotated[bool, Flag] = False
+    """On an error, print the trace too."""
+
+    def server(self) -> Server:
+        return find_server(url=self.url, token=self.token, environment=os.environ, folder=Path.cwd())
+
+    def client(self) -> Client:
+        """Connect to the server that flags, environment and files name."""
+        from lockstep.client import api
+
+        server = self.server()
+        if server.withheld is not None:
+            say(server.withheld)
+        patience = SUPERVISED_PATIENCE_SECONDS if _is_supervised(server) else api.PATIENCE_SECONDS
+        return api.Client(server.url, server.token, patience_seconds=patience, say=say)
+
+
+@Parameter(name="*", group=OUTPUT_GROUP)
+@dataclass(frozen=True)
+class Output:
+    """How data is written to stdout."""
+
+    output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table"
+    """table; wide: with more columns; json: the API's own objects; name: ids or names alone, one per line."""
+    json: Annotated[bool, Flag] = False
+    """Short for -o json."""
+
+    @property
+    def format(self) -> Format:
+        return "json" if self.json else self.output
+
+
+def names_in(given: list[str] | None) -> list[str]:
+    """The names of an option that may be given several times, each time with several of them between commas."""
+    return [name.strip() for words in given or () for name in words.split(",") if name.strip()]
+
+
+def _is_supervised(server: Server) -> bool:
+    """Whether the server is the one that ``lockstep up`` keeps running on this machine."""
+    home = Home.of(os.environ)
+    return server.origin == str(home.run_file) and home.is_locked()
+
+
+def say(line: str) -> None:
+    """Tell the person something; never data."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def confirmed(question: str, *, otherwise: bool) -> bool:
+    """Ask the person at the terminal; ``otherwise`` is what an empty line means."""
+    print(f"{question} [{'Y/n' if otherwise else 'y/N'}] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip().lower()
+    return answer in ("y", "yes") or (otherwise and not answer)

@@ -1,0 +1,97 @@
+"""``open`` and ``completion``: the dashboard in a browser, and the words of this command in a shell.
+
+Not here: what the pages show (the server), and which commands there are (``client.cli.app``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from typing import Annotated, Final, Literal
+
+from cyclopts import Parameter
+
+from lockstep.cli.common import Connection, Flag, say
+from lockstep.client import handover
+from lockstep.client.errors import ExitCode
+
+BROWSER_SECONDS: Final = 30.0
+"""A browser that was not running yet needs some of it."""
+
+
+def open_(
+    job: str | None = None,
+    /,
+    *,
+    print_: Annotated[bool, Parameter(name="--print", negative="", show_default=False)] = False,
+    with_token: Annotated[bool, Flag] = False,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """Open the server's pages in a browser, signed in; where there is no browser, print their address.
+
+    The browser gets the token that this command would use, in a way that shows it to nobody else: it is on no command line
+    and in no request to a server, and the page keeps it for that tab alone. It is printed only where you ask for that.
+
+    Parameters
+    ----------
+    job
+        Open this job's page: its id, a unique beginning or end of that, its name, or last.
+    print_
+        Print the address, open nothing.
+    with_token
+        Print an address that carries the token. Whoever reads it, here or in a scrollback, can sign in as you.
+    """
+    options = connection or Connection()
+    server = options.server()
+    address = server.url.rstrip("/") + "/"
+    if job is not None:
+        with options.client() as client:
+            address += f"jobs/{client.job(job).id}"
+    elif server.withheld is not None:
+        say(server.withheld)
+    if with_token and server.token is not None:
+        print(handover.with_token(address, server.token))
+    elif print_ or with_token or not _has_browser() or not _opened(address, server.token):
+        print(address)
+        if server.token is not None:
+            say("the page asks for the token; `lockstep open --with-token` prints an address that carries it")
+    return ExitCode.OK
+
+
+def _opened(address: str, token: str | None) -> bool:
+    """Whether a browser could be started; it is said how that went."""
+    if token is None:
+        started = webbrowser.open(address)
+        came = True
+    else:
+        with handover.Handover(handover.with_token(address, token)) as way:
+            started = webbrowser.open(way.url)
+            came = started and way.wait(BROWSER_SECONDS)
+    if started:
+        late = f"a browser was started, but did not come for the token within {BROWSER_SECONDS:.0f} s; open {address}"
+        say(f"opened {address}" if came else late)
+    return started
+
+
+def _has_browser() -> bool:
+    """Whether a window can open; a browser inside this terminal would take it over."""
+    named = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    return named or sys.platform in ("darwin", "win32")
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> ExitCode:
+    """Print what a shell needs to complete this command's words.
+
+    bash: eval "$(lockstep completion bash)" in ~/.bashrc; zsh: lockstep completion zsh > a folder of $fpath/_lockstep;
+    fish: lockstep completion fish > ~/.config/fish/completions/lockstep.fish
+
+    Parameters
+    ----------
+    shell
+        bash, zsh or fish.
+    """
+    from lockstep.cli.app import make_app
+
+    print(make_app().generate_completion(prog_name="lockstep", shell=shell))
+    return ExitCode.OK

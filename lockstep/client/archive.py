@@ -1,0 +1,249 @@
+"""A folder of code as one archive: the same files give the same bytes, and so the same digest, on every machine.
+
+Names are sorted, times, owners and the compressor's own header are fixed, and of a file's mode only the executable bit
+is kept. So a folder that has not changed is not sent twice.
+
+What is left out: version control, caches and virtual environments, and what ``.lockstepignore`` (or, where there is
+none, ``.gitignore``) at the folder's top names. Of git's patterns the common ones are understood: ``name``, ``*.ext``,
+``folder/``, ``/only/here``, ``a/*/b``, ``**`` and ``!kept``; as in git, the last matching line decides. Everything that
+is left out is listed with its rule.
+
+A link to a file of the folder arrives as the file, and a link to a folder of it as a link.
+
+Not here: sending it (``client.api``), and what the server refuses in an archive (``api``).
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Final, NamedTuple
+
+from lockstep.client.errors import UsageError
+from lockstep.domain import limits
+
+ALWAYS_LEFT_OUT: Final = frozenset(
+    ".git .hg .svn __pycache__ .venv venv .mypy_cache .ruff_cache .pytest_cache .ipynb_checkpoints .tox .DS_Store".split()
+)
+IGNORE_FILES: Final = (".lockstepignore", ".gitignore")
+BIGGEST_NAMED: Final = 5
+COMPRESS_LEVEL: Final = 6
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive on disk, ready to be sent."""
+
+    path: Path
+    sha256: str
+    size_bytes: int
+    files: int
+    left_out: tuple[LeftOut, ...] = ()
+
+
+class LeftOut(NamedTuple):
+    """A path of the folder that is not in its archive."""
+
+    path: str
+    """Relative to the folder; a folder's ends in ``/``."""
+    rule: str
+    """Why, such as ``.gitignore line 3 (data/)``."""
+
+
+class Ignore:
+    """The patterns of one ignore file."""
+
+    def __init__(self, text: str, file: str = ""):
+        self._rules: list[tuple[re.Pattern[str], bool, bool, str]] = []
+        for number, raw in enumerate(text.splitlines(), start=1):
+            line = raw.rstrip()
+            if not line or line.startswith("#"):
+                continue
+            kept = line.startswith("!")
+            pattern = line[1:] if kept else line
+            folders_only = pattern.endswith("/")
+            self._rules.append((_pattern(pattern.rstrip("/")), kept, folders_only, f"{file} line {number} ({line})"))
+
+    def rule(self, path: str, *, is_folder: bool) -> str | None:
+        """The line that leaves out ``path``, which is relative to the top and has ``/``; None if it is kept."""
+        found = None
+        for pattern, kept, folders_only, line in self._rules:
+            if (is_folder or not folders_only) and pattern.fullmatch(path):
+                found = None if kept else line
+        return found
+
+
+def _pattern(line: str) -> re.Pattern[str]:
+    """A git pattern as a regular expression over the whole relative path."""
+    anchored = "/" in line
+    parts = line.lstrip("/").split("/")
+    regex = "" if anchored else "(?:.*/)?"
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        if part == "**":
+            regex += ".*" if last else "(?:.*/)?"
+            continue
+        regex += "".join("[^/]*" if char == "*" else "[^/]" if char == "?" else re.escape(char) for char in part)
+        regex += "" if last else "/"
+    return re.compile(regex)
+
+
+def pack(folder: Path, target: Path) -> Archive:
+    """Write the archive of ``folder`` to the file ``target``.
+
+    Raises
+    ------
+    UsageError
+        If the folder is missing or empty, holds a link out of itself, or is too large; the message names the files
+        that make it so.
+    """
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise UsageError(f"--code {folder}: {what}; the folder with your code was expected")
+    found = _find(folder)
+    files = found.files
+    if not files:
+        raise UsageError(f"--code {folder}: there is no file in it", next_step="look at its .lockstepignore")
+    _check_size(folder, files)
+    with (
+        target.open("wb") as raw,
+        # mtime=0 and an empty name: gzip's header would otherwise hold the time and the path of the temporary file.
+        gzip.GzipFile("", "wb", COMPRESS_LEVEL, raw, mtime=0) as packed,
+        tarfile.open(mode="w", fileobj=packed, format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for name, path in files:
+            _add(tar, name, path)
+        for name, target_of in found.links:
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname, link.mode = tarfile.SYMTYPE, target_of, 0o777
+            tar.addfile(link)
+    size = target.stat().st_size
+    if size > limits.UPLOAD_BYTES_MAX:
+        raise _too_large(folder, files, f"{_mib(size)} compressed", _mib(limits.UPLOAD_BYTES_MAX))
+    with target.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return Archive(target, digest, size, len(files), tuple(found.left_out))
+
+
+class _Found(NamedTuple):
+    """Contents of a folder, by their names in the archive."""
+
+    files: list[tuple[str, Path]]
+    links: list[tuple[str, str]]
+    """Links to folders, with their targets from where they lie."""
+    left_out: list[LeftOut]
+
+
+def _find(folder: Path) -> _Found:
+    """Everything in ``folder``: what is packed, sorted, and what is left out with the rule that leaves it out."""
+    ignore = _ignore_of(folder)
+    top = folder.resolve()
+    found = _Found([], [], [])
+    linked: list[tuple[str, Path]] = []
+    for where, folders, names in os.walk(top):
+        here = Path(where)
+        entered = []
+        for name in sorted([*folders, *names]):
+            path = here / name
+            relative = path.relative_to(top).as_posix()
+            is_folder = path.is_dir() and not path.is_symlink()
+            rule = _built_in(name, is_folder=is_folder) or ignore.rule(relative, is_folder=path.is_dir())
+            if rule is None:
+                _check_inside(folder, top, path)
+            if rule is not None:
+                found.left_out.append(LeftOut(f"{relative}/" if is_folder else relative, rule))
+            elif is_folder:
+                entered.append(name)
+            elif path.is_dir():
+                linked.append((relative, path))
+            elif path.is_file():  # a link to a file arrives as the file
+                found.files.append((relative, path))
+            else:
+                why = "a link to nothing" if path.is_symlink() else "neither a file nor a folder"
+                found.left_out.append(LeftOut(relative, why))
+        folders[:] = entered
+    packed = {parent for name, _ in found.files for parent in PurePosixPath(name).parents}
+    for name, path in linked:
+        target = path.resolve()
+        if PurePosixPath(target.relative_to(top).as_posix()) in packed:
+            # Of the real folder, because no link may lead through another one (domain.archive_tree).
+            found.links.append((name, Path(os.path.relpath(target, path.parent)).as_posix()))
+        else:
+            found.left_out.append(LeftOut(name, "a link to what is left out"))
+    for part in found:
+        part.sort()
+    return found
+
+
+def _built_in(name: str, *, is_folder: bool) -> str | None:
+    is_cache = name in ALWAYS_LEFT_OUT or (not is_folder and name.endswith((".pyc", ".pyo")))
+    return "built-in rule" if is_cache else None
+
+
+def _check_inside(folder: Path, top: Path, path: Path) -> None:
+    """Refuse a link that leaves the folder: on the node it would point at nothing, or at something else."""
+    if path.is_symlink() and not path.resolve().is_relative_to(top):
+        raise UsageError(
+            f"--code {folder}: {path.relative_to(top).as_posix()} is a link to {path.resolve()}, outside the folder",
+            next_step="copy what it points to, or name the link in .lockstepignore",
+        )
+
+
+def _ignore_of(folder: Path) -> Ignore:
+    for name in IGNORE_FILES:
+        file = folder / name
+        if file.is_file():
+            return Ignore(file.read_text(encoding="utf-8", errors="replace"), name)
+    return Ignore("")
+
+
+def _check_size(folder: Path, files: list[tuple[str, Path]]) -> None:
+    if len(files) > limits.UPLOAD_FILES_MAX:
+        raise UsageError(
+            f"--code {folder}: {len(files):,} files, at most {limits.UPLOAD_FILES_MAX:,} are taken",
+            next_step="name what the job does not need in .lockstepignore",
+        )
+    total = sum(path.stat().st_size for _, path in files)
+    if total > limits.UPLOAD_UNPACKED_BYTES_MAX:
+        raise _too_large(folder, files, _mib(total), _mib(limits.UPLOAD_UNPACKED_BYTES_MAX))
+
+
+def _too_large(folder: Path, files: list[tuple[str, Path]], size: str, limit: str) -> UsageError:
+    biggest = sorted(((path.stat().st_size, name) for name, path in files), reverse=True)[:BIGGEST_NAMED]
+    named = ", ".join(f"{name} ({_mib(size)})" for size, name in biggest)
+    return UsageError(
+        f"--code {folder}: {size}, at most {limit} is taken; the biggest files: {named}",
+        next_step="name what the job does not need in .lockstepignore; data belongs on the nodes",
+    )
+
+
+def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
+    entry = tarfile.TarInfo(name)
+    status = path.stat()
+    entry.size = status.st_size
+    entry.mode = 0o755 if status.st_mode & 0o100 else 0o644
+    with path.open("rb") as file:
+        tar.addfile(entry, _Exactly(file, name, status.st_size))
+
+
+class _Exactly:
+    """A file that must still have the size it was listed with: one that grows meanwhile would tear the archive."""
+
+    def __init__(self, file: IO[bytes], name: str, size: int):
+        self._file, self._name, self._left = file, name, size
+
+    def read(self, size: int = -1, /) -> bytes:
+        block = self._file.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(block)
+        if self._left and not block:
+            raise UsageError(f"{self._name} changed while it was read", next_step="submit again")
+        return block
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"

@@ -1,0 +1,349 @@
+"""A drill: one fault, injected into a small job of its own on a running service, and what came of it.
+
+1. Look: the service runs here, and a job of two ranks could start now.
+2. Run a small job undisturbed, to its end.
+3. Run it again. Once it has a checkpoint and has gone beyond it, end one process with SIGKILL.
+4. Watch until the service has noticed, and until what the fault had stopped goes on.
+5. Wait for the end, and compare: every step there once, no process left over, the same weights bit by bit.
+
+The drill ends nothing that it did not start itself, except the one program of the service that the fault names.
+
+Not here: finding processes (``client.local.machine``), and what of the outcome holds (``client.drills.report``).
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lockstep.client import weights
+from lockstep.client.checkpoints import fetch
+from lockstep.client.drills.report import LABEL, LOSS, PROGRAMS, WENT_ON, Fault, Report, Role, document, problems
+from lockstep.client.errors import ClientError, TimedOutError, UnavailableError, UnreachableError
+from lockstep.domain import limits
+from lockstep.domain.lifecycle import TERMINAL, JobState
+from lockstep.domain.views import Health, JobView
+
+if TYPE_CHECKING:
+    from lockstep.client.api import Client
+    from lockstep.client.local.machine import Machine, Process
+
+POLL_SECONDS: Final = 0.05
+"""How exactly times are known. A request to the server takes about as long."""
+PATIENCE_SECONDS: Final = 60.0
+"""For an api that is being started again, where its silence is not what is measured."""
+
+
+@dataclass
+class Seen:
+    """What was seen while waiting, in seconds from the kill."""
+
+    gone: float | None = None
+    noticed: float | None = None
+    recovered: float | None = None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a job, as its series show them."""
+
+    shown: list[int] = field(default_factory=list)
+    stored: int = 0
+    """Of all attempts, also those that are hidden because a later attempt trained them again."""
+    pause_seconds: float = 0.0
+
+
+def others(client: Client, own: Collection[str] = ()) -> list[JobView]:
+    """Jobs that are placed or run and are not the drill's own."""
+    found = client.jobs(states=[JobState.STARTING, JobState.RUNNING], limit=limits.PAGE_SIZE_MAX).items
+    return [job for job in found if job.id not in own]
+
+
+class Drill:
+    """One drill, from the first job to the report.
+
+    Parameters
+    ----------
+    client : Client
+        Of the service on this machine.
+    machine : Machine
+    fault : str
+    steps : int
+        Optimizer steps of each of the two jobs.
+    within_seconds : float
+        For noticing the fault and for going on, each; later than that does not hold.
+    wait_seconds : float
+        How long each job may take, its time in the queue included, before it is cancelled.
+    sparing : bool
+        Do not harm a program of the service while other people's jobs run.
+    say : callable
+        Takes one line about what happens.
+    clock : callable
+        ``time.monotonic``.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        machine: Machine,
+        fault: Fault,
+        *,
+        steps: int,
+        within_seconds: float,
+        wait_seconds: float,
+        sparing: bool,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._client = client
+        self._machine = machine
+        self._fault = fault
+        self._steps = steps
+        self._within_seconds = within_seconds
+        self._wait_seconds = wait_seconds
+        self._sparing = sparing
+        self._say = say
+        self._clock = clock
+        self._own: list[str] = []
+        """Jobs that were submitted and have not been seen to end."""
+
+    def run(self) -> Report:
+        """Carry it out. Jobs that it leaves behind when it fails are cancelled."""
+        self._client.transport.patience_seconds = PATIENCE_SECONDS
+        try:
+            return self._run()
+        except BaseException:
+            self._client.transport.patience_seconds = PATIENCE_SECONDS
+            for job_id in self._own:
+                with suppress(ClientError):
+                    self._client.cancel(job_id)
+            raise
+
+    def _run(self) -> Report:
+        plan = self._client.plan(document(self._fault, "undisturbed", self._steps))
+        if not plan.placement:
+            why = f": {plan.queue.reason}" if plan.queue is not None else ""
+            raise ClientError(
+                f"a drill's job needs two free devices of one node now, and would wait{why}",
+                next_step="lockstep nodes shows who holds them; without GPUs, lockstep up --cpu-slots 2 has two",
+            )
+        if self._fault in PROGRAMS:
+            self._machine.program(PROGRAMS[self._fault])  # Found now, or refused before anything is started.
+        calm = self._submit("undisturbed")
+        self._ended(calm)
+        hit = self._submit("disturbed")
+        at_step = self._ready(hit)
+        ranks = list(self._machine.ranks(hit).values())
+        victim, killed = self._victim(hit)
+        if self._sparing and self._fault in PROGRAMS and (found := others(self._client, self._own)):
+            raise ClientError(
+                f"{found[0].name} ({found[0].id}) has started meanwhile, so nothing was killed",
+                next_step="wait for its end, or pass --yes",
+            )
+        victim.kill()
+        began = self._clock()
+        self._say(f"killed {killed} (process {victim.pid}) after step {at_step}")
+        seen = self._watch(hit, victim, ranks, began)
+        ended = self._ended(hit)
+        return self._report(calm, ended, f"{killed} (process {victim.pid})", at_step, seen)
+
+    # Jobs
+
+    def _submit(self, role: Role) -> str:
+        job = self._client.submit(document(self._fault, role, self._steps))
+        self._own.append(job.id)
+        self._say(f"{role}: {job.name} ({job.id})")
+        return job.id
+
+    def _ended(self, job_id: str) -> JobView:
+        job = self._client.wait(job_id, self._wait_seconds)
+        self._own.remove(job_id)
+        if job.state is not JobState.SUCCEEDED:
+            why = f"{job.outcome.reason}: {job.outcome.message}" if job.outcome is not None else job.state
+            raise ClientError(f"{job.name} ended as {job.state} ({why})", next_step=f"lockstep show {job.id}")
+        return job
+
+    def _ready(self, job_id: str) -> int:
+        """Wait until the job has a checkpoint and is beyond it; the step it is at."""
+        deadline = self._clock() + self._wait_seconds
+        while True:
+            job = self._client.job(job_id)
+            if job.state in TERMINAL:
+                raise ClientError(
+                    f"{job.name} was over ({job.state}) before the fault could be injected",
+                    next_step=f"give it more than {self._steps} --steps",
+                )
+            if job.state is JobState.RUNNING and job.progress is not None:
+                saved = max((one.step for one in self._client.checkpoints(job_id)), default=None)
+                if saved is not None and job.progress.step > saved:
+                    return job.progress.step
+            if self._clock() > deadline:
+                raise TimedOutError(f"{job.name} did not get to its first checkpoint in {self._wait_seconds:g} s")
+            time.sleep(POLL_SECONDS)
+
+    def _victim(self, job_id: str) -> tuple[Process, str]:
+        """What is to be killed, and its name for a person."""
+        if self._fault in PROGRAMS:
+            return self._machine.program(PROGRAMS[self._fault]), f"the {self._fault}"
+        ranks = self._machine.ranks(job_id)
+        launcher = self._machine.launcher(job_id)
+        if launcher is None or not ranks:
+            job = self._client.job(job_id)
+            where = ", ".join(job.attempt.nodes) if job.attempt is not None else "no node"
+            raise ClientError(
+                f"{job.name} ({job.state}) has no processes on this machine; it was given to {where}",
+                next_step="drain the other nodes for the drill, or run it there",
+            )
+        if self._fault == "launcher":
+            return launcher, f"the launcher of {job_id}"
+        rank = max(ranks)
+        return ranks[rank], f"rank {rank} of {job_id}"
+
+    # The fault
+
+    def _watch(self, job_id: str, victim: Process, ranks: list[Process], began: float) -> Seen:
+        """Look until the fault was noticed and what it had stopped went on, or the time is over."""
+        seen = Seen()
+        self._client.transport.patience_seconds = 0
+        probe = self._submit_probe()
+        # Read after the kill: what is beyond it was told by a new agent.
+        step = self._step(job_id)
+        while self._clock() - began < self._within_seconds:
+            if seen.gone is None and self._fault not in PROGRAMS and not any(rank.is_alive() for rank in ranks):
+                seen.gone = self._clock() - began
+            if seen.noticed is None and self._noticed(job_id, victim):
+                seen.noticed = self._clock() - began
+            if seen.noticed is not None and seen.recovered is None and self._recovered(job_id, victim, step, probe):
+                seen.recovered = self._clock() - began
+            if seen.recovered is not None and (seen.gone is not None or self._fault in PROGRAMS):
+                break
+            time.sleep(POLL_SECONDS)
+        self._client.transport.patience_seconds = PATIENCE_SECONDS
+        if probe is not None:
+            with suppress(ClientError):  # It may have ended meanwhile.
+                self._client.cancel(probe)
+            self._own.remove(probe)
+        return seen
+
+    def _submit_probe(self) -> str | None:
+        """A job that only the next pass of a scheduler can take note of."""
+        if self._fault != "scheduler":
+            return None
+        script = {"kind": "script", "resources": {"gpus": 1}, "script": {"command": ["true"]}}
+        labels = {LABEL: self._fault, "drill-role": "probe"}
+        job = self._client.submit({"name": "drill-scheduler-probe", **script, "labels": labels})
+        self._own.append(job.id)
+        return job.id
+
+    def _step(self, job_id: str) -> int:
+        job = self._look(job_id)
+        return job.progress.step if job is not None and job.progress is not None else 0
+
+    def _look(self, job_id: str) -> JobView | None:
+        """The job; None while the api does not answer."""
+        try:
+            return self._client.job(job_id)
+        except (UnreachableError, UnavailableError):
+            return None
+
+    def _noticed(self, job_id: str, victim: Process) -> bool:
+        if self._fault in PROGRAMS:
+            return self._machine.replaced(PROGRAMS[self._fault], victim) is not False
+        job = self._look(job_id)
+        return job is not None and (job.state is not JobState.RUNNING or _number(job) > 1)
+
+    def _recovered(self, job_id: str, victim: Process, step: int, probe: str | None) -> bool:
+        if self._fault in PROGRAMS and not self._machine.replaced(PROGRAMS[self._fault], victim):
+            return False
+        if self._fault == "api":
+            return self._healthy()
+        if self._fault == "broker":
+            return self._machine.broker_answers()
+        job = self._look(probe or job_id)
+        if job is None:
+            return False
+        if probe is not None:
+            return job.queue is not None or job.state is not JobState.QUEUED
+        if job.state in TERMINAL:
+            return True
+        if self._fault == "agent":
+            return job.progress is not None and job.progress.step > step
+        return _number(job) > 1 and self._trains_again(job_id)
+
+    def _healthy(self) -> bool:
+        try:
+            return self._client.transport.get("/readyz", Health).status != "unavailable"
+        except (UnreachableError, UnavailableError):
+            return False
+
+    def _trains_again(self, job_id: str) -> bool:
+        """Whether a later attempt has completed a step."""
+        found = self._client.metrics(job_id, names=[LOSS], attempts="all", max_points=limits.SERIES_POINTS_MAX)
+        return any(series.attempt > 1 and series.count for series in found.series)
+
+    # What came of it
+
+    def _report(self, calm: str, ended: JobView, killed: str, at_step: int, seen: Seen) -> Report:
+        before, after = self._read_steps(calm), self._read_steps(ended.id)
+        left = self._left_over(ended.id)
+        with tempfile.TemporaryDirectory(prefix="lockstep-drill-") as folder:
+            one, other = (self._weights(job_id, Path(folder) / job_id) for job_id in (calm, ended.id))
+        report = Report(
+            fault=self._fault,
+            held=False,
+            problems=[],
+            killed=killed,
+            at_step=at_step,
+            gone_seconds=seen.gone,
+            noticed_seconds=seen.noticed,
+            recovered_seconds=seen.recovered,
+            went_on=WENT_ON[self._fault],
+            attempts=_number(ended),
+            steps=self._steps,
+            steps_lost=self._steps - len(set(after.shown)),
+            steps_doubled=len(after.shown) - len(set(after.shown)),
+            steps_again=after.stored - len(after.shown),
+            pause_seconds=after.pause_seconds,
+            undisturbed_pause_seconds=before.pause_seconds,
+            processes_left=left,
+            tensors=len(one),
+            numbers=sum(tensor.numbers for tensor in one.values()),
+            different=weights.differences(one, other),
+            undisturbed=calm,
+            disturbed=ended.id,
+        )
+        found = problems(report, within_seconds=self._within_seconds)
+        return report.model_copy(update={"held": not found, "problems": found})
+
+    def _read_steps(self, job_id: str) -> Steps:
+        most = limits.SERIES_POINTS_MAX
+        shown = self._client.metrics(job_id, names=[LOSS], attempts="current", max_points=most).series
+        stored = self._client.metrics(job_id, names=[LOSS], attempts="all", max_points=most).series
+        times = [at for _, at in sorted(pair for one in shown for pair in zip(one.step, one.time, strict=True))]
+        return Steps(
+            shown=[step for one in shown for step in one.step],
+            stored=sum(one.count for one in stored),
+            pause_seconds=max((later - sooner for sooner, later in pairwise(times)), default=0.0),
+        )
+
+    def _left_over(self, job_id: str) -> int:
+        """Processes of the job that are there although it has ended; those that are just going are waited for."""
+        deadline = self._clock() + self._within_seconds
+        while (found := self._machine.of_job(job_id)) and self._clock() < deadline:
+            time.sleep(POLL_SECONDS)
+        return len(found)
+
+    def _weights(self, job_id: str, folder: Path) -> dict[str, weights.Tensor]:
+        checkpoint = self._client.checkpoint(job_id, "last")
+        fetched = fetch(self._client, job_id, checkpoint, folder, model_only=True, say=lambda _: None)
+        return weights.tensors(fetched / "model.safetensors")
+
+
+def _number(job: JobView) -> int:
+    return job.attempt.number if job.attempt is not None else 0

@@ -1,0 +1,109 @@
+"""Memory forecast of a planned job, computed on this machine: for a task of one's own, or a service without torch.
+
+The same process computes it as in the service (``python -m lockstep.engine.memory.ahead``), from the folder that ``--code`` names.
+
+Not here: the forecast itself (``engine.memory``), and the service's own (``api.forecasts``).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from lockstep.domain import tasks
+from lockstep.domain.memory import PlannedMemory
+from lockstep.domain.predicted import ForecastAnswer, ForecastRequest
+from lockstep.domain.spec import Train
+from lockstep.domain.views import PlanView
+
+ASK_SECONDS: Final = 30.0
+"""A forecast that the service is computing is awaited so long."""
+PAUSE_SECONDS: Final = 0.5
+DEADLINE_SECONDS: Final = 120.0
+"""A process that takes longer is killed: it reads a dataset's first sample and builds a model without values."""
+
+
+def awaited(
+    ask: Callable[[], PlanView],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> PlanView:
+    """Ask for a plan, again and again while the service computes its forecast."""
+    until = clock() + ASK_SECONDS
+    while True:
+        answer = ask()
+        if answer.memory is None or answer.memory.state != "computing" or clock() >= until:
+            return answer
+        pause(PAUSE_SECONDS)
+
+
+def with_code(answer: PlanView, code: Path | None) -> PlanView:
+    """The plan with a forecast that is computed here, where the service has none of the task itself and this machine can.
+
+    Parameters
+    ----------
+    answer : PlanView
+        The service's.
+    code : Path or None
+        Folder of the job's code.
+    """
+    memory, train = answer.memory, answer.spec.get("train")
+    if memory is None or train is None or answer.plan is None or memory.source == "task":
+        return answer
+    own = tasks.is_own_task(train["task"])
+    if (own and code is None) or importlib.util.find_spec("torch") is None:
+        return answer
+    available = None if memory.capacity_bytes is None else int(memory.capacity_bytes * (1 - memory.headroom))
+    request = ForecastRequest(
+        train=Train.model_validate(train),
+        world_size=answer.plan.world_size,
+        available_bytes=available,
+        code=str(code.resolve()) if code is not None else None,
+    )
+    found = _computed(request)
+    if found.forecast is None:
+        # What the service found in history is better than nothing.
+        new = (
+            memory if memory.forecast is not None else memory.model_copy(update={"state": "unknown", "why": found.why})
+        )
+    else:
+        new = PlannedMemory(
+            state="known",
+            source="code" if own else "task",
+            forecast=found.forecast,
+            micro_batch_size=found.micro_batch_size,
+            micro_batch_size_max=found.micro_batch_size_max,
+            device_type=memory.device_type,
+            capacity_bytes=memory.capacity_bytes,
+            headroom=memory.headroom,
+        )
+    return answer.model_copy(update={"memory": new})
+
+
+def _computed(request: ForecastRequest) -> ForecastAnswer:
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "lockstep.engine.memory.ahead", str(os.getpid())],
+            input=request.model_dump_json().encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+            timeout=DEADLINE_SECONDS,
+            check=False,
+        )
+        return ForecastAnswer.model_validate_json(ended.stdout)
+    except subprocess.TimeoutExpired:
+        return ForecastAnswer(why=f"it took longer than {DEADLINE_SECONDS:.0f} s")
+    except OSError as error:
+        return ForecastAnswer(why=f"its process could not be started: {error}")
+    except ValidationError:
+        return ForecastAnswer(why="its process ended without an answer")

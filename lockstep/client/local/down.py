@@ -1,0 +1,61 @@
+"""``lockstep down``: end the service that runs in a home, from another terminal.
+
+Not here: the order in which its programs end (``client.local.up``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from lockstep.client.errors import ClientError, ExitCode, TimedOutError
+from lockstep.client.local.home import Home
+
+DOWN_SECONDS: Final = 90.0
+"""Longer than the programs' own limits together."""
+POLL_SECONDS: Final = 0.1
+
+
+def run(home: Home, *, tell: Callable[[str], None]) -> int:
+    """Ask ``lockstep up`` to end and wait until its home is free."""
+    running = home.running()
+    if not home.is_locked():
+        if running is not None:
+            home.run_file.unlink(missing_ok=True)
+            tell(f"no service runs in {home.folder}; the last one (process {running.pid}) did not end in order")
+        else:
+            tell(f"no service runs in {home.folder}")
+        return ExitCode.OK
+    if running is None:
+        raise ClientError(f"the service in {home.folder} is just starting or ending", next_step="try again in a moment")
+    tell(f"stopping the service at {running.url}; running jobs go on at the next `lockstep up`")
+    started = time.monotonic()
+    # The lock is held, and its holder begins by removing another's run.json: the id is that of the process we mean.
+    with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+        os.kill(running.pid, signal.SIGTERM)
+    while home.is_locked():
+        if time.monotonic() - started > DOWN_SECONDS:
+            raise TimedOutError(
+                f"the service (process {running.pid}) still runs {DOWN_SECONDS:g} s after it was asked to end",
+                next_step=f"look at {home.logs}, then kill -9 {running.pid}: its programs die with it",
+            )
+        time.sleep(POLL_SECONDS)
+    # The lock is free a moment before its holder has ended.
+    while _runs(running.pid) and time.monotonic() - started < DOWN_SECONDS:
+        time.sleep(POLL_SECONDS)
+    tell(f"stopped after {time.monotonic() - started:.1f} s")
+    return ExitCode.OK
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process has not ended yet; one that only waits to be reaped by its parent has."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -1,0 +1,33 @@
+"""Whether this installation has the service's programs, or is a client alone.
+
+The base package is the client: it installs without torch, SQLAlchemy or Celery. Asked before anything is started, so
+that a person reads what to install and not where an import failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Final
+
+from lockstep.client.errors import UsageError
+from lockstep.domain.packages import with_extra
+
+SERVER: Final = ("alembic", "celery", "fastapi", "sqlalchemy", "structlog", "uvicorn")
+NODE: Final = ("celery", "psutil", "sqlalchemy", "torch")
+
+
+def require(needed: tuple[str, ...], *, find: Callable[[str], object] = find_spec) -> None:
+    """Check that these packages can be imported, without importing them.
+
+    Raises
+    ------
+    UsageError
+        If one is missing.
+    """
+    missing = [name for name in dict.fromkeys(needed) if find(name) is None]
+    if missing:
+        raise UsageError(
+            f"this is a client alone: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed here",
+            next_step=f"install the service too, with {with_extra('all')} (from a clone: pip install '.[all]')",
+        )

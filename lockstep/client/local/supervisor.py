@@ -1,0 +1,211 @@
+"""Keeps a few programs running on this machine, and ends them in order.
+
+Each program is a process in a group of its own (so Ctrl-C at a terminal reaches only ``lockstep up``), tied to the
+supervisor by a parent-death signal (``client.local.tethered``), with its output in a log file. One that ends is started
+again, at first after a second, then less and less often.
+
+The kernel sends that signal when the *thread* that started the process ends, so everything here is called from one
+thread that lives as long as the service: the main thread of ``lockstep up``.
+
+Not here: which programs there are (``client.local.settings``), and what is said to the person (``client.local.up``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from lockstep.client.local import tethered
+
+LOG_BYTES_MAX: Final = 10 * 1024 * 1024
+"""A log larger than this at a start is set aside as ``NAME.log.1``, in place of the one before."""
+BACKOFF_SECONDS: Final = 1.0
+BACKOFF_SECONDS_MAX: Final = 30.0
+STEADY_SECONDS: Final = 60.0
+"""A program that has run for so long has recovered: its next end counts as the first."""
+POLL_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Program:
+    """Something to keep running."""
+
+    name: str
+    argv: tuple[str, ...]
+    stop_seconds: float
+    """From SIGTERM to SIGKILL."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """For this program alone, on top of what all get."""
+
+
+@dataclass
+class _Running:
+    """One program's process, or the wait for its next."""
+
+    program: Program
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    start_at: float = 0.0
+    ends: int = 0
+    """Ends in a row, since it last ran steadily."""
+
+
+class Supervisor:
+    """The programs of one service.
+
+    Parameters
+    ----------
+    programs : sequence of Program
+        In the order in which they are started; they are stopped in the opposite order.
+    folder : Path
+        Their working directory.
+    logs : Path
+    environment : mapping
+    tell : callable
+        Takes one line for the person.
+    clock : callable
+        ``time.monotonic``.
+    """
+
+    def __init__(
+        self,
+        programs: tuple[Program, ...],
+        *,
+        folder: Path,
+        logs: Path,
+        environment: Mapping[str, str],
+        tell: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._running = [_Running(program) for program in programs]
+        self._folder = folder
+        self._logs = logs
+        self._environment = dict(environment)
+        self._tell = tell
+        self._clock = clock
+
+    def log_of(self, program: Program) -> Path:
+        return self._logs / f"{program.name}.log"
+
+    def pids(self) -> dict[str, int]:
+        """Process ids of the programs that run now."""
+        return {each.program.name: each.process.pid for each in self._running if each.process is not None}
+
+    def most_ends(self) -> tuple[Program, int]:
+        """The program that ended most often in a row, and how often."""
+        worst = max(self._running, key=lambda each: each.ends)
+        return worst.program, worst.ends
+
+    def tend(self) -> bool:
+        """Start what is due, and take note of what ended. True if a process was started or has ended."""
+        changed = False
+        now = self._clock()
+        for each in self._running:
+            if each.process is not None and has_ended(each.process):
+                self._note_end(each, now)
+                changed = True
+            if each.process is None and now >= each.start_at:
+                each.process = self.start(each.program)
+                each.started_at = now
+                changed = True
+        return changed
+
+    def _note_end(self, each: _Running, now: float) -> None:
+        assert each.process is not None
+        code = reap(each.process)
+        each.process = None
+        each.ends = 1 if now - each.started_at >= STEADY_SECONDS else each.ends + 1
+        wait = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2.0 ** min(each.ends - 1, 30))
+        each.start_at = now + wait
+        name = each.program.name
+        self._tell(f"{name} ended ({how(code)}); starting it again in {wait:g} s; its log: {self.log_of(each.program)}")
+
+    def start(self, program: Program) -> subprocess.Popen[bytes]:
+        """Start one process of ``program``."""
+        stub = [sys.executable, "-I", "-S", tethered.__file__, str(os.getpid())]
+        with self._open_log(program) as log:
+            return subprocess.Popen(
+                [*stub, *program.argv],
+                cwd=self._folder,
+                env={**self._environment, **program.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+
+    def _open_log(self, program: Program) -> IO[bytes]:
+        path = self.log_of(program)
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size > LOG_BYTES_MAX:
+                path.replace(path.with_suffix(".log.1"))
+        return path.open("ab")
+
+    def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
+        """End everything in the opposite order of the start, each program before the next is asked.
+
+        Parameters
+        ----------
+        hurry : callable
+            True once the person asks again: then nothing is waited for.
+        """
+        for each in reversed(self._running):
+            if each.process is not None:
+                if end(each.process, each.program.stop_seconds, hurry, self._clock) and not hurry():
+                    seconds = each.program.stop_seconds
+                    self._tell(f"{each.program.name} did not end within {seconds:g} s of SIGTERM and was killed")
+                each.process = None
+
+
+def end(
+    process: subprocess.Popen[bytes],
+    seconds: float,
+    hurry: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Ask a process to end, wait, and then kill it with its whole group. True if it had to be killed."""
+    deadline = clock() + seconds
+    # Not Popen.send_signal: it would take the exit status of a process that has just ended, and its group's id with it.
+    if not has_ended(process):
+        os.kill(process.pid, signal.SIGTERM)
+    while not has_ended(process) and clock() < deadline and not hurry():
+        time.sleep(POLL_SECONDS)
+    killed = not has_ended(process)
+    reap(process)
+    return killed
+
+
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process has ended, without taking its exit status: until then its id, and its group's, stay its own."""
+    if process.returncode is not None:
+        return True
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def reap(process: subprocess.Popen[bytes]) -> int:
+    """Kill what is left of a process's group, then take its exit status.
+
+    In this order: the group's id cannot belong to anybody else as long as its leader has not been waited for.
+    """
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+def how(code: int) -> str:
+    """An exit status in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

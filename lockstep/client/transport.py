@@ -1,0 +1,369 @@
+"""One HTTP request, carried through: authentication, retries, errors as exceptions, cheap polling.
+
+What is tried again, and only that: a connection that was refused or reset, a timeout, and the answers 429, 502, 503 and 504.
+Every request here is safe to repeat: reads, uploads named by their digest, a cancel, and submits that carry an
+``Idempotency-Key``. Retries are bounded in time, wait longer each time with jitter so that many clients do not come back
+together, honour ``Retry-After``, and say so.
+
+Not here: which requests there are (``client.api``).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+import httpx2
+from pydantic import BaseModel, ValidationError
+
+from lockstep.client.errors import UnreachableError, UsageError, refusal
+from lockstep.client.tls import certificate_error, verification
+from lockstep.domain.views import Problem
+
+V = TypeVar("V", bound=BaseModel)
+
+Params = Sequence[tuple[str, str]]
+
+RETRIED_STATUS: Final = frozenset({429, 502, 503, 504})
+FIRST_DELAY_SECONDS: Final = 0.25
+DELAY_SECONDS_MAX: Final = 8.0
+RETRY_AFTER_SECONDS_MAX: Final = 60.0
+"""A server that asks for more patience than this is asked again anyway."""
+STREAM_TIMEOUT: Final = httpx2.Timeout(60.0, connect=5.0)
+"""A stream without news shows a sign of life every 15 seconds."""
+EVENT_BYTES_MAX: Final = 64 * 1024 * 1024
+TIMEOUT: Final = httpx2.Timeout(30.0, connect=5.0)
+UPLOAD_TIMEOUT: Final = httpx2.Timeout(300.0, connect=5.0)
+"""For bodies of any size, both ways: of one block, not of the whole."""
+SAID_AGAIN_SECONDS: Final = 10.0
+"""Between two lines about a server that stays silent."""
+REMEMBERED_ANSWERS_MAX: Final = 64
+"""Answers kept for conditional requests: a follower polls one or two addresses."""
+REMEMBERED_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of these answers together, as they came: who reads a long log by page asks for none of them again."""
+
+
+class _Kept(NamedTuple):
+    """An answer that may be asked for again."""
+
+    etag: str
+    answer: BaseModel
+    size: int
+    """Bytes, as it came."""
+
+
+class Transport:
+    """A connection to one server.
+
+    Parameters
+    ----------
+    url : str
+        Address of the server, such as ``http://127.0.0.1:8470``.
+    token : str or None
+    patience_seconds : float
+        For how long a request that may pass is tried again before it is given up. May be changed at any time.
+    say : callable
+        Takes one line about a retry, for a person.
+    sleep, clock, draw : callable
+        ``time.sleep``, ``time.monotonic`` and ``random.random``; tests give their own.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        patience_seconds: float,
+        say: Callable[[str], None],
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ):
+        self.url = url.rstrip("/")
+        self.patience_seconds = patience_seconds
+        self._say = say
+        self._sleep = sleep
+        self._clock = clock
+        self._draw = draw
+        self._token = token
+        self._answers: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], _Kept] = OrderedDict()
+        self._kept_bytes = 0
+        headers = {"Accept": "application/json"}
+        if token is not None:
+            if not (token and token.isascii() and token.isprintable() and " " not in token):
+                raise UsageError(
+                    "the bearer token is empty, or holds a space, a line break or a letter that no token has",
+                    next_step="copy it again: `lockstep up` says which file holds it",
+                )
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            # trust_env=False: a proxy meant for the internet must not see the traffic to a server on loopback, and a
+            # .netrc must not replace the token. SSL_CERT_FILE and SSL_CERT_DIR are read by client.tls.
+            self._http = httpx2.Client(
+                base_url=self.url,
+                headers=headers,
+                timeout=TIMEOUT,
+                trust_env=False,
+                verify=verification(self.url),
+                follow_redirects=False,
+            )
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise _no_address(url, error) from None
+
+    def close(self) -> None:
+        self._http.close()
+
+    def twin(self) -> Self:
+        """Another connection to the same server, for another thread."""
+        return type(self)(
+            self.url,
+            self._token,
+            patience_seconds=self.patience_seconds,
+            say=self._say,
+            sleep=self._sleep,
+            clock=self._clock,
+            draw=self._draw,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def get(self, path: str, view: type[V], params: Params = ()) -> V:
+        """Read ``path`` as ``view``. An answer with an ``ETag`` is asked for again only if it has changed."""
+        key = (path, tuple(params))
+        known = self._answers.get(key)
+        headers = {"If-None-Match": known.etag} if known else {}
+        response = self.send("GET", path, params=params, headers=headers)
+        if response.status_code == 304 and known is not None and isinstance(known.answer, view):
+            self._answers.move_to_end(key)
+            return known.answer
+        answer = self._read(response, view)
+        if known is not None:
+            self._kept_bytes -= self._answers.pop(key).size
+        size = len(response.content)
+        if (etag := response.headers.get("ETag")) and size <= REMEMBERED_BYTES_MAX:
+            self._answers[key] = _Kept(etag, answer, size)
+            self._kept_bytes += size
+            while len(self._answers) > REMEMBERED_ANSWERS_MAX or self._kept_bytes > REMEMBERED_BYTES_MAX:
+                self._kept_bytes -= self._answers.popitem(last=False)[1].size
+        return answer
+
+    def post(self, path: str, view: type[V], document: object = None, headers: Mapping[str, str] | None = None) -> V:
+        """Send a JSON document, or nothing, and read the answer as ``view``."""
+        return self._read(self.send("POST", path, headers=headers or {}, json=document), view)
+
+    def put_file(self, path: str, view: type[V], file: Path, media_type: str) -> V:
+        """Send a file's bytes. It is opened anew for each try."""
+
+        def body() -> dict[str, Any]:
+            return {"content": file.open("rb"), "timeout": UPLOAD_TIMEOUT}
+
+        headers = {"Content-Type": media_type, "Content-Length": str(file.stat().st_size)}
+        return self._read(self.send("PUT", path, headers=headers, body=body), view)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params = (),
+        headers: Mapping[str, str],
+        json: object = None,
+        body: Callable[[], dict[str, Any]] | None = None,
+    ) -> httpx2.Response:
+        """One request with its retries.
+
+        Raises
+        ------
+        UnreachableError
+            If no answer came within the patience.
+        RefusedError
+            If the answer is an error.
+        """
+
+        def attempt() -> httpx2.Response:
+            opened = body() if body is not None else {}
+            try:
+                return self._http.request(method, path, params=list(params), headers=dict(headers), json=json, **opened)
+            finally:
+                if "content" in opened:
+                    opened["content"].close()
+
+        return self._patiently(attempt)
+
+    def events(self, path: str, *, params: Params = ()) -> Iterator[httpx2.ServerSentEvent]:
+        """Server-sent events as they come, until the connection ends, for whatever reason: nothing is tried again.
+
+        Raises
+        ------
+        RefusedError
+            If the answer is an error.
+        """
+        try:
+            with self._http.stream(
+                "GET", path, params=list(params), headers={"Accept": "text/event-stream"}, timeout=STREAM_TIMEOUT
+            ) as response:
+                if response.is_error:
+                    response.read()
+                    raise refusal(_problem(response))
+                yield from httpx2.EventSource(response, max_event_size=EVENT_BYTES_MAX)
+        except httpx2.TransportError:
+            return  # The caller reads on in another way, which says what is wrong.
+
+    def download(self, path: str, take: Callable[[bytes], object], *, params: Params = (), size: int, tag: str) -> None:
+        """Read a file of ``size`` bytes; after a broken connection go on where it stopped.
+
+        Parameters
+        ----------
+        path : str
+        take : callable
+            Gets the bytes in order, each once.
+        params : sequence of (name, value)
+        size : int
+            Bytes of the whole file, as the server announced them.
+        tag : str
+            Its entity tag: the rest is taken only of the same file.
+
+        Raises
+        ------
+        UnreachableError
+            If nothing more came within the patience, or another file is there by now.
+        RefusedError
+            If the answer is an error.
+        """
+        received = 0
+
+        def attempt() -> httpx2.Response:
+            nonlocal received
+            before = received
+            # Not compressed on the way: the digest is of the file as it is.
+            headers = {"Accept-Encoding": "identity"}
+            if received:
+                headers |= {"Range": f"bytes={received}-", "If-Range": tag}
+            with self._http.stream(
+                "GET", path, params=list(params), headers=headers, timeout=UPLOAD_TIMEOUT
+            ) as response:
+                if response.is_error:
+                    response.read()
+                    return response
+                if response.headers.get("ETag") != tag or (received and response.status_code != 206):
+                    raise UnreachableError(
+                        f"{self.url}{path} has changed since it was announced", next_step="ask for it again"
+                    )
+                try:
+                    for block in response.iter_bytes():
+                        received += len(block)
+                        take(block)
+                except httpx2.TransportError:
+                    # What came is kept, and patience begins anew: a long download outlives many short breaks.
+                    if received == before:
+                        raise
+                return response
+
+        while received < size:
+            before = received
+            self._patiently(attempt)
+            if received == before:
+                raise UnreachableError(
+                    f"{self.url}{path} ended after {received} of {size} bytes", next_step="ask for it again"
+                )
+
+    def _patiently(self, attempt: Callable[[], httpx2.Response]) -> httpx2.Response:
+        """The answer of ``attempt``, which is called again for as long as it may pass."""
+        started = self._clock()
+        said_at = float("-inf")
+        tries = 0
+        while True:
+            tries += 1
+            why: str
+            response: httpx2.Response | None = None
+            try:
+                response = attempt()
+            except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
+                raise _no_address(self.url, error) from None
+            except httpx2.TransportError as error:
+                if (refused := certificate_error(self.url, error)) is not None:
+                    raise refused from None
+                why = _why(error)
+            else:
+                if response.status_code not in RETRIED_STATUS:
+                    break
+                busy = response.status_code == 429
+                why = "too many requests" if busy else f"it answered {response.status_code}"
+            delay = self._delay(tries, response)
+            if self._clock() - started + delay > self.patience_seconds:
+                if response is not None:
+                    break
+                raise UnreachableError(
+                    f"{self.url} does not answer: {why}",
+                    next_step="start the service with `lockstep up`, or name another with --url or LOCKSTEP_URL",
+                )
+            if self._clock() - said_at >= SAID_AGAIN_SECONDS:
+                said_at = self._clock()
+                what = "asks to wait" if response is not None and response.status_code == 429 else "does not answer"
+                self._say(f"{self.url} {what} ({why}); trying again for {self._left(started):.0f} s")
+            self._sleep(delay)
+        if response.is_error:
+            raise refusal(_problem(response))
+        return response
+
+    def _left(self, started: float) -> float:
+        """Seconds of patience that are left."""
+        return self.patience_seconds - (self._clock() - started)
+
+    def _delay(self, tries: int, response: httpx2.Response | None) -> float:
+        """Seconds before the next try: what the server asks for, or twice as long each time, with jitter."""
+        asked = response.headers.get("Retry-After", "") if response is not None else ""
+        if asked.isdigit():
+            return min(float(asked), RETRY_AFTER_SECONDS_MAX)
+        longest = min(DELAY_SECONDS_MAX, FIRST_DELAY_SECONDS * 2.0 ** min(tries - 1, 30))
+        return longest * (0.5 + 0.5 * self._draw())
+
+    def _read(self, response: httpx2.Response, view: type[V]) -> V:
+        try:
+            return view.model_validate_json(response.content)
+        except ValidationError as error:
+            line = error.errors()[0]
+            where = ".".join(map(str, line["loc"])) or "the answer"
+            raise UnreachableError(
+                f"{self.url} answered something other than expected at {response.request.url.path}: "
+                f"{where}: {line['msg']}",
+                next_step="check that the address is Lockstep's, and that server and client are of one version",
+            ) from None
+
+
+def _no_address(url: str, error: Exception) -> UsageError:
+    return UsageError(f"{url!r} is no address of a server: {error}", next_step="write http://HOST:PORT")
+
+
+def _why(error: httpx2.TransportError) -> str:
+    if isinstance(error, httpx2.ConnectError):
+        text = str(error)
+        return "connection refused" if "refused" in text else text or "no connection"
+    if isinstance(error, httpx2.TimeoutException):
+        return "no answer in time"
+    return "the connection broke"
+
+
+def _problem(response: httpx2.Response) -> Problem:
+    """The problem document of an error; an answer that is none (a proxy's page) becomes one."""
+    try:
+        return Problem.model_validate_json(response.content)
+    except ValidationError:
+        words = f"{response.status_code} {response.reason_phrase}".strip()
+        return Problem(
+            title=words,
+            status=response.status_code,
+            detail=f"{response.request.method} {response.request.url} was answered {words}, without a reason",
+            code="",
+        )

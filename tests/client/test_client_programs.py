@@ -1,0 +1,51 @@
+"""``lockstep api``, ``lockstep scheduler`` and ``lockstep agent``: each becomes the program of its name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockstep.cli import programs
+from lockstep.client.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("api", "api: LOCKSTEP_PORT: "),
+        ("scheduler", "; LOCKSTEP_TIMINGS_SCALE: "),
+        ("agent", "LOCKSTEP_CPU_SLOTS: "),
+    ],
+)
+def test_a_program_starts_with_its_own_settings(tmp_path: Path, command: str, said: str) -> None:
+    (tmp_path / "lockstep.py").write_text("raise SystemExit('the wrong lockstep')\n")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "LOCKSTEP_PORT": "none",
+        "LOCKSTEP_TIMINGS_SCALE": "none",
+        "LOCKSTEP_CPU_SLOTS": "none",
+    }
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "lockstep", command],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_installation_of_the_client_alone_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.client.local.installed.SERVER", ("no_such_package",))
+    with pytest.raises(UsageError, match="no_such_package is not installed here") as refused:
+        programs.api()
+    assert "pip install 'lockstep-jobs[all]'" in (refused.value.next_step or "")
