@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 FORMAT: Final = 1
 
-FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$")]
+FILE_NAME: Final = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$"
+FileName = Annotated[str, StringConstraints(pattern=FILE_NAME)]
 """No path: whoever fetches a checkpoint writes files of these names."""
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 

@@ -131,6 +131,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         look_again=look,
         precision=precision,
         spec=spec,
+        export_files=partial(task.export_files, model),
     )
     state = saved.restored(model, steps=length.steps, goes_on=goes_on)
     steps_done = 0

@@ -1,8 +1,9 @@
-"""The trained model as other programs read it: ``model.safetensors``, and ``spec.json`` with how it came about.
+"""Export of the trained model: ``model.safetensors``, ``spec.json`` with its origin, and the task's own files.
 
-Both lie in the run's final checkpoint and are listed in its manifest, so they are there together with it or not at all.
-Tied weights are written once; the file's metadata maps each name that was left out to the one that holds its values,
-as ``safetensors.torch.save_model`` does. What is no tensor is left out.
+The files are parts of the run's final checkpoint and listed in its manifest. Tied weights are written once; the file's
+metadata maps each name that was left out to the one that holds its values, as ``safetensors.torch.save_model`` does.
+Values of the state that are no tensors are left out. The task's files (``Task.export_files``) let other programs load
+the model: of a Hugging Face model, its configuration and its tokenizer.
 
 Not here: weights to start from (``engine.initial``).
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +22,14 @@ import torch
 from safetensors.torch import save, save_file
 from torch import Tensor
 
-from lockstep.engine.checkpoint import Part, Written, digest_of, hashed
+from lockstep.domain.attempt import MANIFEST
+from lockstep.domain.manifest import FILE_NAME
+from lockstep.engine.checkpoint import STATE, Part, Written, digest_of, hashed
 
 MODEL: Final = "model.safetensors"
 SPEC: Final = "spec.json"
+_OWN: Final = frozenset({STATE, MODEL, SPEC, MANIFEST})
+_BUFFER_BYTES: Final = 1 << 20
 
 
 class NotExportableError(Exception):
@@ -58,6 +65,47 @@ def parts(model: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Part]
 
     text = json.dumps(about, indent=2, ensure_ascii=False).encode()
     return {MODEL: write_model, SPEC: hashed(lambda file: file.write(text))}
+
+
+def files_of(folder: Path) -> tuple[dict[str, Part], list[str]]:
+    """Return the files that a task wrote for its export, and what cannot be part of a checkpoint.
+
+    Parameters
+    ----------
+    folder : Path
+        Must exist until the parts are written.
+
+    Returns
+    -------
+    parts : dict of str to Part
+    refused : list of str
+        Each with its reason: folders, links, the names of Lockstep's own files, and names that a manifest does not take.
+    """
+    taken: dict[str, Part] = {}
+    refused = []
+    for path in sorted(folder.iterdir()):
+        reason = _reason_against(path)
+        if reason:
+            refused.append(f"{path.name} ({reason})")
+        else:
+            taken[path.name] = _copy_of(path)
+    return taken, refused
+
+
+def _reason_against(path: Path) -> str:
+    if path.is_symlink() or not path.is_file():
+        return "not a regular file"
+    if path.name in _OWN:
+        return "the name of a file of Lockstep's own"
+    return "" if re.fullmatch(FILE_NAME, path.name) else f"its name does not match {FILE_NAME}"
+
+
+def _copy_of(source: Path) -> Part:
+    def copy(path: Path) -> Written:
+        with source.open("rb") as file:
+            return hashed(lambda target: shutil.copyfileobj(file, target, _BUFFER_BYTES))(path)
+
+    return copy
 
 
 def _once(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:

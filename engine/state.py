@@ -23,6 +23,7 @@ Not here: files and digests (``engine.checkpoint``), the thread that writes them
 from __future__ import annotations
 
 import platform
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -36,7 +37,7 @@ from lockstep.domain.plan import BatchPlan
 from lockstep.domain.spec import JobSpec, Train
 from lockstep.engine import changes, checkpoint, export, fingerprint
 from lockstep.engine.checkpoint import Measured, Saved, State
-from lockstep.engine.errors import EngineError
+from lockstep.engine.errors import EngineError, describe
 from lockstep.engine.fingerprint import Samples
 from lockstep.engine.precision import Precision
 from lockstep.engine.ranks import Ranks
@@ -45,6 +46,8 @@ from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.telemetry import Telemetry
 
 _EVAL: Final = "eval/"
+_EXPORT: Final = ".export"
+"""Folder below the attempt's in which a task writes its files; removed after the last checkpoint."""
 
 
 class TrainingState:
@@ -66,7 +69,9 @@ class TrainingState:
         Looks at the same samples once more.
     precision : Precision
     spec : JobSpec, optional
-        What the exported model says about itself, where there is a job.
+        Of the job, where there is one; written beside the exported model.
+    export_files : callable, optional
+        ``Task.export_files`` with the model.
     """
 
     def __init__(
@@ -82,10 +87,12 @@ class TrainingState:
         look_again: Callable[[], Samples],
         precision: Precision,
         spec: JobSpec | None = None,
+        export_files: Callable[[Path], None] = lambda _: None,
     ):
         self._folder, self._ranks, self._telemetry = folder, ranks, telemetry
         self._train, self._plan, self._spec = train, plan, spec
         self._samples, self._look_again, self._precision = samples, look_again, precision
+        self._export_files = export_files
         self._identity = {"batch_size": plan.batch_size, "seed": train.seed, "samples": size}
         self._layout = {
             "world_size": plan.world_size,
@@ -165,6 +172,7 @@ class TrainingState:
         if ends:
             others = self._exported(state["model"], step, values) if final else {}
             self._saver.write(step, state, measured=measured, others=others)
+            shutil.rmtree(self._folder / _EXPORT, ignore_errors=True)
         else:
             self._saver.begin(step, state, measured=measured)
 
@@ -237,10 +245,24 @@ class TrainingState:
             ),
         }
         try:
-            return export.parts(model, about)
+            return {**self._task_files(), **export.parts(model, about)}
         except export.NotExportableError as error:
             self._telemetry.warn(f"the final checkpoint is there, but has no {export.MODEL} beside it: {error}")
             return {}
+
+    def _task_files(self) -> Mapping[str, checkpoint.Part]:
+        folder = self._folder / _EXPORT
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.mkdir()
+            self._export_files(folder)
+            files, refused = export.files_of(folder)
+        except Exception as error:  # noqa: BLE001 - the job's code; the trained weights must not be lost by it
+            self._telemetry.warn(f"the export has no files of the task: export_files raised {describe(error)}")
+            return {}
+        if refused:
+            self._telemetry.warn(f"the export leaves out files of the task: {', '.join(refused)}")
+        return files
 
     # --- restoring
 

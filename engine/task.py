@@ -11,6 +11,7 @@ Not here: the built-in tasks (``engine.tasks``), and how a task is found (``engi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -132,6 +133,29 @@ class Task:
         several terms their sum as ``loss``.
         """
         return {**totals, "loss": sum(totals.values())} if totals and "loss" not in totals else totals
+
+    def export_files(self, model: nn.Module, folder: Path) -> None:
+        """Write the files that other programs need beside ``model.safetensors`` to load the model.
+
+        Called on rank 0 at the end of the run. Each file becomes a part of the last checkpoint; folders do not. By
+        default, the configuration of a ``transformers`` model. A task with a tokenizer adds it, so that the
+        checkpoint's folder is one that ``from_pretrained`` loads::
+
+            def export_files(self, model, folder):
+                super().export_files(model, folder)
+                self.tokenizer.save_pretrained(folder)
+
+        Parameters
+        ----------
+        model : nn.Module
+            What ``model()`` returned. Its weights may be spread over the ranks.
+        folder : Path
+            An empty folder.
+        """
+        for part in (getattr(model, "config", None), getattr(model, "generation_config", None)):
+            save = getattr(part, "save_pretrained", None)
+            if callable(save):
+                save(folder)
 
 
 def _first_tensor(batch: Batch) -> Tensor:

@@ -58,6 +58,10 @@ class HfCausalLM(TextTask):
         logits_BTV: Tensor = model(input_ids=tokens_BT, use_cache=False).logits
         return logits_BTV
 
+    def export_files(self, model: nn.Module, folder: Path) -> None:
+        super().export_files(model, folder)
+        self._tokenizer.save_pretrained(folder)
+
     @property
     def _folder(self) -> Path:
         folder = Path(self.args.model)
@@ -69,9 +73,13 @@ class HfCausalLM(TextTask):
             )
         return folder
 
+    @property
+    def _tokenizer(self) -> Any:
+        return _transformers().AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+
     @cached_property
     def _tokens(self) -> Tensor:
-        tokenizer = _transformers().AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+        tokenizer = self._tokenizer
         fast = getattr(tokenizer, "backend_tokenizer", None)
         if fast is None:
             raise EngineError(

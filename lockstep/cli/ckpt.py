@@ -72,7 +72,7 @@ def get(
     last
         The newest; also without any of these.
     model_only
-        Only model.safetensors and spec.json, which a run's last checkpoint has.
+        Only the exported model, which a run's last checkpoint has: all files but state.pt.
     folder
         Where to put it; by default the current folder.
     """

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from lockstep.client.api import Client
     from lockstep.domain.views import CheckpointDetail, CheckpointFile
 
-MODEL_FILES: Final = ("model.safetensors", "spec.json")
-"""What another program needs of a checkpoint."""
+MODEL: Final = "model.safetensors"
+_TRAINING_FILES: Final = frozenset({"state.pt", MANIFEST})
+"""Files of a checkpoint that only a resumed run reads."""
 TAKE_ANOTHER: Final = "take another checkpoint: lockstep ckpt ls shows them"
 _BLOCK_BYTES: Final = 1 << 20
 
@@ -55,10 +56,10 @@ def fetch(
     UsageError
         If the folder is there already, or the checkpoint has no model of its own.
     """
-    files = [file for file in checkpoint.files if not model_only or file.name in MODEL_FILES]
-    if not any(file.name == MODEL_FILES[0] for file in files) and model_only:
+    files = [file for file in checkpoint.files if not model_only or file.name not in _TRAINING_FILES]
+    if not any(file.name == MODEL for file in files) and model_only:
         raise UsageError(
-            f"the checkpoint of step {checkpoint.step} has no {MODEL_FILES[0]}: only a run's last one does",
+            f"the checkpoint of step {checkpoint.step} has no {MODEL}: only a run's last one does",
             next_step="take the whole checkpoint, without --model-only",
         )
     target = parent / f"step-{checkpoint.step:08d}"

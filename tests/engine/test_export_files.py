@@ -1,0 +1,85 @@
+"""Files that a task adds to the exported model, and exports that ``transformers`` loads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from lockstep.domain.manifest import read_manifest
+from lockstep.engine import checkpoint
+from lockstep.engine.tasks.hf_causal_lm import HfCausalLM
+from tests.engine.export_cases import writing
+from tests.engine.pool import Pool
+from tests.engine.spool import events
+from tests.engine.test_text import cache, pretrained, story, tokenizer, trained
+
+__all__ = ["cache", "pretrained", "story", "tokenizer"]  # Fixtures.
+
+LAST = "checkpoints/step-00000012"
+
+
+def manifest(folder: Path) -> set[str]:
+    """Names of a whole checkpoint's files."""
+    assert checkpoint.damage_of(folder) == ""
+    return set(read_manifest((folder / "manifest.json").read_bytes()).files)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_from_pretrained_loads_the_checkpoint(pretrained: Path, story: Path, tmp_path: Path, tied: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = json.loads((pretrained / "config.json").read_text())
+    (pretrained / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": tied}))
+    task = HfCausalLM(model=str(pretrained), path=str(story), context=16, from_scratch=True)
+    built: list[nn.Module] = []
+    make = task.model
+    task.model = lambda: built.append(make()) or built[-1]  # type: ignore[method-assign,func-returns-value]
+    trained(task, tmp_path / "run")
+    folder = tmp_path / "run" / LAST
+    assert {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors"} <= manifest(folder)
+
+    loaded, loading = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, local_files_only=True, output_loading_info=True
+    )
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
+    assert (loaded.lm_head.weight is loaded.transformer.wte.weight) is tied
+    tokens = torch.arange(24).reshape(2, 12) % 32
+    with torch.no_grad():
+        assert torch.equal(loaded.eval()(tokens).logits, built[-1].eval()(tokens).logits)
+    ours = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    theirs = transformers.AutoTokenizer.from_pretrained(pretrained, local_files_only=True)
+    text = "the quick red fox"
+    assert ours(text)["input_ids"] == theirs(text)["input_ids"]
+    assert not list((tmp_path / "run").glob(".export*"))
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_files_of_a_task_are_in_the_last_checkpoint_alone(pool: Pool, tmp_path: Path, world_size: int) -> None:
+    pool.run(writing, tmp_path, "writes", world_size=world_size)
+    last = tmp_path / "checkpoints/step-00000002"
+    assert manifest(last) == {"state.pt", "model.safetensors", "spec.json", "labels.json"}
+    assert json.loads((last / "labels.json").read_text()) == ["cat", "dog"]
+    assert manifest(tmp_path / "checkpoints/step-00000001") == {"state.pt"}
+    assert events(tmp_path, "warning") == []
+
+
+def test_an_exception_of_the_task_leaves_the_weights(pool: Pool, tmp_path: Path) -> None:
+    pool.run(writing, tmp_path, "raises", world_size=1)
+    assert manifest(tmp_path / "checkpoints/step-00000002") == {"state.pt", "model.safetensors", "spec.json"}
+    (warning,) = events(tmp_path, "warning")
+    assert warning["message"] == ("the export has no files of the task: export_files raised ValueError: no labels")
+
+
+def test_files_that_a_checkpoint_cannot_hold_are_named(pool: Pool, tmp_path: Path) -> None:
+    pool.run(writing, tmp_path, "refused", world_size=1)
+    names = {"state.pt", "model.safetensors", "spec.json", "labels.json"}
+    assert manifest(tmp_path / "checkpoints/step-00000002") == names
+    (warning,) = events(tmp_path, "warning")
+    assert warning["message"] == (
+        "the export leaves out files of the task: a name (its name does not match ^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$), "
+        "inner (not a regular file), link (not a regular file), state.pt (the name of a file of Lockstep's own)"
+    )
