@@ -100,12 +100,13 @@ test-long: $(INSTALLED)  ## Run the long forms of the other tests (half an hour)
 	@$(BIN)/pytest -m "drill and not row"
 
 .PHONY: check
-check: $(PACKAGES)  ## Format, lint, types, import rules, generated files fresh
+check: $(PACKAGES)  ## Format, lint, types, import rules, generated files fresh, figures of the prose
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python docs/language.py --check
 	$(DASHBOARD) node_modules/@biomejs/biome/bin/biome check .
 	$(DASHBOARD) node_modules/typescript/bin/tsc --noEmit
 	$(BIN)/python dashboard/client.py --check

@@ -9,21 +9,22 @@ from typing import Final
 
 from fastapi import FastAPI
 
-from lockstep.api import openapi, problems
-from lockstep.api.auth import Guard
-from lockstep.api.bounded import BoundedCheck
-from lockstep.api.compression import Compression
-from lockstep.api.dashboard import Dashboard
-from lockstep.api.envelope import Envelope
-from lockstep.api.estimates import Estimates
-from lockstep.api.figures import Figures
-from lockstep.api.following import Following
-from lockstep.api.forecasts import Compute, Forecasts
-from lockstep.api.origins import OwnPagesOnly
+from lockstep.api.auth.bearer import Guard
+from lockstep.api.auth.origins import OwnPagesOnly
+from lockstep.api.auth.quotas import Quotas
+from lockstep.api.dashboard.files import Dashboard
+from lockstep.api.gauges import Figures
+from lockstep.api.http import openapi, problems
+from lockstep.api.http.bounded import BoundedCheck
+from lockstep.api.http.compression import Compression
+from lockstep.api.http.following import Following
+from lockstep.api.http.request_middleware import Envelope
+from lockstep.api.http.response_cache import Rendered
+from lockstep.api.jobs.estimates import Estimates
+from lockstep.api.jobs.forecasts import Compute, Forecasts
+from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.parts import Bell, Parts
-from lockstep.api.quotas import Quotas
 from lockstep.api.readiness import Readiness
-from lockstep.api.rendered import Rendered
 from lockstep.api.routes import (
     checkpoints,
     clones,
@@ -39,13 +40,13 @@ from lockstep.api.routes import (
 )
 from lockstep.api.settings import Settings
 from lockstep.api.telemetry import Telemetry
-from lockstep.api.uploads import Uploads
 from lockstep.broker import probe
-from lockstep.domain.timings import Timings
+from lockstep.domain.life.timings import Timings
 from lockstep.domain.version import VERSION
-from lockstep.storage import passes, schema
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
+from lockstep.storage.control import scheduler_lease
+from lockstep.storage.db import schema
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import BlobStore
 
 TAGS: Final = [
     {"name": "jobs", "description": "Submit, plan, list, read and cancel."},
@@ -91,7 +92,7 @@ def create_app(
 
     def pass_seconds() -> float | None:
         with database.read_jobs() as session:
-            return passes.silent_seconds(session)
+            return scheduler_lease.silent_seconds(session)
 
     following = Following(database)
     telemetry = Telemetry(database, Figures(database, timings.lease_seconds), following)

@@ -11,19 +11,19 @@ from typing import Annotated, Protocol
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
-from lockstep.api.auth import ANYBODY, Guard, token_key
-from lockstep.api.estimates import Estimates
-from lockstep.api.following import Following
-from lockstep.api.forecasts import Forecasts
-from lockstep.api.quotas import Quotas
+from lockstep.api.auth.bearer import ANYBODY, Guard, token_key
+from lockstep.api.auth.quotas import Quotas
+from lockstep.api.http.following import Following
+from lockstep.api.http.response_cache import Rendered
+from lockstep.api.jobs.estimates import Estimates
+from lockstep.api.jobs.forecasts import Forecasts
+from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.readiness import Readiness
-from lockstep.api.rendered import Rendered
 from lockstep.api.telemetry import Telemetry
-from lockstep.api.uploads import Uploads
 from lockstep.broker.messages import Message
 from lockstep.domain.errors import LockstepError
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import BlobStore
 
 
 class Bell(Protocol):
@@ -117,4 +117,4 @@ def _charge(request: Request, caller: bytes) -> None:
 Here = Annotated[Parts, Depends(_in_loop)]
 Actor = Annotated[str, Depends(_actor)]
 guarded = [Depends(_actor)]
-"""Dependencies of every router under ``/v1``: they run before the body is read. Described in ``api.openapi``."""
+"""Dependencies of every router under ``/v1``: they run before the body is read. Described in ``api.http.openapi``."""

@@ -23,8 +23,8 @@ import structlog
 
 from lockstep.domain.errors import LockstepError
 from lockstep.domain.views import Health
-from lockstep.storage.database import Database
-from lockstep.storage.schema import Mismatch
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.schema import Mismatch
 
 REMEMBER_SECONDS: Final = 2.0
 """Checks are not made more often, however many ask: this address is open."""

@@ -18,7 +18,7 @@ from structlog.typing import Processor
 
 from lockstep.api.settings import Settings
 from lockstep.domain.errors import LockstepError
-from lockstep.storage import migrate
+from lockstep.storage.db import migrate
 
 
 def main(arguments: Sequence[str]) -> int:

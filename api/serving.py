@@ -16,16 +16,16 @@ from typing import Final
 import structlog
 import uvicorn
 
-from lockstep.api import forecasts
 from lockstep.api.app import create_app
-from lockstep.api.auth import ensure_token
+from lockstep.api.auth.bearer import ensure_token
+from lockstep.api.jobs import forecasts
 from lockstep.api.parts import Parts
 from lockstep.api.settings import Settings
 from lockstep.broker.publisher import Publisher
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.storage import schema
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import CONNECTIONS_MAX, Database
+from lockstep.storage.db import schema
+from lockstep.storage.db.database import CONNECTIONS_MAX, Database
+from lockstep.storage.objects.blobs import BlobStore
 
 DRAIN_SECONDS: Final = 5
 """Requests in progress have this long when the service is asked to stop."""

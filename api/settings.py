@@ -3,7 +3,7 @@
 A service that guards nothing must not be reachable from elsewhere: without authentication only loopback is accepted, and
 the refusal says how to go on.
 
-Not here: making the token of ``token_file`` (``api.auth``).
+Not here: making the token of ``token_file`` (``api.auth.bearer``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from lockstep.broker.settings import BrokerSettings
-from lockstep.storage.settings import StorageSettings
+from lockstep.storage.db.settings import StorageSettings
 
 
 class Settings(StorageSettings, BrokerSettings):
@@ -38,7 +38,7 @@ class Settings(StorageSettings, BrokerSettings):
     migrate: Literal["on", "off"] = "on"
     """Bring the databases to this version's schema before listening."""
     timings_scale: Annotated[float, Field(gt=0, le=1_000)] = 1.0
-    """Factor on every wait of ``domain.timings``; the same for all programs."""
+    """Factor on every wait of ``domain.life.timings``; the same for all programs."""
     rate_limit_requests: Annotated[int, Field(ge=0, le=10**9)] = 36_000
     """Requests that one token may make in a window, at once or spread; 0 sets no limit. The default, 600 a second, is what
     500 dashboards ask for that share a token."""

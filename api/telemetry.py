@@ -3,7 +3,7 @@
 Requests are counted by the address's template, never by the address, so that their number is bounded. Their seconds end
 where the answer begins: a followed log lasts for hours and is not slow.
 
-Not here: what the databases say (``api.figures``), whose figures are on the same page.
+Not here: what the databases say (``api.gauges``), whose figures are on the same page.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lockstep.api.figures import Figures
-from lockstep.api.following import Following
-from lockstep.domain.lifecycle import JobState
+from lockstep.api.gauges import Figures
+from lockstep.api.http.following import Following
+from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.version import VERSION
-from lockstep.storage.database import Database
+from lockstep.storage.db.database import Database
 
 MEDIA_TYPE: Final = prometheus_client.CONTENT_TYPE_PLAIN_0_0_4
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

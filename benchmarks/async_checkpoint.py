@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from lockstep.engine.checkpoint import Saved
-from lockstep.engine.saving import Saver
+from lockstep.engine.checkpoints.checkpoint import Saved
+from lockstep.engine.checkpoints.saving import Saver
 
 LIMIT = 0.25
 """Of a blocking save, at most."""

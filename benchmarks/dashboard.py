@@ -37,9 +37,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, Response, sync_pl
 from benchmarks.service.ours import api_alone
 from benchmarks.service.planting import Planter, job, opened
 from benchmarks.service.stores import Sqlite
-from lockstep.domain.attempt import LogRecord
-from lockstep.storage import logs
-from lockstep.storage.database import Database
+from lockstep.domain.life.attempt import LogRecord
+from lockstep.storage.db.database import Database
+from lockstep.storage.logs import logs
 from tests.api.program import Program
 from tests.brokers import running_broker
 

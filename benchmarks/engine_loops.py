@@ -133,11 +133,11 @@ def lockstep(setting: Setting, rank: int, folder: Path) -> None:
     """The engine's own loop, with a task as a person writes it."""
     import torch.distributed as dist
 
-    from lockstep.domain.plan import BatchPlan
-    from lockstep.domain.spec import Train
-    from lockstep.engine.loop import Trainer
-    from lockstep.engine.ranks import Ranks
-    from lockstep.engine.task import Task
+    from lockstep.domain.spec.job import Train
+    from lockstep.domain.training.plan import BatchPlan
+    from lockstep.engine.loop.trainer import Trainer
+    from lockstep.engine.runtime.ranks import Ranks
+    from lockstep.engine.task.interface import Task
 
     class Bench(Task):
         def model(self) -> nn.Module:

@@ -5,7 +5,7 @@
 ``nccl``        seconds from nothing to the first all-reduce, one process per device, and that the sum is right.
 ``throughput``  GPT-2 124M (12 layers of 768, context 1024, 50,257 tokens) on one device: a hand-written loop and Lockstep
                 take turns on the same batches with the same kernels (fused AdamW, autocast, clipping, a log line every
-                ten steps); tokens/s and MFU by ``engine.flops``, in bf16 and in fp16 with a scaler.
+                ten steps); tokens/s and MFU by ``engine.runtime.flops``, in bf16 and in fp16 with a scaler.
 ``auto``        every micro-batch that ``micro_size: auto`` might take, one run each, and which one it takes.
 ``shortage``    a run whose first micro-batch does not fit into what the device is allowed: the step at which it halved,
                 to what, and how far its weights are from a run that began with that size, as ‖a − b‖ / ‖b‖.
@@ -39,14 +39,14 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, Dataset
 
-from lockstep.domain.plan import BatchPlan, accumulation_steps
-from lockstep.domain.spec import Train
-from lockstep.engine import flops
-from lockstep.engine.loop import Trainer
+from lockstep.domain.spec.job import Train
+from lockstep.domain.training.plan import BatchPlan, accumulation_steps
+from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.memory import auto
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.tasks.causal_lm import GPT, TextTask
-from lockstep.engine.tasks.text import Sequences
+from lockstep.engine.runtime import flops
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.causal_lm import GPT, TextTask
+from lockstep.engine.task.text import Sequences
 
 VOCABULARY: Final = 50_257
 RATE, CLIP = 6e-4, 1.0

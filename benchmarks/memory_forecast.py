@@ -25,14 +25,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
-from lockstep.domain.memory import in_words
-from lockstep.domain.spec import Train
+from lockstep.domain.spec.job import Train
+from lockstep.domain.training.memory import in_words
 from lockstep.engine.memory.forecast import forecast
 from lockstep.engine.memory.measured import measured_steps
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.task import Task
-from lockstep.engine.tasks.causal_lm import CausalLM
-from lockstep.engine.tasks.image_classification import ImageClassification
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.causal_lm import CausalLM
+from lockstep.engine.task.image_classification import ImageClassification
+from lockstep.engine.task.interface import Task
 
 TARGET = 0.05
 """Largest relative difference that is promised."""

@@ -2,7 +2,7 @@
 
     python benchmarks/order.py [--json FILE]
 
-The order is a function (``engine.order``), so the first sample of a huge dataset costs what any other does.
+The order is a function (``engine.data.order``), so the first sample of a huge dataset costs what any other does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import time
 from pathlib import Path
 
-from lockstep.engine.order import EpochOrder, samples
+from lockstep.engine.data.order import EpochOrder, samples
 
 SIZES = (1_000, 65_537, 1_000_000, 100_000_000)
 SAMPLES = 20_000

@@ -18,7 +18,7 @@ import statistics
 import time
 from pathlib import Path
 
-from lockstep.domain.placement import Node, Placed, Request, place
+from lockstep.domain.placement.decide import Node, Placed, Request, place
 
 NODES, DEVICES, JOBS = 1_000, 8, 10_000
 

@@ -48,7 +48,7 @@ import signal
 
 import torch
 
-from lockstep.engine.tasks.causal_lm import CausalLM
+from lockstep.engine.task.causal_lm import CausalLM
 
 
 class Text(CausalLM):

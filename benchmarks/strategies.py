@@ -91,7 +91,7 @@ def serve(connection: Connection, options: argparse.Namespace, rank: int, folder
     import torch
     import torch.distributed as dist
 
-    from lockstep.engine.ranks import Ranks
+    from lockstep.engine.runtime.ranks import Ranks
 
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -116,10 +116,10 @@ def serve(connection: Connection, options: argparse.Namespace, rank: int, folder
 
 
 def trainer_of(section: dict[str, Any], ranks: Any, folder: Path) -> Any:
-    from lockstep.domain.plan import BatchPlan, accumulation_steps, ceil_div
-    from lockstep.domain.spec import Train
-    from lockstep.engine.loading import load_task
-    from lockstep.engine.loop import Trainer
+    from lockstep.domain.spec.job import Train
+    from lockstep.domain.training.plan import BatchPlan, accumulation_steps, ceil_div
+    from lockstep.engine.loop.trainer import Trainer
+    from lockstep.engine.task.loading import load_task
 
     train = Train.model_validate(section)
     micro = min(int(train.batch.micro_size), ceil_div(train.batch.size, ranks.world_size))

@@ -2,7 +2,7 @@
 
 Programs inherit from ``BrokerSettings`` and read it once, at their start.
 
-Not here: where the databases are (``storage.settings``).
+Not here: where the databases are (``storage.db.settings``).
 """
 
 from __future__ import annotations

@@ -42,16 +42,16 @@ def _api(port: int) -> str:
 
 
 def _scheduler() -> str:
-    from lockstep.domain.timings import Timings
-    from lockstep.storage import passes
-    from lockstep.storage.database import Database
-    from lockstep.storage.settings import StorageSettings
+    from lockstep.domain.life.timings import Timings
+    from lockstep.storage.control import scheduler_lease
+    from lockstep.storage.db.database import Database
+    from lockstep.storage.db.settings import StorageSettings
 
     settings = StorageSettings()
     database = Database(settings.database_url, settings.series_url)
     try:
         with database.read_jobs() as session:
-            gap = passes.gap_seconds(session)
+            gap = scheduler_lease.gap_seconds(session)
     finally:
         database.close()
     limit = Timings().scaled(float(os.environ.get("LOCKSTEP_TIMINGS_SCALE", "1"))).outage_seconds

@@ -3,8 +3,8 @@
     python docs/generate.py            # write them
     python docs/generate.py --check    # exit 1 and name what is stale
 
-A fact that is in the code is not typed again here: states from ``domain.lifecycle``, reasons from ``domain.outcomes``,
-fields from the JSON schema of ``domain.spec``, what is not there yet from ``domain.support``, items and tests of the
+A fact that is in the code is not typed again here: states from ``domain.life.lifecycle``, reasons from ``domain.life.outcomes``,
+fields from the JSON schema of ``domain.spec.job``, what is not there yet from ``domain.spec.feature_gate``, items and tests of the
 contract from ``tests.engine.contract``, faults and what was measured of them from ``tests.faults.record``.
 """
 
@@ -26,8 +26,9 @@ from pydantic import BaseModel
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # from a checkout that is not installed
 
-from lockstep.domain import job_environment, lifecycle, outcomes, quarantine, support, tasks  # noqa: E402  # after the path above
-from lockstep.domain.spec import JobSpec  # noqa: E402
+from lockstep.domain.life import job_environment, lifecycle, outcomes, quarantine  # noqa: E402  # after the path above
+from lockstep.domain.spec import feature_gate, tasks  # noqa: E402
+from lockstep.domain.spec.job import JobSpec  # noqa: E402
 from tests.engine import contract  # noqa: E402
 from tests.faults import record  # noqa: E402
 
@@ -220,7 +221,7 @@ def spec() -> str:
         "| field | type | default | meaning |",
         "| --- | --- | --- | --- |",
     ]
-    later = {entry.pointer.strip("/").replace("/", "."): entry for entry in support.LATER}
+    later = {entry.pointer.strip("/").replace("/", "."): entry for entry in feature_gate.LATER}
     fields = list(_fields(schema, schema, ""))
     for path, definition, needed in fields:
         meaning = _cell(definition.get("description", ""))
@@ -230,7 +231,7 @@ def spec() -> str:
         lines.append(f"| `{path}` | {_type(definition, schema)} | {default} | {meaning.strip()} |")
     missing = set(later) - {path for path, *_ in fields}
     if missing:
-        raise ValueError(f"domain.support names fields that the spec does not have: {sorted(missing)}")
+        raise ValueError(f"domain.spec.feature_gate names fields that the spec does not have: {sorted(missing)}")
     for name, model in tasks.BUILT_IN.items():
         lines += ["", f"## `train.task_args` of `{name}`", "", _cell(inspect.getdoc(model) or ""), ""]
         lines += ["| argument | type | default | meaning |", "| --- | --- | --- | --- |"]

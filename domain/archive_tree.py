@@ -3,8 +3,8 @@
 Links are followed part by part, not by normalising their text: with ``d/up -> ..`` in the archive,
 the text ``d/up/x`` looks harmless and is not. So no path may lead *through* a link at all.
 
-Not here: reading an archive (``api.archives`` before it is kept, ``worker.code`` before it is used),
-and writing one (``client.archive``).
+Not here: reading an archive (``api.jobs.archives`` before it is kept, ``worker.launch.code`` before it is used),
+and writing one (``client.files.archive``).
 """
 
 from __future__ import annotations

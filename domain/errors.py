@@ -1,9 +1,9 @@
 """The errors a person can meet, as one small set of codes.
 
 Any part raises ``LockstepError`` with what was wrong, with which value, what was expected and what to do next;
-``api.problems`` alone maps the codes to HTTP, ``client`` alone maps them to exit codes.
+``api.http.problems`` alone maps the codes to HTTP, ``client`` alone maps them to exit codes.
 
-Not here: outcomes of jobs (``domain.outcomes``). A failed job is a value, not an exception.
+Not here: outcomes of jobs (``domain.life.outcomes``). A failed job is a value, not an exception.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class LockstepError(Exception):
 def at_field(location: tuple[str | int, ...], message: str, next_step: str = "", **more: object) -> PydanticCustomError:
     """An error about one field, from a validator that saw more than this field.
 
-    ``domain.reading`` adds ``location`` to where the validator stands, and the value found there to ``message``, which
+    ``domain.spec.reading`` adds ``location`` to where the validator stands, and the value found there to ``message``, which
     is written without the field's name (``show=False`` leaves the value out, where it would say nothing).
     """
     from pydantic_core import PydanticCustomError

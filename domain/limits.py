@@ -1,6 +1,6 @@
 """Every limit of size and count, with its unit. Each is enforced at one boundary and tested there.
 
-Not here: waits (``domain.timings``).
+Not here: waits (``domain.life.timings``).
 """
 
 from __future__ import annotations

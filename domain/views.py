@@ -3,7 +3,7 @@
 Times are seconds since the epoch in the database and RFC 3339 UTC here. A null means "not yet" or "does not apply",
 never zero.
 
-Not here: what a request may contain (``domain.spec``), and how rows become views (``api``).
+Not here: what a request may contain (``domain.spec.job``), and how rows become views (``api``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
-from lockstep.domain.described import Described
-from lockstep.domain.lifecycle import AttemptState, Intent, JobState
-from lockstep.domain.memory import PlannedMemory
-from lockstep.domain.metrics import jsonable
-from lockstep.domain.outcomes import Outcome
-from lockstep.domain.plan import BatchPlan
+from lockstep.domain.life.lifecycle import AttemptState, Intent, JobState
+from lockstep.domain.life.outcomes import Outcome
+from lockstep.domain.spec.schema_docs import Described
+from lockstep.domain.training.memory import PlannedMemory
+from lockstep.domain.training.metrics import jsonable
+from lockstep.domain.training.plan import BatchPlan
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@
 Without the service, the number of ranks is the number of processes that were started: the batch is a promise, and how
 many ranks share it is not. A run whose folder has checkpoints goes on from the newest one.
 
-Not here: the loop (``engine.loop``), starting ranks under the service (``engine.launcher``).
+Not here: the loop (``engine.loop.trainer``), starting ranks under the service (``engine.launcher``).
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ import torch
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from lockstep.domain import attempt
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.outcomes import Reason
-from lockstep.domain.plan import BatchPlan, plan_of
-from lockstep.domain.reading import read_spec
-from lockstep.domain.spec import JobSpec, PathCode, Train
-from lockstep.domain.tasks import is_own_task
-from lockstep.engine import folder_lock, last_words, randomness, torchrun
-from lockstep.engine.errors import EngineError, write_error
-from lockstep.engine.loading import load_task
-from lockstep.engine.loop import Ending, Trainer
-from lockstep.engine.pulse import Pulse
-from lockstep.engine.ranks import (
+from lockstep.domain.life import attempt
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.job import JobSpec, PathCode, Train
+from lockstep.domain.spec.reading import read_spec
+from lockstep.domain.spec.tasks import is_own_task
+from lockstep.domain.training.plan import BatchPlan, plan_of
+from lockstep.engine.loop.trainer import Ending, Trainer
+from lockstep.engine.runtime import failure_text, folder_lock, randomness, torchrun
+from lockstep.engine.runtime.errors import EngineError, write_error
+from lockstep.engine.runtime.heartbeat import Pulse
+from lockstep.engine.runtime.ranks import (
     RankEnvironment,
     Ranks,
     allow_files,
@@ -48,6 +47,7 @@ from lockstep.engine.ranks import (
     disconnect,
     use_threads,
 )
+from lockstep.engine.task.loading import load_task
 
 _WATCHED: Final = timedelta(days=14)
 """Longer than any limit of ``train.stall``: the launcher ends ranks that hang, and knows which one the others wait for."""
@@ -103,8 +103,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         code = _rank(run, environment)
     except LockstepError as refusal:
         if environment.local_rank == 0:  # Every rank reads the same file and finds the same fault.
-            sys.stderr.write(last_words.refusal(refusal))
-        torchrun.report_failure(os.environ, last_words.refusal(refusal), is_echo=environment.local_rank != 0)
+            sys.stderr.write(failure_text.refusal(refusal))
+        torchrun.report_failure(os.environ, failure_text.refusal(refusal), is_echo=environment.local_rank != 0)
         _leave(2)
     except KeyboardInterrupt:
         os._exit(130)  # A person at a terminal knows what they pressed.
@@ -118,12 +118,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def _report(error: BaseException, run: Run | None, environment: RankEnvironment) -> None:
     """Print what ended this rank. Without the service the first rank alone prints: the others share its stderr."""
-    text = last_words.text_of(error, environment.rank)
+    text = failure_text.text_of(error, environment.rank)
     prints = True
     if run is not None and run.folder is not None:
         step = run.trainer.steps_done if run.trainer is not None else 0
         write_error(run.folder, environment.rank, error, step=step)
-        prints = not run.alone or last_words.is_first(run.folder, environment.rank)
+        prints = not run.alone or failure_text.is_first(run.folder, environment.rank)
     if prints:
         sys.stderr.write(text)
     torchrun.report_failure(os.environ, text, is_echo=not prints)
@@ -170,7 +170,7 @@ def _occupy(folder: Path, ranks: Ranks) -> None:
             unlocked = folder_lock.hold(folder)
             if unlocked:
                 sys.stdout.write(f"warning: {unlocked}\n")
-            last_words.forget(folder)
+            failure_text.forget(folder)
         except folder_lock.FolderInUseError as error:
             taken = str(error)
     taken = ranks.from_first(taken)

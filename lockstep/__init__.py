@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
-    from lockstep.domain.spec import JobSpec as Job
-    from lockstep.engine.dropout import Dropout
-    from lockstep.engine.task import Task
+    from lockstep.domain.spec.job import JobSpec as Job
+    from lockstep.engine.task.dropout import Dropout
+    from lockstep.engine.task.interface import Task
 
 __all__ = ["Client", "Dropout", "Job", "Task"]
 
 _MODULES: Final = {
     "Client": ("lockstep.client.api", "Client"),
-    "Dropout": ("lockstep.engine.dropout", "Dropout"),
-    "Job": ("lockstep.domain.spec", "JobSpec"),
-    "Task": ("lockstep.engine.task", "Task"),
+    "Dropout": ("lockstep.engine.task.dropout", "Dropout"),
+    "Job": ("lockstep.domain.spec.job", "JobSpec"),
+    "Task": ("lockstep.engine.task.interface", "Task"),
 }
 
 

@@ -1,12 +1,12 @@
-"""What Alembic runs: one database's versions, on the connection and in the transaction of ``storage.migrate``."""
+"""What Alembic runs: one database's versions, on the connection and in the transaction of ``storage.db.migrate``."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from lockstep.storage.schema import VERSION_TABLES
-from lockstep.storage.series_tables import SeriesBase
-from lockstep.storage.tables import JobsBase
+from lockstep.storage.db.schema import VERSION_TABLES
+from lockstep.storage.db.series_tables import SeriesBase
+from lockstep.storage.db.tables import JobsBase
 
 METADATA = {"jobs": JobsBase.metadata, "series": SeriesBase.metadata}
 

@@ -1,6 +1,6 @@
 """How the scheduler's own log looks: structlog on stdout, also for what libraries say through ``logging``.
 
-Not here: the events of jobs, which are rows (``storage.events``).
+Not here: the events of jobs, which are rows (``storage.attempts.events``).
 """
 
 from __future__ import annotations

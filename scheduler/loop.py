@@ -2,7 +2,7 @@
 
 A thread of its own that needs the database and nothing else: while the broker is away, time must still pass.
 
-Not here: what a pass does (``scheduler.passes``), and hearing the bell (``scheduler.service``).
+Not here: what a pass does (``scheduler.reconcile``), and hearing the bell (``scheduler.service``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Report of one pass of the scheduler.
 
-Not here: the pass (``scheduler.passes``).
+Not here: the pass (``scheduler.reconcile``).
 """
 
 from __future__ import annotations

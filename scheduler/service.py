@@ -1,6 +1,6 @@
 """The scheduler as a program: a Celery worker that hears the bell, beside the loop that makes passes.
 
-Not here: what a pass does (``scheduler.passes``).
+Not here: what a pass does (``scheduler.reconcile``).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from lockstep.broker.messages import RingScheduler
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import CONTROL
 from lockstep.scheduler.loop import PassLoop
-from lockstep.scheduler.passes import run_pass
+from lockstep.scheduler.reconcile import run_pass
 from lockstep.scheduler.report import Report
 from lockstep.scheduler.settings import Settings
-from lockstep.storage import schema
-from lockstep.storage.database import Database
+from lockstep.storage.db import schema
+from lockstep.storage.db.database import Database
 
 log = structlog.get_logger("scheduler")
 

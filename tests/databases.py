@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.storage import database as database_module
-from lockstep.storage.database import Database
-from lockstep.storage.migrate import upgrade
+from lockstep.storage.db import database as database_module
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.migrate import upgrade
 from tests.postgres import PostgresServer, postgres
 
 Urls = tuple[str, str]

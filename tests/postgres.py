@@ -71,7 +71,7 @@ class PostgresServer:
         """Make a database that is up to date, as a copy of one that is made once; returns its name."""
         if self._template is None:
             # Imported here: this module is also read where storage's own start is under test.
-            from lockstep.storage.migrate import upgrade
+            from lockstep.storage.db.migrate import upgrade
 
             template = self.create()
             upgrade(self.url(template), self.url(template))

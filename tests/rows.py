@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import MetaData, delete, insert, select
 from sqlalchemy.orm import Session
 
-from lockstep.storage.database import Database
-from lockstep.storage.series_tables import SeriesBase
-from lockstep.storage.tables import JobsBase
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.series_tables import SeriesBase
+from lockstep.storage.db.tables import JobsBase
 
 Rows = dict[str, list[dict[str, Any]]]
 

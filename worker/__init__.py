@@ -1,7 +1,7 @@
 """The node agent: starts launchers, watches them, ships what they write, and gives devices back.
 
 One attempt on this node lives in three places that survive each other: rows in the job database (the truth), a folder
-(``domain.attempt``, the contract with the launcher), and processes. The agent holds nothing that it could not read back
+(``domain.life.attempt``, the contract with the launcher), and processes. The agent holds nothing that it could not read back
 from these three, so that killing it at any moment costs nothing but the wait for its restart.
 
 ``service`` (Celery around it) → ``supervisor`` (claims, heartbeats, adopts) → ``assignment`` (one attempt from claim to

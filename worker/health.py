@@ -3,7 +3,7 @@
 The containers' health check reads it (``docker/health.py``), with nothing but the standard library:
 one that asked the database for its node cost a second of CPU every ten seconds on each node.
 
-Not here: heartbeats (``worker.supervisor``).
+Not here: heartbeats (``worker.agent.supervisor``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How the agent's own log looks: structlog, also for what libraries say through ``logging``.
 
-Not here: the jobs' logs (``worker.shipping``).
+Not here: the jobs' logs (``worker.upload.shipping``).
 """
 
 from __future__ import annotations

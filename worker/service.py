@@ -3,7 +3,7 @@
 Tasks only put a bell into the supervisor's inbox and return within microseconds, so that acknowledgements, prefetching
 and visibility timeouts never decide anything.
 
-Not here: what the supervisor does (``worker.supervisor``).
+Not here: what the supervisor does (``worker.agent.supervisor``).
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from lockstep.broker.messages import RingScheduler, StartAssignment, StopAssignm
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import node_queue
 from lockstep.domain.version import VERSION
-from lockstep.storage import schema
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
-from lockstep.worker import inventory, launching
+from lockstep.storage.db import schema
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.worker.agent.supervisor import Bell, Supervisor
+from lockstep.worker.devices import inventory
+from lockstep.worker.launch import launching
+from lockstep.worker.launch.fork_client import COMMAND as WARM_COMMAND
+from lockstep.worker.launch.fork_client import Warm
 from lockstep.worker.settings import Settings
-from lockstep.worker.supervisor import Bell, Supervisor
-from lockstep.worker.warm import COMMAND as WARM_COMMAND
-from lockstep.worker.warm import Warm
 
 log = structlog.get_logger(__name__)
 

@@ -1,6 +1,6 @@
 """The node agent's settings, read from the environment once, at its start.
 
-Not here: which of them reach user code (none: ``worker.launching``).
+Not here: which of them reach user code (none: ``worker.launch.launching``).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from lockstep.broker.settings import BrokerSettings
-from lockstep.domain.timings import Timings
-from lockstep.storage.settings import StorageSettings
+from lockstep.domain.life.timings import Timings
+from lockstep.storage.db.settings import StorageSettings
 
 _NAME_CHARS_MAX = 63
 
@@ -34,11 +34,11 @@ class Settings(StorageSettings, BrokerSettings):
     """Absolute folder that holds one folder per attempt; on a disk with room for checkpoints."""
     node_address: Annotated[str, Field(min_length=1, max_length=255)] | None = None
     """Address or name at which the ranks of other nodes reach this one; empty takes the address from which this node
-    reaches the job database (``worker.addresses``)."""
+    reaches the job database (``worker.agent.addresses``)."""
     cpu_slots: Annotated[int, Field(ge=0, le=1_024)] | None = None
     """Devices of a node without GPUs; empty takes the number of cores, at least 2."""
     timings_scale: Annotated[float, Field(gt=0)] = 1.0
-    """Multiplies every wait of ``domain.timings``; tests use values below 1."""
+    """Multiplies every wait of ``domain.life.timings``; tests use values below 1."""
     stop_jobs_on_exit: bool = False
     """On SIGTERM, stop the jobs as well: they save a checkpoint, are requeued uncharged and go on at the next start.
     Off, an agent's end leaves training running, so that a deploy never disturbs it; ``lockstep up`` turns it on."""

@@ -3,7 +3,7 @@
 A file is sent as it lies in the store. Its entity tag is its SHA-256, so that a caller can check what arrived, and go on
 where a broken connection stopped (``Range: bytes=N-`` with ``If-Range``).
 
-Not here: which checkpoints are kept (``domain.retention``), and who writes them (``engine``, ``worker``).
+Not here: which checkpoints are kept (``domain.life.retention``), and who writes them (``engine``, ``worker``).
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from typing import Annotated, BinaryIO, Final, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from lockstep.api import conditional
+from lockstep.api.http import conditional
+from lockstep.api.http.problems import documented, problem_response, request_id_of
+from lockstep.api.jobs.views import checkpoint_view
 from lockstep.api.parts import Here, Parts, guarded
-from lockstep.api.problems import documented, problem_response, request_id_of
 from lockstep.api.routes.jobs import Reference
-from lockstep.api.views import checkpoint_view
-from lockstep.domain.attempt import MANIFEST
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.manifest import Manifest, ManifestError, read_manifest
+from lockstep.domain.life.attempt import MANIFEST
+from lockstep.domain.life.manifest import Manifest, ManifestError, read_manifest
 from lockstep.domain.views import CheckpointDetail, CheckpointFile, CheckpointView, Page
-from lockstep.storage import checkpoints, jobs
-from lockstep.storage.tables import CheckpointRow
+from lockstep.storage.attempts import checkpoints
+from lockstep.storage.db.tables import CheckpointRow
+from lockstep.storage.jobs import jobs
 
 router = APIRouter(prefix="/v1/jobs/{reference}/checkpoints", tags=["history"], dependencies=guarded)
 

@@ -1,6 +1,6 @@
 """Cloning: the spec of a job submitted anew, with some values changed.
 
-Not here: what a clone's document is (``api.cloning``); every other submit (``api.routes.jobs``).
+Not here: what a clone's document is (``api.jobs.cloning``); every other submit (``api.routes.jobs``).
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from lockstep.api import cloning, submitting
-from lockstep.api.body import check_media_type, decode, read_bounded
+from lockstep.api.http.body import check_media_type, decode, read_bounded
+from lockstep.api.http.problems import documented
+from lockstep.api.jobs import cloning, submitting
 from lockstep.api.parts import Actor, Here, guarded
-from lockstep.api.problems import documented
 from lockstep.api.routes.jobs import IdempotencyKey, Reference, answer_submit
 from lockstep.domain import limits
 from lockstep.domain.views import JobView
-from lockstep.storage import jobs
+from lockstep.storage.jobs import jobs
 
 router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from lockstep.api.http.problems import described
 from lockstep.api.parts import Here, is_known
-from lockstep.api.problems import described
 from lockstep.api.telemetry import MEDIA_TYPE
 from lockstep.domain.version import VERSION
 from lockstep.domain.views import Health

@@ -1,7 +1,7 @@
 """What a job left behind: metrics, events, attempts; and the spec it ran by.
 
 Not here: its log lines (``api.routes.logs``), its checkpoints (``api.routes.checkpoints``), and how points become buckets
-(``storage.curves``, ``storage.tails``).
+(``storage.series.series_query``, ``storage.series.tails``).
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
-from lockstep.api import conditional
+from lockstep.api.http import conditional
+from lockstep.api.http.problems import documented
+from lockstep.api.jobs.views import attempt_view, event_view, job_tag
 from lockstep.api.parts import Here, guarded
-from lockstep.api.problems import documented
 from lockstep.api.routes.jobs import Reference
-from lockstep.api.views import attempt_view, event_view, job_tag
 from lockstep.domain import limits
 from lockstep.domain.views import AttemptView, EventView, MetricsView, Page, SpecView
-from lockstep.storage import attempts, events, follows, jobs, tails
+from lockstep.storage.attempts import attempts, events
+from lockstep.storage.jobs import change_feed, jobs
+from lockstep.storage.series import tails
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 
@@ -108,7 +110,7 @@ def metrics(reference: Reference, asked: Annotated[JobMetricsAsked, Query()], re
     with here.database.look_jobs() as look:
         job = jobs.mark(look, reference)
     with here.database.look_series() as look:
-        tag = conditional.tag_of(*job_tag(job, follows.counts(look, [job.id]).get(job.id, 0)))
+        tag = conditional.tag_of(*job_tag(job, change_feed.counts(look, [job.id]).get(job.id, 0)))
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
 

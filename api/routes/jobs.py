@@ -14,18 +14,20 @@ import structlog
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from lockstep.api import conditional, placing, submitting, tags
-from lockstep.api.body import Document
-from lockstep.api.openapi import SPEC_BODY
+from lockstep.api.http import conditional, tags
+from lockstep.api.http.body import Document
+from lockstep.api.http.openapi import SPEC_BODY
+from lockstep.api.http.problems import documented
+from lockstep.api.jobs import placing, submitting
+from lockstep.api.jobs.views import NONE, Around, job_tag, job_view, job_views
 from lockstep.api.parts import Actor, Here, guarded
-from lockstep.api.problems import documented
-from lockstep.api.views import NONE, Around, job_tag, job_view, job_views
 from lockstep.broker.messages import RingScheduler, StopAssignment
 from lockstep.domain import limits
-from lockstep.domain.lifecycle import AssignmentState, JobState
+from lockstep.domain.life.lifecycle import AssignmentState, JobState
 from lockstep.domain.views import JobView, Page, PlanView
-from lockstep.storage import attempts, follows, jobs, lists, nodes, removal
-from lockstep.storage.tables import JobRow
+from lockstep.storage.attempts import attempts, nodes
+from lockstep.storage.db.tables import JobRow
+from lockstep.storage.jobs import change_feed, jobs, listing, removal
 
 log = structlog.get_logger("api.jobs")
 router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
@@ -51,7 +53,7 @@ IdempotencyKey = Annotated[
 
 
 # The pattern is described only: what does not fit is refused in the words of whoever reads it.
-Cursor = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": lists.CURSOR})]
+Cursor = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": listing.CURSOR})]
 
 
 class JobFilter(BaseModel):
@@ -82,9 +84,9 @@ class JobFilter(BaseModel):
     limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
     order: Literal["newest", "oldest"] = "newest"
 
-    def choice(self) -> lists.Choice:
+    def choice(self) -> listing.Choice:
         key, _, value = (self.label or "").partition("=")
-        return lists.Choice(
+        return listing.Choice(
             states=tuple(self.state),
             search=self.search or None,
             name=self.name,
@@ -159,8 +161,8 @@ def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, here: Here
         here,
         request,
         asked.limit,
-        marks_of=lambda look: lists.page_marks(look, choice, limit=asked.limit),
-        rows_of=lambda session: lists.page(session, choice, limit=asked.limit),
+        marks_of=lambda look: listing.page_marks(look, choice, limit=asked.limit),
+        rows_of=lambda session: listing.page(session, choice, limit=asked.limit),
     )
 
 
@@ -178,8 +180,8 @@ def queue(request: Request, here: Here) -> Response:
         here,
         request,
         limit,
-        marks_of=lambda look: lists.queued_marks(look, limit=limit),
-        rows_of=lambda session: (lists.queued(session, limit=limit), None),
+        marks_of=lambda look: listing.queued_marks(look, limit=limit),
+        rows_of=lambda session: (listing.queued(session, limit=limit), None),
     )
 
 
@@ -188,7 +190,7 @@ def _page(
     request: Request,
     limit: int,
     *,
-    marks_of: Callable[[Any], list[lists.Mark]],
+    marks_of: Callable[[Any], list[listing.Mark]],
     rows_of: Callable[[Any], tuple[list[JobRow], str | None]],
 ) -> Response:
     """A page of at most ``limit`` jobs: which they are by their marks, and their documents where anybody needs them."""
@@ -209,7 +211,7 @@ def _page(
     return here.rendered.answer(request, tag, answer)
 
 
-def _starts(here: Here, marks: Sequence[lists.Mark]) -> Mapping[str, float]:
+def _starts(here: Here, marks: Sequence[listing.Mark]) -> Mapping[str, float]:
     """When the queued of these jobs start, as far as it is known."""
     return here.estimates.starts() if any(mark.is_queued for mark in marks) else NONE
 
@@ -228,7 +230,7 @@ def get_job(reference: Reference, request: Request, here: Here) -> Response:
     batches = {}
     if mark.was_placed:
         with here.database.look_series() as look:
-            batches = follows.counts(look, [mark.id])
+            batches = change_feed.counts(look, [mark.id])
     starts = _starts(here, [mark])
     tag = conditional.tag_of(*job_tag(mark, batches.get(mark.id, 0)), known, starts.get(mark.id))
     if (same := conditional.unchanged(request, tag)) is not None:

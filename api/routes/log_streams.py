@@ -1,6 +1,6 @@
 """A job's log lines as they come, as server-sent events.
 
-Not here: what feeds the streams (``api.following``), and reading by page (``api.routes.logs``).
+Not here: what feeds the streams (``api.http.following``), and reading by page (``api.routes.logs``).
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
-from lockstep.api.following import LogStream
+from lockstep.api.http.following import LogStream
+from lockstep.api.http.problems import documented
 from lockstep.api.parts import Here, Parts, guarded
-from lockstep.api.problems import documented
 from lockstep.api.routes.jobs import Reference
 from lockstep.api.routes.logs import Cursor, LogFilter
 from lockstep.domain import limits
-from lockstep.domain.lifecycle import TERMINAL
+from lockstep.domain.life.lifecycle import TERMINAL
 from lockstep.domain.views import LogEnd, LogPage
-from lockstep.storage import jobs, log_pages
-from lockstep.storage.tables import JobRow
+from lockstep.storage.db.tables import JobRow
+from lockstep.storage.jobs import jobs
+from lockstep.storage.logs import log_pages
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["logs"], dependencies=guarded)
 

@@ -1,6 +1,6 @@
 """A job's log lines: as JSON with places to go on from, as plain text for a pipe, or whole as a file.
 
-Not here: how lines are kept and found (``storage.logs``, ``storage.log_pages``), and following them
+Not here: how lines are kept and found (``storage.logs.logs``, ``storage.logs.log_pages``), and following them
 (``api.routes.log_streams``).
 """
 
@@ -15,17 +15,18 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from lockstep.api import conditional
+from lockstep.api.http import conditional
+from lockstep.api.http.problems import documented
+from lockstep.api.jobs.views import job_tag
 from lockstep.api.parts import Here, guarded
-from lockstep.api.problems import documented
 from lockstep.api.routes.jobs import Reference
-from lockstep.api.views import job_tag
 from lockstep.domain import limits
-from lockstep.domain.lifecycle import TERMINAL
+from lockstep.domain.life.lifecycle import TERMINAL
 from lockstep.domain.views import LogPage
-from lockstep.storage import follows, jobs, log_pages
-from lockstep.storage.database import Database
-from lockstep.storage.log_pages import Chosen
+from lockstep.storage.db.database import Database
+from lockstep.storage.jobs import change_feed, jobs
+from lockstep.storage.logs import log_pages
+from lockstep.storage.logs.log_pages import Chosen
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["logs"], dependencies=guarded)
 
@@ -138,7 +139,7 @@ def read_logs(
     as_text = _wants_text(request)
     # The state is read before the lines: a job that had ended then had written them all.
     with here.database.read_series() as session:
-        batches = follows.counts(session.connection(), [job.id]).get(job.id, 0)
+        batches = change_feed.counts(session.connection(), [job.id]).get(job.id, 0)
         tag = conditional.tag_of(*job_tag(job, batches), "text" if as_text else "json")
         if (same := conditional.unchanged(request, tag)) is not None:
             same.headers["Vary"] = "Accept"

@@ -1,6 +1,6 @@
 """Nodes and their devices; giving one no more work, and giving it work again.
 
-Not here: who gets devices (``scheduler``), and which nodes are quarantined (``domain.quarantine``).
+Not here: who gets devices (``scheduler``), and which nodes are quarantined (``domain.life.quarantine``).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Annotated
 import structlog
 from fastapi import APIRouter, Path, Request, Response
 
-from lockstep.api import conditional, tags
+from lockstep.api.http import conditional, tags
+from lockstep.api.http.problems import documented
+from lockstep.api.jobs.views import node_view
 from lockstep.api.parts import Actor, Here, guarded
-from lockstep.api.problems import documented
-from lockstep.api.views import node_view
 from lockstep.broker.messages import RingScheduler
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.views import NodeView, Page
-from lockstep.storage import nodes
-from lockstep.storage.clock import now
+from lockstep.storage.attempts import nodes
+from lockstep.storage.db.clock import now
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"], dependencies=guarded)
 log = structlog.get_logger("api")

@@ -7,7 +7,7 @@ either, so a script that mistypes an address is told so.
 Files whose names carry a digest never change and are kept by browsers for good; all others are asked for again each time,
 and answered 304 while they are the same.
 
-Not here: which files there are (``api.dashboard``).
+Not here: which files there are (``api.dashboard.files``).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from starlette.datastructures import Headers
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from lockstep.api import unbuilt
-from lockstep.api.compression import takes_gzip
-from lockstep.api.conditional import unchanged
-from lockstep.api.dashboard import ASSETS, INDEX, Dashboard, File
+from lockstep.api.dashboard import fallback_page
+from lockstep.api.dashboard.files import ASSETS, INDEX, Dashboard, File
+from lockstep.api.http.compression import takes_gzip
+from lockstep.api.http.conditional import unchanged
 from lockstep.domain.version import VERSION
 
 NOT_PAGES: Final = frozenset({"v1", "openapi.json", "docs", "redoc", "livez", "readyz", "metrics", "assets"})
@@ -78,7 +78,7 @@ async def _answer(request: Request) -> Response:
     files = _dashboard(request.scope).files()
     path = request.url.path
     if INDEX not in files:
-        return Response(unbuilt.page(VERSION), media_type="text/html", headers=_security(unbuilt.POLICY))
+        return Response(fallback_page.page(VERSION), media_type="text/html", headers=_security(fallback_page.POLICY))
     if path in files and path.startswith(ASSETS):
         return _sent(request, files[path], {"Cache-Control": "public, max-age=31536000, immutable"})
     file = files.get(path, files[INDEX])

@@ -1,7 +1,7 @@
 """Series beyond one chart: of several jobs at once, as a page that compares runs draws them, and every point as a file.
 
-Not here: one job's series (``api.routes.history``), how points become buckets (``storage.curves``), and how they are
-read one after the other (``storage.exports``).
+Not here: one job's series (``api.routes.history``), how points become buckets (``storage.series.series_query``), and how they are
+read one after the other (``storage.series.exports``).
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field, StringConstraints, model_validator
 
-from lockstep.api import conditional
+from lockstep.api.http import conditional
+from lockstep.api.http.problems import documented
+from lockstep.api.jobs.views import job_tag
 from lockstep.api.parts import Here, guarded
-from lockstep.api.problems import documented
 from lockstep.api.routes.history import MetricsAsked, PointsAsked, drawn, split
 from lockstep.api.routes.jobs import Reference
-from lockstep.api.views import job_tag
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.metrics import jsonable
+from lockstep.domain.training.metrics import jsonable
 from lockstep.domain.views import SeveralMetricsView
-from lockstep.storage import exports, follows, jobs, tails
+from lockstep.storage.jobs import change_feed, jobs
+from lockstep.storage.series import exports, tails
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=guarded)
 
@@ -100,7 +101,7 @@ def several(asked: Annotated[SeveralAsked, Query()], request: Request, here: Her
             next_step="Name each job once, in the order of the cursors.",
         )
     with here.database.read_series() as session:
-        batches = follows.counts(session.connection(), ids)
+        batches = change_feed.counts(session.connection(), ids)
         tag = conditional.tag_of(conditional.digest(job_tag(job, batches.get(job.id, 0)) for job in found))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same

@@ -3,7 +3,7 @@
 The body goes to a temporary file while it is hashed; it is examined there, and only an archive that passes is put into the
 store. A refusal leaves nothing behind.
 
-Not here: what is refused (``api.archives``), and where archives are (``api.uploads``).
+Not here: what is refused (``api.jobs.archives``), and where archives are (``api.jobs.uploads``).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from lockstep.api.archives import MEDIA_TYPES, Archive, examine
-from lockstep.api.body import check_media_type, read_bounded
-from lockstep.api.openapi import ARCHIVE_BODY
+from lockstep.api.http.body import check_media_type, read_bounded
+from lockstep.api.http.openapi import ARCHIVE_BODY
+from lockstep.api.http.problems import documented
+from lockstep.api.jobs.archives import MEDIA_TYPES, Archive, examine
+from lockstep.api.jobs.uploads import FULL, Uploads
 from lockstep.api.parts import Here, guarded
-from lockstep.api.problems import documented
-from lockstep.api.uploads import FULL, Uploads
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.views import UploadView

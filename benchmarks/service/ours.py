@@ -23,7 +23,7 @@ from tests.api.program import Program
 from tests.e2e.service import ROOT, Service
 
 UP_SECONDS = 120.0
-WARM_MODULE = "lockstep.engine.launcher.warm"
+WARM_MODULE = "lockstep.engine.launcher.start.fork_server"
 """The process that has imported torch. It calls itself ``lockstep-warm`` only once it has, so it is known by its command."""
 
 

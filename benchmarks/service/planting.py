@@ -11,12 +11,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from lockstep.domain.metrics import Record
-from lockstep.domain.plan import plan_of
-from lockstep.domain.reading import read_spec
-from lockstep.storage import jobs, series, streams
-from lockstep.storage.database import Database
-from lockstep.worker.shipping import Stream
+from lockstep.domain.spec.reading import read_spec
+from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.plan import plan_of
+from lockstep.storage.db.database import Database
+from lockstep.storage.jobs import jobs
+from lockstep.storage.series import series, streams
+from lockstep.worker.upload.shipping import Stream
 
 SPEC: Final[dict[str, Any]] = {
     "name": "gpt",

@@ -21,7 +21,7 @@ from benchmarks.service.ours import api_alone, cpu_seconds, wire_to
 from benchmarks.service.peer_mlflow import API, Mlflow
 from benchmarks.service.planting import SERIES, SPEC, Planter, job
 from benchmarks.service.wire import Answer, Wire, median_ms, sender
-from lockstep.storage.database import Database
+from lockstep.storage.db.database import Database
 from tests.api.program import Program
 from tests.brokers import running_broker
 

@@ -26,10 +26,10 @@ from benchmarks.service.context import Context
 from benchmarks.service.ours import whole_service, wire_to
 from benchmarks.service.peer_ray import Ray
 from benchmarks.service.wire import Wire, wait_until
-from lockstep.domain.attempt import METRICS
-from lockstep.domain.lifecycle import JobState
-from lockstep.storage.database import Database
-from lockstep.storage.tables import JobRow
+from lockstep.domain.life.attempt import METRICS
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import JobRow
 from tests.e2e.service import ENDED, ROOT, Service
 
 SLOTS: Final = 2

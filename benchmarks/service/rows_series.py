@@ -1,6 +1,6 @@
 """Rows 1 and 2: metrics in, and charts out.
 
-Not here: what a chart must show (the tests of ``storage.curves``).
+Not here: what a chart must show (the tests of ``storage.series.series_query``).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from benchmarks.service.peer_mlflow import BATCH_POINTS, INTERVAL, Mlflow
 from benchmarks.service.planting import SERIES, Planter, job, opened, records
 from benchmarks.service.stores import Store, Urls
 from benchmarks.service.wire import Wire, median_ms
-from lockstep.domain import metrics
-from lockstep.domain.attempt import METRICS
-from lockstep.storage.database import Database
-from lockstep.worker.folders import Folder
-from lockstep.worker.shipping import MetricsShipper
+from lockstep.domain.life.attempt import METRICS
+from lockstep.domain.training import metrics
+from lockstep.storage.db.database import Database
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload.shipping import MetricsShipper
 from tests.brokers import running_broker
 
 CHART_POINTS: Final = 1_000

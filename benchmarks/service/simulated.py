@@ -8,7 +8,7 @@
 So a job goes its whole way (submitted, placed, claimed, launched, shipped, settled, released) at the speed of the service
 and not of torch. The launcher is a process of its own all the same, forked as in earnest, with a metric and a line of its log.
 
-Not here: what the files mean (``domain.attempt``).
+Not here: what the files mean (``domain.life.attempt``).
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ def agent() -> None:
 
 def warm(descriptor: str) -> None:
     """Be the warm process: the engine's own, whose launchers are the one above."""
-    from lockstep.engine.launcher import warm
+    from lockstep.engine.launcher.start import fork_server
 
     def run_attempt(folder: object, _bounds: object) -> NoReturn:
         launch(str(folder))
         os._exit(0)
 
-    warm.forking.preload = lambda _modules: None
-    warm.run_attempt = run_attempt
-    warm.main([descriptor])
+    fork_server.forking.preload = lambda _modules: None
+    fork_server.run_attempt = run_attempt
+    fork_server.main([descriptor])
 
 
 def up() -> int:

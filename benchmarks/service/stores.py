@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
-from lockstep.storage.migrate import upgrade
+from lockstep.storage.db.migrate import upgrade
 from tests.postgres import PostgresServer, own_cluster
 
 DURABLE: Final = {

@@ -30,7 +30,13 @@ from typing import Any, Final
 RUN_SECONDS: Final = 60.0
 """Deadline of one run: a hundred times what the longest takes on a quiet machine."""
 _LEAVE_SECONDS: Final = 5.0
-_HEAVY: Final = ("torch.distributed", "torch._dynamo", "torch.nn.parallel", "torch.profiler", "lockstep.engine.loop")
+_HEAVY: Final = (
+    "torch.distributed",
+    "torch._dynamo",
+    "torch.nn.parallel",
+    "torch.profiler",
+    "lockstep.engine.loop.trainer",
+)
 """Imported once, before any rank is forked; what an engine needs comes on top."""
 
 

@@ -1,6 +1,6 @@
 """The launcher: one process per assignment, parent and subreaper of its ranks.
 
-``python -m lockstep.engine.launcher FOLDER``, or a fork that becomes the same, reads the attempt's folder (``domain.attempt``), starts one rank per device, stamps
+``python -m lockstep.engine.launcher FOLDER``, or a fork that becomes the same, reads the attempt's folder (``domain.life.attempt``), starts one rank per device, stamps
 their output, obeys ``fence`` and ``stop``, and writes ``result.json`` once no process of the attempt is left. It knows
 no database, no broker and no agent: the agent may die and come back, and training does not notice.
 
@@ -24,7 +24,7 @@ module         does                             runs in
 ``verdict``    the outcome, as a pure function  main thread (``watch``, should torch elastic hang)
 =============  ===============================  ======================================================================
 
-Every rank begins in ``engine.stub``, which makes it die with the launcher. ``warm`` is another process: it forks launchers.
+Every rank begins in ``engine.launcher.start.stub``, which makes it die with the launcher. ``warm`` is another process: it forks launchers.
 
 Not here: the agent (``worker``), and what happens inside a rank (the rest of ``engine``, or a person's script).
 Nothing is imported here, so that a rank which imports ``engine`` pays nothing for the launcher.

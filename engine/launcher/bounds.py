@@ -1,7 +1,7 @@
 """Every wait and size of the launcher that the assignment does not give, with its unit and its reason.
 
 They come in as one value, so that tests decide them. Not here: the grace of a stop and the exit stall, which belong to
-the attempt (``domain.attempt.AssignmentFile``).
+the attempt (``domain.life.attempt.AssignmentFile``).
 """
 
 from __future__ import annotations

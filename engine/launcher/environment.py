@@ -2,12 +2,12 @@
 
 The service's environment holds the database's address, the broker's and tokens. What a rank may see of it is therefore
 a list of what is *kept*: a list of what is removed would miss the next credential. On top come the job's own ``env`` and
-the names below; ``RANK``, ``WORLD_SIZE`` and the like are set as torchrun does. ``domain.job_environment`` lists them all.
+the names below; ``RANK``, ``WORLD_SIZE`` and the like are set as torchrun does. ``domain.life.job_environment`` lists them all.
 
 ``OMP_NUM_THREADS`` follows one fixed rule, because the number of threads is part of a run's arithmetic: on CPU slots 1
 (a slot is a core); on GPUs the node's cores divided by the ranks on it, at most 8. The job's ``env`` may set another.
 
-Not here: how it reaches the ranks (``engine.launcher.one_node``, ``engine.launcher.elastic``).
+Not here: how it reaches the ranks (``engine.launcher.start.one_node``, ``engine.launcher.start.elastic``).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import NamedTuple
 
-from lockstep.domain import attempt, job_environment
-from lockstep.domain.attempt import AssignmentFile
+from lockstep.domain.life import attempt, job_environment
+from lockstep.domain.life.attempt import AssignmentFile
 
 THREADS_PER_RANK_MAX = 8
 

@@ -3,7 +3,7 @@
 Three sources, the best first: ``errors/rank<R>.json``, written by the engine or by the stub; the error file of torch's
 ``record`` decorator, which a script may use; the traceback at the end of stderr.
 
-Not here: which rank's evidence counts (``engine.launcher.verdict``).
+Not here: which rank's evidence counts (``engine.launcher.outcome``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from lockstep.domain import attempt, limits
-from lockstep.domain.outcomes import Reason
+from lockstep.domain import limits
+from lockstep.domain.life import attempt
+from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.files import read_model, read_object
 
 _TRACEBACK = "Traceback (most recent call last):"

@@ -1,6 +1,6 @@
 """Reading and writing the attempt's files so that nobody ever sees half of one.
 
-Not here: what the files say (``domain.attempt``).
+Not here: what the files say (``domain.life.attempt``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from lockstep.domain import metrics
+from lockstep.domain.training import metrics
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -29,21 +29,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from lockstep.domain import attempt, limits
-from lockstep.domain.attempt import AssignmentFile, EngineEvent, ResultFile, StopFile
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.domain.secrecy import Redactor, secrets_of
-from lockstep.engine import pulse
-from lockstep.engine.launcher import environment, evidence, forking, processes, verdict
+from lockstep.domain import limits
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import AssignmentFile, EngineEvent, ResultFile, StopFile
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.life.redaction import Redactor, secrets_of
+from lockstep.engine.launcher import environment, evidence, outcome
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import last_step, read_model, write_atomically
-from lockstep.engine.launcher.gang import Gang, Launcher, PeersUnreachableError, RankProcess
-from lockstep.engine.launcher.one_node import OneNodeLauncher
-from lockstep.engine.launcher.segments import Segments
-from lockstep.engine.launcher.streams import Streams
+from lockstep.engine.launcher.output.segments import Segments
+from lockstep.engine.launcher.output.streams import Streams
+from lockstep.engine.launcher.start import forking, processes
+from lockstep.engine.launcher.start.gang import Gang, Launcher, PeersUnreachableError, RankProcess
+from lockstep.engine.launcher.start.one_node import OneNodeLauncher
 from lockstep.engine.launcher.watch import Facts, Watch
+from lockstep.engine.runtime import heartbeat
 
-STUB = Path(__file__).parent.parent / "stub.py"
+STUB = Path(__file__).parent / "start" / "stub.py"
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -74,7 +76,9 @@ def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) 
 def _launcher_for(assignment: AssignmentFile, bounds: Bounds, forked: list[forking.ForkedRank]) -> Launcher:
     if assignment.node_count == 1:
         return OneNodeLauncher(bounds, forked)
-    from lockstep.engine.launcher.elastic import ElasticLauncher  # It imports torch, which the one above does without.
+    from lockstep.engine.launcher.start.elastic import (
+        ElasticLauncher,  # It imports torch, which the one above does without.
+    )
 
     return ElasticLauncher(bounds)
 
@@ -220,7 +224,7 @@ class _Attempt:
             for exit_ in facts.exits
             if exit_.code != 0
         }
-        return verdict.decide(
+        return outcome.decide(
             facts,
             found,
             self._assignment,
@@ -238,14 +242,16 @@ def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:
     that rank 0 never came to the end of.
     """
     beats = [
-        beat for beat in (pulse.read(folder, rank) for rank in ranks[: 1 if 0 in ranks else None]) if beat is not None
+        beat
+        for beat in (heartbeat.read(folder, rank) for rank in ranks[: 1 if 0 in ranks else None])
+        if beat is not None
     ]
     return max([*(beat.step for beat in beats), last_step(folder / attempt.METRICS) or 0]) or None
 
 
 def _steps(assignment: AssignmentFile, folder: Path, ranks: tuple[int, ...]) -> int | None:
     """Steps of the whole run: as the ranks showed them, on every node, or as planned."""
-    beats = [beat for beat in (pulse.read(folder, rank) for rank in ranks) if beat is not None]
+    beats = [beat for beat in (heartbeat.read(folder, rank) for rank in ranks) if beat is not None]
     return max((beat.steps for beat in beats), default=0) or (assignment.plan.steps if assignment.plan else None)
 
 

@@ -17,7 +17,7 @@ fence overrules, because after it nothing that this attempt says counts.
 SIGKILL goes to every descendant of the launcher, again and again until the ranks are gone. Nothing here waits for the
 main thread, which may sit in torch elastic: should that hang, ``on_stuck`` ends the attempt from this thread.
 
-Not here: what the end means (``engine.launcher.verdict``), and when a gang has stalled (``engine.launcher.stalls``).
+Not here: what the end means (``engine.launcher.outcome``), and when a gang has stalled (``engine.launcher.stall.stalls``).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from lockstep.domain import attempt
-from lockstep.domain.attempt import AssignmentFile, FenceFile, StopFile
-from lockstep.engine import pulse
-from lockstep.engine.launcher import processes
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import AssignmentFile, FenceFile, StopFile
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import read_model, write_atomically
-from lockstep.engine.launcher.gang import RankProcess
-from lockstep.engine.launcher.stalls import Stalled, Stalls
-from lockstep.engine.launcher.stragglers import Stragglers
+from lockstep.engine.launcher.stall.stalls import Stalled, Stalls
+from lockstep.engine.launcher.stall.stragglers import Stragglers
+from lockstep.engine.launcher.start import processes
+from lockstep.engine.launcher.start.gang import RankProcess
+from lockstep.engine.runtime import heartbeat
 
 Cause = Literal["fence", "stop", "exit_stall", "stall", "failure"]
 
@@ -205,7 +205,7 @@ class Watch(threading.Thread):
         """Whether a rank of the engine has more to do. Only the engine says so: a script may leave when it likes."""
         if self._assignment.spec.kind != "train":
             return False
-        beat = pulse.read(self._folder, rank)
+        beat = heartbeat.read(self._folder, rank)
         return beat is None or beat.phase != "done"
 
     def _look_at_fence(self, now: float) -> None:

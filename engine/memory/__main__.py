@@ -1,4 +1,4 @@
-"""The process that works out a forecast beside a run: reads a request, writes an answer. See ``engine.memory.aside``."""
+"""The process that works out a forecast beside a run: reads a request, writes an answer. See ``engine.memory.forecast_process``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def main(parent: int) -> None:
     """Answer the one request on stdin."""
     with os.fdopen(os.dup(1), "w") as answers:
         # Imported late: what this imports prints nothing, but the answer's place must be known before.
-        from lockstep.engine.fetching import die_with_parent
-        from lockstep.engine.memory.aside import answer, be_quiet
+        from lockstep.engine.data.fetching import die_with_parent
+        from lockstep.engine.memory.forecast_process import answer, be_quiet
 
         die_with_parent(parent)
         be_quiet()

@@ -1,6 +1,6 @@
 """Report a run's memory and its arithmetic: the forecast when it has come, and at the end how it compares.
 
-Only rank 0 reports. The forecast is worked out beside the run (``engine.memory.aside``) and arrives some seconds after
+Only rank 0 reports. The forecast is worked out beside the run (``engine.memory.forecast_process``) and arrives some seconds after
 the first steps; the plan is then announced again, with it.
 
 Forecast and measurement are the same quantity: what tensors hold. On CUDA torch's allocator has the peak of the whole
@@ -9,7 +9,7 @@ run. On the CPU nothing counts tensors by itself, so they are counted in the fir
 the dataset and freed memory. Steps are numbered over the whole job, so a resumed run computes every step as the run it
 continues did, and an attempt that begins later is not measured.
 
-Not here: how memory is measured (``engine.telemetry``), the series ``memory/peak_bytes`` (``engine.report``).
+Not here: how memory is measured (``engine.runtime.telemetry``), the series ``memory/peak_bytes`` (``engine.loop.report``).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any, Final
 
 import torch
 
-from lockstep.domain.memory import compared
-from lockstep.domain.plan import BatchPlan
-from lockstep.domain.spec import Train
-from lockstep.engine import telemetry
-from lockstep.engine.flops import Arithmetic, peak_flops
-from lockstep.engine.loader import RankBatch
-from lockstep.engine.memory.aside import Aside
+from lockstep.domain.spec.job import Train
+from lockstep.domain.training.memory import compared
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.engine.data.loader import RankBatch
+from lockstep.engine.memory.forecast_process import Aside
 from lockstep.engine.memory.tensors import TensorCount
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.telemetry import Telemetry
+from lockstep.engine.runtime import telemetry
+from lockstep.engine.runtime.flops import Arithmetic, peak_flops
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.telemetry import Telemetry
 
 _LOOKS_APART: Final = 1000
 """From one look at the memory to the next, as a multiple of what the look took."""

@@ -1,6 +1,6 @@
 """Advice for a run whose smallest micro-batch does not fit into memory.
 
-Not here: the repetition of a step in smaller micro-batches (``engine.shortage``).
+Not here: the repetition of a step in smaller micro-batches (``engine.loop.oom_retry``).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from lockstep.domain.outcomes import Reason
-from lockstep.engine.errors import EngineError, reason_of
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime.errors import EngineError, reason_of
 
 ADVICE: Final = (
     "use a smaller model or shorter samples, activation_checkpointing: true, precision: bf16, or "

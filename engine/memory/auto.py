@@ -16,7 +16,7 @@ A trial is a masked pass over real samples. It changes nothing of a run: paramet
 random generators and DDP's buckets are afterwards what they were before. Masked passes do not use a compiled model, so
 under ``compile`` it is the model as it was that is tried.
 
-Not here: what the ranks do when memory runs out later (``engine.loop``).
+Not here: what the ranks do when memory runs out later (``engine.loop.trainer``).
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from lockstep.domain.memory import in_words
-from lockstep.domain.outcomes import Reason
-from lockstep.domain.plan import BatchPlan, ceil_div
-from lockstep.domain.spec import Train
-from lockstep.engine.errors import EngineError, reason_of, release
-from lockstep.engine.fetching import seeded_sample
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.job import Train
+from lockstep.domain.training.memory import in_words
+from lockstep.domain.training.plan import BatchPlan, ceil_div
+from lockstep.engine.data.fetching import seeded_sample
 from lockstep.engine.memory.measured import kept_for_backward
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.step import GradientStep
-from lockstep.engine.task import Batch, Task
+from lockstep.engine.runtime.errors import EngineError, reason_of, release
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.step.gradient import GradientStep
+from lockstep.engine.task.interface import Batch, Task
 
 AS_FAST: Final = 0.95
 """Sizes with at least this part of the best throughput are equally fast: less cannot be told from noise."""

@@ -2,7 +2,7 @@
 
 The model, one micro-batch and a whole step run under torch's fake tensors, which have shapes and no values, while
 ``engine.memory.tensors`` counts what would be alive: the same count that measures a real run on the CPU. It is the
-engine's own step that runs (``engine.step``), with the spec's own optimizer, so whatever they keep or copy is in the
+engine's own step that runs (``engine.step.gradient``), with the spec's own optimizer, so whatever they keep or copy is in the
 numbers. Two slots where the run accumulates, because from the second on a whole gradient is there during forward.
 
 Under ``fsdp`` the other ranks are replaced by a process group that sends nothing. Under the other strategies a single
@@ -13,8 +13,8 @@ gradient into another layout took 16 % in the worst case found), the allocator's
 own context. The micro-batch is built from one sample, so where samples differ in size it stands for that one. A compiled
 model is taken as it was before: it usually keeps less.
 
-Not here: where this runs beside a training run (``engine.memory.aside``), or before one (``engine.memory.ahead``); how
-the result is put into words (``domain.memory``).
+Not here: where this runs beside a training run (``engine.memory.forecast_process``), or before one (``engine.memory.job_forecast``); how
+the result is put into words (``domain.training.memory``).
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from lockstep.domain import strategy
-from lockstep.domain.memory import MemoryForecast
-from lockstep.domain.spec import Train
-from lockstep.engine.errors import describe
-from lockstep.engine.flops import count
+from lockstep.domain.spec import strategy
+from lockstep.domain.spec.job import Train
+from lockstep.domain.training.memory import MemoryForecast
 from lockstep.engine.memory.parts import parts_of, rank_batch, slots_of
 from lockstep.engine.memory.tensors import TensorCount
-from lockstep.engine.objective import Objective
-from lockstep.engine.precision import Precision
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.step import GradientStep
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.model.precision import Precision
+from lockstep.engine.runtime.errors import describe
+from lockstep.engine.runtime.flops import count
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.timeline import Line, Parts
+from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.strategies.ddp import DDP
-from lockstep.engine.task import Task
-from lockstep.engine.timeline import Line, Parts
+from lockstep.engine.task.interface import Task
 
 SLOTS_MAX: Final = 2
 """Slots from the third on are like the second."""

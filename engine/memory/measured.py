@@ -4,7 +4,7 @@ On CUDA torch's allocator counts. On the CPU nothing counts, so the profiler not
 something runs, and their running sum has the peak. It is independent of the count that forecasts and runs use
 (``engine.memory.tensors``), and misses a release now and then.
 
-Not here: the peak that is reported with each step (``engine.telemetry``).
+Not here: the peak that is reported with each step (``engine.runtime.telemetry``).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
 
-from lockstep.domain.spec import Train
-from lockstep.engine import randomness
+from lockstep.domain.spec.job import Train
 from lockstep.engine.memory.parts import parts_of, rank_batch, slots_of
-from lockstep.engine.precision import Precision
-from lockstep.engine.pulse import Pulse
-from lockstep.engine.ranks import Ranks
+from lockstep.engine.model.precision import Precision
+from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.heartbeat import Pulse
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.timeline import timeline_for
 from lockstep.engine.strategies import strategy_for
-from lockstep.engine.task import Task
-from lockstep.engine.timeline import timeline_for
+from lockstep.engine.task.interface import Task
 
 _EVENT = "[memory]"
 _STEPS = 2

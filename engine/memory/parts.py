@@ -1,6 +1,6 @@
 """One rank's model, gradient and optimizer, and nothing else of a run: what a forecast and its measurement have in common.
 
-Not here: a whole run (``engine.assembly``), of which this leaves out the loader, the checkpoints and the reports.
+Not here: a whole run (``engine.loop.assembly``), of which this leaves out the loader, the checkpoints and the reports.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lockstep.domain.plan import accumulation_steps
-from lockstep.domain.spec import Train
-from lockstep.engine.activation_checkpointing import checkpoint_blocks
-from lockstep.engine.dropout import name_layers
-from lockstep.engine.loader import RankBatch, Slot, weights_of
-from lockstep.engine.normalization import masked_batch
-from lockstep.engine.objective import Objective
-from lockstep.engine.optimizer import Optimizer
-from lockstep.engine.precision import Precision
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.step import GradientStep
+from lockstep.domain.spec.job import Train
+from lockstep.domain.training.plan import accumulation_steps
+from lockstep.engine.data.loader import RankBatch, Slot, weights_of
+from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
+from lockstep.engine.model.normalization import masked_batch
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.model.precision import Precision
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.step.gradient import GradientStep
+from lockstep.engine.step.optimizer import Optimizer
 from lockstep.engine.strategies.base import Strategy
-from lockstep.engine.task import Batch, Task
+from lockstep.engine.task.dropout import name_layers
+from lockstep.engine.task.interface import Batch, Task
 
 
 class Parts(NamedTuple):

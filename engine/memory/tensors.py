@@ -10,7 +10,7 @@ steps, and take the peak of the second; or name what is there with :meth:`Tensor
 Not counted: memory that a kernel takes for itself and gives back, and tensors that no operation of this thread touches.
 On the CPU, forward, backward and the optimizer run in one thread.
 
-Not here: the allocator's own numbers (``engine.memory.measured``, ``engine.telemetry``).
+Not here: the allocator's own numbers (``engine.memory.measured``, ``engine.runtime.telemetry``).
 """
 
 from __future__ import annotations

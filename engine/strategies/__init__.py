@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from lockstep.domain import spec
+from lockstep.domain.spec import job
 from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.strategies.compression import RoundedDDP
-from lockstep.engine.strategies.data_parallel import DataParallel
 from lockstep.engine.strategies.ddp import DDP
-from lockstep.engine.strategies.diloco import DiLoCo
+from lockstep.engine.strategies.experimental.data_parallel import DataParallel
+from lockstep.engine.strategies.experimental.diloco import DiLoCo
+from lockstep.engine.strategies.experimental.local_sgd import LocalSGD
+from lockstep.engine.strategies.experimental.powersgd import PowerSGD
 from lockstep.engine.strategies.fsdp import FSDP
-from lockstep.engine.strategies.local_sgd import LocalSGD
 from lockstep.engine.strategies.manual import Manual
-from lockstep.engine.strategies.powersgd import PowerSGD
 from lockstep.engine.strategies.zero1 import Zero1
 
 STRATEGIES: Final[dict[str, type[Strategy]]] = {
@@ -31,6 +31,6 @@ STRATEGIES: Final[dict[str, type[Strategy]]] = {
 _COMPRESSED: Final[dict[str, type[Strategy]]] = {"fp16": RoundedDDP, "bf16": RoundedDDP, "powersgd": PowerSGD}
 
 
-def strategy_for(options: spec.Strategy) -> type[Strategy]:
+def strategy_for(options: job.Strategy) -> type[Strategy]:
     """The class that a spec's section asks for. What keeps less of the contract than plain ``ddp`` is a class of its own."""
     return _COMPRESSED.get(options.compression) or STRATEGIES[options.name]

@@ -3,7 +3,7 @@
 The loop asks, the strategy answers; the loop never asks which strategy it is. A strategy that cannot keep an item of
 the contract says so in its class attributes, and the plan and the documentation repeat it.
 
-Not here: how a batch is weighted and accumulated (``engine.step``), which strategies there are (``engine.strategies``).
+Not here: how a batch is weighted and accumulated (``engine.step.gradient``), which strategies there are (``engine.strategies``).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from lockstep.domain import spec
-from lockstep.engine import layout
-from lockstep.engine.buffers import share_buffers
-from lockstep.engine.objective import Objective
-from lockstep.engine.ranks import Ranks
+from lockstep.domain.spec import job
+from lockstep.engine.model import layout
+from lockstep.engine.model.buffers import share_buffers
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.block_order import Usage
-from lockstep.engine.task import Batch
+from lockstep.engine.task.interface import Batch
 
 Groups = list[dict[str, Any]]
 State = dict[str, Any]
@@ -63,7 +63,7 @@ class Strategy:
     accumulates_in_float32: ClassVar[bool] = False
     """Whether gradients of parameters in a narrower format are added up in float32."""
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy, usage: Usage | None = None):
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
         self.objective, self.ranks, self.options = objective, ranks, options
         self.tracks_usage = usage is not None and usage.conditional
         """Whether ranks exchange which parameters a batch used. See :meth:`track_usage`."""

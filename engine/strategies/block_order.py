@@ -21,8 +21,8 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-from lockstep.domain.outcomes import Reason
-from lockstep.engine.errors import EngineError
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime.errors import EngineError
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Usage:
-    """Parts of a model that its micro-batches use, observed before training (``engine.usage``)."""
+    """Parts of a model that its micro-batches use, observed before training (``engine.preflight.usage``)."""
 
     conditional: bool = False
     """Whether micro-batches use different parameters or blocks."""

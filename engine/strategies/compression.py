@@ -4,7 +4,7 @@
 its micro-batches stays float32: only the sum over the ranks is rounded. A gradient that is smaller than fp16's least
 number (6e-8) arrives as zero, one above 65504 as infinity; bf16 has float32's range and three digits.
 
-Not here: ``powersgd`` (``engine.strategies.powersgd``), which runs it means nothing to (``domain.strategy``).
+Not here: ``powersgd`` (``engine.strategies.experimental.powersgd``), which runs it means nothing to (``domain.spec.strategy``).
 """
 
 from __future__ import annotations

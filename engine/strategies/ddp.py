@@ -12,7 +12,7 @@ conditional (experts, LayerDrop, one head per task), the wrapper is not used: gr
 reduced after the last backward, uncompressed (``engine.strategies.flat``).
 
 Not here: DDP itself, a step that is abandoned, and what travels with the gradient (``engine.strategies.reducer``);
-compression of what is sent (``engine.strategies.compression``, ``engine.strategies.powersgd``).
+compression of what is sent (``engine.strategies.compression``, ``engine.strategies.experimental.powersgd``).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from lockstep.domain import spec
-from lockstep.engine.objective import Objective
-from lockstep.engine.ranks import Ranks
+from lockstep.domain.spec import job
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.base import Forward, Strategy
 from lockstep.engine.strategies.block_order import Usage
 from lockstep.engine.strategies.flat import FlatReduction
 from lockstep.engine.strategies.reducer import Reducer
 from lockstep.engine.strategies.rider import NUMBERS_MAX
-from lockstep.engine.task import Batch
+from lockstep.engine.task.interface import Batch
 
 
 class DDP(Strategy):
@@ -42,7 +42,7 @@ class DDP(Strategy):
     sends_exactly: ClassVar[bool] = True
     """Whether what is sent arrives as it is: no hook rounds it."""
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy, usage: Usage | None = None):
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
         super().__init__(objective, ranks, options, usage)
         self._adds_up = True
         """Whether a step is taken to have several micro-batches: known of the last one, and until then supposed."""

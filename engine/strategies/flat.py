@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lockstep.engine.ranks import Ranks
+from lockstep.engine.runtime.ranks import Ranks
 
 
 class FlatReduction:

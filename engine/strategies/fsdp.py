@@ -18,7 +18,7 @@ Checkpoints are whole and by the model's own names: any strategy on any number o
 each rank builds the whole model on its device before its shard is cut from it.
 
 Not here: which blocks are found, and how shards become whole (``engine.strategies.shards``); how an evaluation gives
-each rank equally many micro-batches (``engine.evaluation``).
+each rank equally many micro-batches (``engine.loop.evaluation``).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
-from lockstep.domain import spec
-from lockstep.domain.outcomes import Reason
-from lockstep.engine.errors import EngineError
-from lockstep.engine.objective import Objective
-from lockstep.engine.ranks import Ranks
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec import job
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies import shards
 from lockstep.engine.strategies.base import Forward, Groups, State, Strategy
 from lockstep.engine.strategies.block_order import OrderCheck, Usage
-from lockstep.engine.task import Batch
+from lockstep.engine.task.interface import Batch
 
 
 class FSDP(Strategy):
@@ -52,7 +52,7 @@ class FSDP(Strategy):
     collective_forward: ClassVar[bool] = True
     gathers_blocks: ClassVar[bool] = True
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy, usage: Usage | None = None):
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
         super().__init__(objective, ranks, options, usage)
         _require_support(self.model)
         # A model found to be conditional is gathered whole from the start; one found so later keeps its blocks.

@@ -11,7 +11,7 @@ DDP sends a bucket of gradients while the backward still works on earlier layers
 backward is done, so each step waits for all of its communication. In return, a rank without a gradient for some
 parameter sends zeros for it, and abandons a step by sending zeros for everything, because nothing was sent yet.
 
-Not here: the weighting that makes the sum the whole batch's gradient (``engine.step``).
+Not here: the weighting that makes the sum the whole batch's gradient (``engine.step.gradient``).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lockstep.domain import spec
-from lockstep.domain.outcomes import Reason
-from lockstep.engine.errors import EngineError
-from lockstep.engine.objective import Objective
-from lockstep.engine.ranks import Ranks
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec import job
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.base import Forward, Strategy
 from lockstep.engine.strategies.block_order import Usage
 from lockstep.engine.strategies.flat import FlatReduction
-from lockstep.engine.task import Batch
+from lockstep.engine.task.interface import Batch
 
 
 class Manual(Strategy):
@@ -39,7 +39,7 @@ class Manual(Strategy):
 
     repeats: ClassVar[bool] = True
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy, usage: Usage | None = None):
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
         super().__init__(objective, ranks, options, usage)
         self._reduction: FlatReduction | None = None
         if ranks.device_group is not None:

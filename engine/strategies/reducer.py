@@ -21,12 +21,12 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.domain import spec
-from lockstep.engine.objective import Objective
-from lockstep.engine.ranks import Ranks
+from lockstep.domain.spec import job
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.base import Forward
 from lockstep.engine.strategies.rider import Rider
-from lockstep.engine.task import Batch
+from lockstep.engine.task.interface import Batch
 
 _PARAMETERS = inspect.signature(DistributedDataParallel).parameters
 _SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers"
@@ -46,7 +46,7 @@ class Reducer:
         Whether what is sent arrives as it is, so that numbers can ride along.
     """
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: spec.Strategy, *, exact: bool):
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, *, exact: bool):
         assert ranks.device_group is not None, "a single rank has no group and no buckets"
         self.group = ranks.device_group
         self.carries = False

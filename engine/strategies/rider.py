@@ -14,7 +14,7 @@ DDP has divided it by the ranks and the sum has been multiplied by them: what th
 All of this is done once per step, when the caches are full of other things: an operation then takes ten times as long as
 in a loop of its own. So there are as few of them as can be.
 
-Not here: what is said (``engine.control``), who sends it for a rank that fails (``engine.strategies.reducer``).
+Not here: what is said (``engine.runtime.control``), who sends it for a rank that fails (``engine.strategies.reducer``).
 """
 
 from __future__ import annotations

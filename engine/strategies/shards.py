@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from lockstep.domain.outcomes import Reason
-from lockstep.engine.errors import EngineError
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime.errors import EngineError
 
 
 def blocks(model: nn.Module) -> dict[str, nn.Module]:

@@ -19,9 +19,9 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import nn
 
-from lockstep.domain.outcomes import Reason
-from lockstep.engine import layout
-from lockstep.engine.errors import EngineError
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.model import layout
+from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.strategies.base import Groups, State
 from lockstep.engine.strategies.ddp import DDP
 

@@ -26,7 +26,7 @@ from lockstep.client.errors import NotFoundError, RefusedError, TimedOutError
 from lockstep.client.transport import Params, Transport
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode
-from lockstep.domain.lifecycle import TERMINAL, JobState
+from lockstep.domain.life.lifecycle import TERMINAL, JobState
 from lockstep.domain.views import (
     CheckpointDetail,
     CheckpointFile,
@@ -43,7 +43,7 @@ from lockstep.domain.views import (
 )
 
 if TYPE_CHECKING:
-    from lockstep.client.archive import Archive
+    from lockstep.client.files.archive import Archive
 
 PATIENCE_SECONDS: Final = 4.0
 """Long enough for a server that restarts in place, short enough for a person whose server is not running."""
@@ -125,13 +125,13 @@ class Client:
 
     def upload(self, folder: str | Path) -> UploadView:
         """Send a folder of code; name the answer's ``sha256`` as ``code: {upload: …}`` in a spec."""
-        from lockstep.client.archive import pack
+        from lockstep.client.files.archive import pack
 
         with tempfile.TemporaryDirectory(prefix="lockstep-upload-") as temporary:
             return self.upload_archive(pack(Path(folder), Path(temporary) / "code.tar.gz"))
 
     def upload_archive(self, archive: Archive) -> UploadView:
-        """Send an archive made by ``client.archive.pack``, unless the server has it already."""
+        """Send an archive made by ``client.files.archive.pack``, unless the server has it already."""
         try:
             return self.transport.get(f"/v1/uploads/{archive.sha256}", UploadView)
         except NotFoundError:

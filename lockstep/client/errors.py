@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from lockstep.domain.errors import ErrorCode
-from lockstep.domain.lifecycle import JobState
+from lockstep.domain.life.lifecycle import JobState
 
 if TYPE_CHECKING:
     from lockstep.domain.views import FieldProblem, Problem

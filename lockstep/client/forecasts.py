@@ -1,8 +1,8 @@
 """Memory forecast of a planned job, computed on this machine: for a task of one's own, or a service without torch.
 
-The same process computes it as in the service (``python -m lockstep.engine.memory.ahead``), from the folder that ``--code`` names.
+The same process computes it as in the service (``python -m lockstep.engine.memory.job_forecast``), from the folder that ``--code`` names.
 
-Not here: the forecast itself (``engine.memory``), and the service's own (``api.forecasts``).
+Not here: the forecast itself (``engine.memory``), and the service's own (``api.jobs.forecasts``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from lockstep.domain import tasks
-from lockstep.domain.memory import PlannedMemory
-from lockstep.domain.predicted import ForecastAnswer, ForecastRequest
-from lockstep.domain.spec import Train
+from lockstep.domain.spec import tasks
+from lockstep.domain.spec.job import Train
+from lockstep.domain.training.memory import PlannedMemory
+from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
 from lockstep.domain.views import PlanView
 
 ASK_SECONDS: Final = 30.0
@@ -92,7 +92,7 @@ def with_code(answer: PlanView, code: Path | None) -> PlanView:
 def _computed(request: ForecastRequest) -> ForecastAnswer:
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "lockstep.engine.memory.ahead", str(os.getpid())],
+            [sys.executable, "-m", "lockstep.engine.memory.job_forecast", str(os.getpid())],
             input=request.model_dump_json().encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

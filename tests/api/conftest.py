@@ -18,12 +18,13 @@ from lockstep.api.app import create_app
 from lockstep.api.parts import Parts
 from lockstep.api.settings import Settings
 from lockstep.broker.messages import Message
-from lockstep.storage import nodes, tokens
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
-from lockstep.storage.migrate import upgrade
-from lockstep.storage.nodes import DeviceInfo
-from lockstep.storage.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
+from lockstep.storage.attempts import nodes
+from lockstep.storage.attempts.nodes import DeviceInfo
+from lockstep.storage.control import tokens
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.migrate import upgrade
+from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
+from lockstep.storage.objects.blobs import BlobStore
 from tests.databases import Urls
 from tests.postgres import PostgresServer
 

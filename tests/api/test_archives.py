@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.api import archives
+from lockstep.api.jobs import archives
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, LockstepError
 from tests.api.archives import code, link, member, packed

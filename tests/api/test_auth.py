@@ -12,12 +12,12 @@ from fastapi.testclient import TestClient
 from sqlalchemy import update
 
 from lockstep.api.app import create_app
-from lockstep.api.auth import REMEMBER_SECONDS, Guard, ensure_token
+from lockstep.api.auth.bearer import REMEMBER_SECONDS, Guard, ensure_token
 from lockstep.domain.errors import LockstepError
-from lockstep.storage import tokens
-from lockstep.storage.clock import db_now
-from lockstep.storage.database import Database
-from lockstep.storage.tables import TokenRow
+from lockstep.storage.control import tokens
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import TokenRow
 from tests.api.conftest import TOKEN, Api, problem, settings_for
 
 

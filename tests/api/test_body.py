@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lockstep.api import body
+from lockstep.api.http import body
 from lockstep.domain.errors import ErrorCode, LockstepError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.broker.messages import RingScheduler, StopAssignment
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life.outcomes import Reason
 from tests.api.conftest import Api, problem
 from tests.storage import scenes
 

@@ -8,13 +8,13 @@ import random
 import pytest
 from sqlalchemy import event
 
-from lockstep.api.rendered import Rendered
+from lockstep.api.http.response_cache import Rendered
 from lockstep.domain import limits
-from lockstep.domain.metrics import Record, from_json, jsonable
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.training.metrics import Record, from_json, jsonable
 from lockstep.domain.views import JobSeriesView, MetricsView, SeriesView, SeveralMetricsView
-from lockstep.storage import curves
-from lockstep.storage.curves import Curve
+from lockstep.storage.series import series_query
+from lockstep.storage.series.series_query import Curve
 from tests.api.conftest import Api, problem
 from tests.api.test_reading import record, ship_metrics
 from tests.storage import scenes
@@ -240,14 +240,14 @@ def test_an_answer_is_made_once_however_many_watch_and_anew_with_each_new_point(
     claim = scenes.run(api.database)
     ship_metrics(api, claim, record(1))
     made = 0
-    read = curves.read_jobs
+    read = series_query.read_jobs
 
     def counted(*given: object, **named: object) -> object:
         nonlocal made
         made += 1
         return read(*given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(curves, "read_jobs", counted)
+    monkeypatch.setattr(series_query, "read_jobs", counted)
     addresses = (f"/v1/jobs/{claim.job_id}/metrics", f"/v1/series?jobs={claim.job_id}&names=train/loss")
     for address in addresses:
         first, second = api.http.get(address), api.http.get(address)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lockstep.domain.manifest import Manifest, ManifestFile
-from lockstep.domain.outcomes import Reason
-from lockstep.storage import checkpoints
-from lockstep.storage.attempts import Claim
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
+from lockstep.domain.life.manifest import Manifest, ManifestFile
+from lockstep.domain.life.outcomes import Reason
+from lockstep.storage.attempts import checkpoints
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import BlobStore
 from tests.api.conftest import TRAIN, Api, problem
 from tests.storage import scenes
 

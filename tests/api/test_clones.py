@@ -7,9 +7,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from lockstep.api.cloning import cloned
+from lockstep.api.jobs.cloning import cloned
 from lockstep.broker.messages import RingScheduler
-from lockstep.storage.tables import JobRow
+from lockstep.storage.db.tables import JobRow
 from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
 

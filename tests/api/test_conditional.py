@@ -9,11 +9,12 @@ from typing import Any
 from fastapi import FastAPI
 from sqlalchemy import event, update
 
-from lockstep.domain.outcomes import Reason
-from lockstep.storage import attempts, checkpoints, jobs, nodes
-from lockstep.storage.attempts import Claim
-from lockstep.storage.clock import db_now
-from lockstep.storage.tables import NodeRow
+from lockstep.domain.life.outcomes import Reason
+from lockstep.storage.attempts import attempts, checkpoints, nodes
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.tables import NodeRow
+from lockstep.storage.jobs import jobs
 from tests.api.conftest import SCRIPT, Api
 from tests.api.test_reading import record, ship_logs, ship_metrics
 from tests.storage import scenes

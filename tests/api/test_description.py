@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from lockstep.api import examples
+from lockstep.api.http import examples
 from tests.api.conftest import Api
 
 OPERATIONS = {

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from lockstep.api.estimates import rounded
-from lockstep.domain.metrics import Record
-from lockstep.storage import jobs
-from lockstep.storage.attempts import Claim
-from lockstep.storage.clock import now
-from lockstep.storage.series_tables import SeriesLatestRow
+from lockstep.api.jobs.estimates import rounded
+from lockstep.domain.training.metrics import Record
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.clock import now
+from lockstep.storage.db.series_tables import SeriesLatestRow
+from lockstep.storage.jobs import jobs
 from tests.api.conftest import SCRIPT, TRAIN, Api
 from tests.api.test_reading import ship_metrics
 from tests.storage import scenes
@@ -85,7 +85,7 @@ def test_an_estimate_that_has_not_moved_is_a_304_and_one_that_has_is_not(
     tags = [api.http.get(address).headers["etag"] for address in addresses]
     for address, tag in zip(addresses, tags, strict=True):
         assert api.http.get(address, headers={"If-None-Match": tag}).status_code == 304
-    monkeypatch.setattr("lockstep.api.estimates.REMEMBER_SECONDS", -1.0)
+    monkeypatch.setattr("lockstep.api.jobs.estimates.REMEMBER_SECONDS", -1.0)
     report(api, claim, step=6, samples_per_second=64 / 600)
     for address, tag in zip(addresses, tags, strict=True):
         assert api.http.get(address, headers={"If-None-Match": tag}).status_code == 200

@@ -12,9 +12,9 @@ from fastapi.testclient import TestClient
 
 from lockstep.api.app import create_app
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.storage import jobs, lists
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
+from lockstep.storage.db.database import Database
+from lockstep.storage.jobs import jobs, listing
+from lockstep.storage.objects.blobs import BlobStore
 from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TOKEN, Api, Bells, problem, settings_for
 from tests.brokers import until
@@ -110,7 +110,7 @@ def test_a_defect_tells_the_caller_an_id_and_the_log_the_cause(api: Api, monkeyp
     def defect(*_arguments: object, **_more: object) -> None:
         raise RuntimeError("secret detail of line 42")
 
-    monkeypatch.setattr(lists, "page", defect)
+    monkeypatch.setattr(listing, "page", defect)
     with structlog.testing.capture_logs() as lines:
         response = api.http.get("/v1/jobs", headers={"X-Request-Id": "trace-7"})
     found = problem(response, 500, "internal")

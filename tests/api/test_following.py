@@ -14,14 +14,14 @@ import pytest
 from httpx2 import EventSource
 from sqlalchemy import event
 
-from lockstep.api.following import Follower, Following
+from lockstep.api.http.following import Follower, Following
 from lockstep.client.api import Client
 from lockstep.domain import limits
-from lockstep.domain.lifecycle import JobState
-from lockstep.domain.outcomes import Reason
-from lockstep.storage.attempts import Claim
-from lockstep.storage.database import Database
-from lockstep.storage.log_pages import Chosen
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.life.outcomes import Reason
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.database import Database
+from lockstep.storage.logs.log_pages import Chosen
 from tests.api.conftest import Api, problem
 from tests.api.program import Program
 from tests.api.test_reading import ship_logs

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from lockstep.api.forecasts import FAILURE_SECONDS, WAITING_MAX, Beside, Forecasts, request_of
-from lockstep.domain.memory import MemoryForecast
-from lockstep.domain.predicted import ForecastAnswer, ForecastRequest
-from lockstep.domain.spec import Train
-from lockstep.storage import attempts, events, nodes
-from lockstep.storage.memories import Capacity
-from lockstep.storage.nodes import DeviceInfo
+from lockstep.api.jobs.forecasts import FAILURE_SECONDS, WAITING_MAX, Beside, Forecasts, request_of
+from lockstep.domain.spec.job import Train
+from lockstep.domain.training.memory import MemoryForecast
+from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
+from lockstep.storage.attempts import attempts, events, nodes
+from lockstep.storage.attempts.memories import Capacity
+from lockstep.storage.attempts.nodes import DeviceInfo
 from tests.api.conftest import SCRIPT, TRAIN, Api
 from tests.storage import scenes
 

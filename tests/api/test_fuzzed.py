@@ -18,7 +18,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import Status, events, from_schema
 from schemathesis.transport import SerializationContext
 
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life.outcomes import Reason
 from tests.api.conftest import TOKEN, Api
 from tests.api.test_reading import record, ship_logs, ship_metrics
 from tests.storage import scenes

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from lockstep.api.routes import logs as routes
-from lockstep.domain.attempt import LogRecord
-from lockstep.domain.outcomes import Reason
-from lockstep.storage import logs, streams
-from lockstep.storage.attempts import Claim
+from lockstep.domain.life.attempt import LogRecord
+from lockstep.domain.life.outcomes import Reason
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.logs import logs
+from lockstep.storage.series import streams
 from tests.api.conftest import Api, problem
 from tests.storage import scenes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.broker.messages import RingScheduler
-from lockstep.storage import nodes
+from lockstep.storage.attempts import nodes
 from tests.api.conftest import Api, problem
 from tests.storage import scenes
 

@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from lockstep.api.app import routed
-from lockstep.api.dashboard import DIGEST, Dashboard
+from lockstep.api.dashboard.files import DIGEST, Dashboard
 
 HTML = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 INDEX = b"<!doctype html><script type=module src=/assets/index-1.js></script>"

@@ -11,10 +11,10 @@ from fractions import Fraction
 import pytest
 from fastapi import FastAPI
 
-from lockstep.api import quotas
-from lockstep.api.quotas import Quotas
+from lockstep.api.auth import quotas
+from lockstep.api.auth.quotas import Quotas
 from lockstep.api.settings import Settings
-from lockstep.storage import tokens
+from lockstep.storage.control import tokens
 from tests.api.conftest import SCRIPT, TOKEN, Api, problem
 
 OTHER = "lockstep_another-token-for-tests"

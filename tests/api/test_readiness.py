@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from lockstep.api.bounded import BoundedCheck
+from lockstep.api.http.bounded import BoundedCheck
 from lockstep.api.readiness import NO_ANSWER, NO_STORE, REMEMBER_SECONDS, Readiness
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.storage.schema import Mismatch
+from lockstep.storage.db.schema import Mismatch
 
 
 class Pings:

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from lockstep.api.views import Around
-from lockstep.domain.attempt import LogRecord
-from lockstep.domain.metrics import Record
-from lockstep.domain.outcomes import Reason
-from lockstep.domain.plan import plan_of
-from lockstep.domain.spec import JobSpec
-from lockstep.storage import attempts, checkpoints, jobs, logs, nodes, series, streams
-from lockstep.storage.attempts import Claim
+from lockstep.api.jobs.views import Around
+from lockstep.domain.life.attempt import LogRecord
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.plan import plan_of
+from lockstep.storage.attempts import attempts, checkpoints, nodes
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.jobs import jobs
+from lockstep.storage.logs import logs
+from lockstep.storage.series import series, streams
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
 from tests.storage import scenes
 

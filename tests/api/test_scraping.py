@@ -11,15 +11,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import update
 
-from lockstep.api import figures
-from lockstep.api.figures import Figures
+from lockstep.api import gauges
+from lockstep.api.gauges import Figures
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.outcomes import Reason
-from lockstep.storage import database as database_module
-from lockstep.storage import lists, nodes, passes
-from lockstep.storage.clock import db_now
-from lockstep.storage.database import Database
-from lockstep.storage.tables import AttemptRow, JobRow, NodeRow
+from lockstep.domain.life.outcomes import Reason
+from lockstep.storage.attempts import nodes
+from lockstep.storage.control import scheduler_lease
+from lockstep.storage.db import database as database_module
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import AttemptRow, JobRow, NodeRow
+from lockstep.storage.jobs import listing
 from tests.api.conftest import SCRIPT, TOKEN, Api
 from tests.api.test_faults import serving_without_a_database
 from tests.api.test_reading import record, ship_metrics
@@ -50,7 +52,7 @@ def of(found: dict[Figure, float], name: str, **labels: str) -> float:
 @pytest.fixture
 def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every scrape looks anew."""
-    monkeypatch.setattr(figures, "REMEMBER_SECONDS", -1.0)
+    monkeypatch.setattr(gauges, "REMEMBER_SECONDS", -1.0)
 
 
 def test_requests_are_counted_by_the_template_of_their_address(unchanged_api: Api) -> None:
@@ -101,8 +103,8 @@ def test_the_figures_are_those_of_the_databases(api: Api) -> None:
             session.execute(silent.values(seen_at=db_now() - seconds))
         session.execute(update(JobRow).where(JobRow.id == waiting).values(created_at=db_now() - 500.0))
         session.execute(update(AttemptRow).values(running_at=AttemptRow.running_at - 1_000.0))
-        passes.take(session, "s", ttl_seconds=5)
-        passes.give_back(session, "s")
+        scheduler_lease.take(session, "s", ttl_seconds=5)
+        scheduler_lease.give_back(session, "s")
     scenes.renew(api.database, claim)
     found = scrape(api)
     for state, count in (("queued", 2), ("starting", 0), ("running", 1)):
@@ -110,7 +112,7 @@ def test_the_figures_are_those_of_the_databases(api: Api) -> None:
     assert 500 <= of(found, "queue_oldest_seconds") < 530
     assert of(found, "leases") == 1
     assert 0 <= of(found, "lease_oldest_seconds") < 30
-    assert [of(found, "nodes", state=state) for state in figures.STATES] == [1, 1, 0, 0, 1]
+    assert [of(found, "nodes", state=state) for state in gauges.STATES] == [1, 1, 0, 0, 1]
     assert 20 <= of(found, "node_silence_seconds") < 50, "a node that is lost does not count"
     assert (of(found, "devices", state="free"), of(found, "devices", state="held")) == (3, 2)
     assert of(found, "scheduler_pass_seconds") < 30
@@ -144,7 +146,7 @@ def test_while_the_databases_are_away_the_page_says_so_and_keeps_the_rest(kind: 
 
 
 def test_a_database_that_hangs_counts_as_one_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(gauges, "PATIENCE_SECONDS", 0.05)
     hangs, looks = threading.Event(), []
 
     class Hanging:
@@ -161,12 +163,12 @@ def test_a_database_that_hangs_counts_as_one_that_is_away(monkeypatch: pytest.Mo
 
 def test_many_scrapes_cost_one_look_a_second(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     now, looks = [0.0], []
-    look = figures.figures.control
-    monkeypatch.setattr(figures.figures, "control", lambda session: looks.append(1) or look(session))
+    look = gauges.gauges.control
+    monkeypatch.setattr(gauges.gauges, "control", lambda session: looks.append(1) or look(session))
     asked = Figures(database, 60.0, clock=lambda: now[0])
     assert len({id(asked.look()) for _ in range(20)}) == 1
     assert len(looks) == 1
-    now[0] += figures.REMEMBER_SECONDS + 0.1
+    now[0] += gauges.REMEMBER_SECONDS + 0.1
     asked.look()
     assert len(looks) == 2
 
@@ -194,7 +196,7 @@ def test_the_wait_of_a_write_is_the_wait_for_the_writer_before_it(
 
     waiter = threading.Thread(target=second)
     with database.jobs() as session:
-        lists.queued(session, limit=10)
+        listing.queued(session, limit=10)
         waiter.start()
         assert asked.wait(60)
         seconds[0] += 5.0

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lockstep.api.uploads import Uploads
+from lockstep.api.jobs.uploads import Uploads
 from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
 

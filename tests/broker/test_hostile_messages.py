@@ -19,7 +19,7 @@ from lockstep.broker.messages import RingScheduler, StartAssignment
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import CONTROL
 from lockstep.broker.server import find_server
-from lockstep.engine.launcher.ports import quiet_port
+from lockstep.engine.launcher.start.ports import quiet_port
 from tests.broker.test_consuming import Listener
 from tests.brokers import running_broker, until
 

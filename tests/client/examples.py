@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lockstep.domain.lifecycle import AttemptState, JobState
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.domain.plan import BatchPlan
+from lockstep.domain.life.lifecycle import AttemptState, JobState
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.training.plan import BatchPlan
 from lockstep.domain.views import (
     AttemptView,
     CheckpointView,

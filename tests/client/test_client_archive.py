@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.api.archives import examine
-from lockstep.client import archive
-from lockstep.client.archive import pack
+from lockstep.api.jobs.archives import examine
 from lockstep.client.errors import UsageError
+from lockstep.client.files import archive
+from lockstep.client.files.archive import pack
 from lockstep.domain import limits
-from lockstep.worker.code import unpack
+from lockstep.worker.launch.code import unpack
 
 SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since Python 3.11.4
 

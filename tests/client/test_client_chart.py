@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.cli import output as out
-from lockstep.cli.chart import Curve, draw
+from lockstep.cli.text import output as out
+from lockstep.cli.text.chart import Curve, draw
 from lockstep.domain.views import MetricsView, SeriesView
 from tests.client import examples
 from tests.client.server import ReplayServer

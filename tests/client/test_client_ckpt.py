@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.domain.manifest import Manifest, ManifestFile
+from lockstep.domain.life.manifest import Manifest, ManifestFile
 from lockstep.domain.views import CheckpointDetail, CheckpointFile, CheckpointView, Page
 from tests.client import examples
 from tests.client.server import Answer, ReplayServer, problem

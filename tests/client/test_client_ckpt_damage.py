@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import BlobStore
 from tests.api.program import Program
 from tests.api.test_checkpoints import CONTENT, publish
 from tests.client.terminal import CommandLine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.domain.lifecycle import JobState
+from lockstep.domain.life.lifecycle import JobState
 from tests.client import examples
 from tests.client.server import ReplayServer, problem
 from tests.client.terminal import CommandLine

@@ -12,8 +12,8 @@ import pytest
 
 from lockstep.client.errors import ExitCode
 from lockstep.client.local.home import Home, RunFile
-from lockstep.domain.lifecycle import JobState
-from lockstep.domain.memory import MemoryForecast
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.training.memory import MemoryForecast
 from lockstep.domain.views import EventView, JobView, LogLine, NodeView, Page, QueuePlace
 from tests.client import examples
 from tests.client.server import RESET, ReplayServer, problem

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.cli import drill as command
-from lockstep.client import weights
-from lockstep.client.checkpoints import DamagedError
+from lockstep.cli.service import drill as command
 from lockstep.client.drills.report import Report, document, problems
 from lockstep.client.errors import ClientError, UsageError
+from lockstep.client.files import weights
+from lockstep.client.files.checkpoints import DamagedError
 from lockstep.client.local.home import Home, RunFile
 from lockstep.client.local.machine import JOB, Machine, Process
-from lockstep.domain.lifecycle import JobState
-from lockstep.domain.reading import read_spec
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.views import JobView, Page, PlanView, QueuePlace
 from tests.client import examples
 from tests.client.server import ReplayServer

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.client.export import every_point
+from lockstep.client.files.export import every_point
 from lockstep.domain.views import MetricsView, SeriesView
 from tests.client import examples
 from tests.client.server import ReplayServer
@@ -129,7 +129,7 @@ def test_parquet_holds_every_point_in_typed_columns(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="NOT RUN: pyarrow is not installed")
-    monkeypatch.setattr("lockstep.client.export.PARQUET_ROWS", 2)  # so that three points are two groups
+    monkeypatch.setattr("lockstep.client.files.export.PARQUET_ROWS", 2)  # so that three points are two groups
     _serve(server)
     said = lockstep("export", "last", "--to", "parquet", str(tmp_path / "out.parquet"))
     assert (said.code, said.out) == (0, f"{tmp_path}/out.parquet\n")

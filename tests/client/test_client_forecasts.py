@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.client import forecasts
-from lockstep.domain.memory import MemoryForecast, PlannedMemory
+from lockstep.domain.training.memory import MemoryForecast, PlannedMemory
 from lockstep.domain.views import PlanView
 from tests.client import examples
 from tests.client.examples import YAML

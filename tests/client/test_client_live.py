@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.cli import output as out
-from lockstep.cli.frames import Line, Rate, Usage, cut, job_frame, service_frame, usage_names, usage_of
-from lockstep.domain.lifecycle import JobState
+from lockstep.cli.text import output as out
+from lockstep.cli.text.frames import Line, Rate, Usage, cut, job_frame, service_frame, usage_names, usage_of
+from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.views import JobView, LogLine, NodeView, Page
 from tests.client import examples
 from tests.client.server import ReplayServer

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from lockstep.client.api import Client
-from lockstep.domain.lifecycle import JobState
+from lockstep.domain.life.lifecycle import JobState
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine

@@ -99,7 +99,7 @@ def test_the_token_is_printed_only_where_that_was_asked_for(
 def test_a_browser_that_does_not_come_is_said(
     lockstep: CommandLine, server: ReplayServer, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockstep.cli.shell.BROWSER_SECONDS", 0.01)
+    monkeypatch.setattr("lockstep.cli.service.shell.BROWSER_SECONDS", 0.01)
     browser.comes = False
     said = lockstep("open")
     assert "did not come for the token" in said.err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.cli import programs
+from lockstep.cli.service import programs
 from lockstep.client.errors import UsageError
 
 

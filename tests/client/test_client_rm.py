@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lockstep.domain.lifecycle import JobState
+from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.views import JobView, Page
 from tests.client import examples
 from tests.client.server import RESET, Answer, ReplayServer, problem

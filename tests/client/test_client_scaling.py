@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from lockstep.cli.scaling import BUCKETS_MB, short_document
-from lockstep.domain.lifecycle import JobState
-from lockstep.domain.reading import read_spec
+from lockstep.cli.jobs.scaling import BUCKETS_MB, short_document
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.views import JobView
 from tests.client import examples
 from tests.client.server import Answer, ReplayServer, problem, view

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.cli.config import with_setting
+from lockstep.cli.service.config import with_setting
 from lockstep.client.config import user_config_file
 from lockstep.client.errors import UsageError
 from lockstep.client.local.home import Home, RunFile

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.client import specfile
 from lockstep.client.errors import SpecRefusedError, UsageError
+from lockstep.client.files import specfile
 from lockstep.domain.views import FieldProblem
 from tests.client.examples import YAML
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain.lifecycle import JobState
-from lockstep.domain.memory import MemoryForecast
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.training.memory import MemoryForecast
 from lockstep.domain.version import VERSION
 from lockstep.domain.views import CheckpointDetail, JobView, Page
 from tests.client import examples
@@ -63,14 +63,14 @@ def test_a_list_of_jobs_loads_neither_the_spec_nor_what_draws_on_a_terminal(
         "rich",
         "ruamel.yaml",
         "tarfile",
-        "lockstep.domain.spec",
-        "lockstep.domain.reading",
-        "lockstep.domain.tasks",
-        "lockstep.client.archive",
+        "lockstep.domain.spec.job",
+        "lockstep.domain.spec.reading",
+        "lockstep.domain.spec.tasks",
+        "lockstep.client.files.archive",
     }
     assert loaded & heavy == set()
     others = {name for name in loaded if name.startswith("lockstep.cli.")}
-    assert others == {"lockstep.cli.app", "lockstep.cli.common", "lockstep.cli.jobs", "lockstep.cli.output"}
+    assert others == {"lockstep.cli.app", "lockstep.cli.common", "lockstep.cli.jobs.jobs", "lockstep.cli.text.output"}
 
 
 def test_no_certificates_are_read_for_an_address_without_encryption(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.cli.closing import time_shares
-from lockstep.domain.lifecycle import AttemptState, JobState
-from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.cli.text.closing import time_shares
+from lockstep.domain.life.lifecycle import AttemptState, JobState
+from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.views import JobView, PlanView, UploadView
 from tests.client import examples
 from tests.client.examples import YAML, job

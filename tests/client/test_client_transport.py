@@ -11,7 +11,6 @@ import pytest
 
 from lockstep.client import transport
 from lockstep.client.api import Client
-from lockstep.client.archive import Archive
 from lockstep.client.errors import (
     ExitCode,
     NotAllowedError,
@@ -20,6 +19,7 @@ from lockstep.client.errors import (
     UnavailableError,
     UnreachableError,
 )
+from lockstep.client.files.archive import Archive
 from lockstep.client.transport import Transport
 from lockstep.domain.views import JobView, UploadView
 from tests.client import examples
@@ -258,7 +258,7 @@ def test_polling_sends_the_tag_and_takes_304_for_the_answer_it_has(client: Clien
 
 def test_cancelling_twice_is_one_cancel(client: Client, server: ReplayServer) -> None:
     """The answer to the first request may be lost; the second must not look like a failure."""
-    from lockstep.domain.lifecycle import JobState
+    from lockstep.domain.life.lifecycle import JobState
 
     server.on("POST", "/v1/jobs/last/cancel", RESET, problem(409, "conflict", "it is cancelled"))
     server.on("GET", "/v1/jobs/last", examples.job(JobState.CANCELLED))

@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from lockstep.domain.metrics import Record
-from lockstep.storage import series, streams
-from lockstep.storage.clock import db_now
-from lockstep.storage.database import Database
-from lockstep.storage.tables import EventRow
+from lockstep.domain.training.metrics import Record
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import EventRow
+from lockstep.storage.series import series, streams
 from tests.e2e.service import Service, until
 from tests.e2e.specs import script
 

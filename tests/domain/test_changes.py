@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.domain.changes import NoPlaceError, path_of, put
+from lockstep.domain.spec.changes import NoPlaceError, path_of, put
 
 names = st.text(min_size=1, max_size=3)
 values = st.recursive(

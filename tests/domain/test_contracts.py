@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from lockstep.domain import attempt, limits, tasks, views
-from lockstep.domain.attempt import AssignmentFile, EngineEvent, FenceFile, StopFile, segment_name
+from lockstep.domain import limits, views
 from lockstep.domain.errors import ErrorCode, LockstepError, pointer_of
-from lockstep.domain.lifecycle import AttemptState, JobState
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.domain.plan import plan_of
-from lockstep.domain.reading import read_spec
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import AssignmentFile, EngineEvent, FenceFile, StopFile, segment_name
+from lockstep.domain.life.lifecycle import AttemptState, JobState
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.spec import tasks
+from lockstep.domain.spec.reading import read_spec
+from lockstep.domain.training.plan import plan_of
 from tests.domain.documents import train_document
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
@@ -102,7 +104,7 @@ def test_an_attempts_folder_has_no_place_for_a_credential() -> None:
     models = [
         model
         for _, model in inspect.getmembers(attempt, inspect.isclass)
-        if model.__module__ == "lockstep.domain.attempt"
+        if model.__module__ == "lockstep.domain.life.attempt"
     ]
     names = {name for model in models for name in model.model_fields}
     assert names

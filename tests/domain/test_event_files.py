@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.domain import event_files
-from lockstep.domain.event_files import DamagedError, Scalar, masked_crc, scalars, split
+from lockstep.domain.training import event_files
+from lockstep.domain.training.event_files import DamagedError, Scalar, masked_crc, scalars, split
 from tests.event_writers import tensorboard, value, write
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.domain import forecast
-from lockstep.domain.forecast import Release, starts
-from lockstep.domain.placement import Node, Placed, Request, place
+from lockstep.domain.placement import forecast
+from lockstep.domain.placement.decide import Node, Placed, Request, place
+from lockstep.domain.placement.forecast import Release, starts
 from tests.domain.test_placement_properties import clusters, queues
 
 NODE = Node("n", {0: "A", 1: "A"}, frozenset())

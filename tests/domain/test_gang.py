@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from lockstep.domain.gang import Part, decide, is_cause, is_consequence
-from lockstep.domain.outcomes import Outcome, Reason
+from lockstep.domain.life.gang import Part, decide, is_cause, is_consequence
+from lockstep.domain.life.outcomes import Outcome, Reason
 
 STOPS = {Reason.CANCELLED, Reason.TIMED_OUT, Reason.SHUTDOWN, Reason.PREEMPTED}
 WAITING = {Reason.SUCCEEDED, Reason.NETWORK, *STOPS}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.reading import read_spec
+from lockstep.domain.spec.reading import read_spec
 
 TRAIN = ["train.py", "--lr", "3e-4"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.domain.lifecycle import STEPS, TERMINAL, JobState
+from lockstep.domain.life.lifecycle import STEPS, TERMINAL, JobState
 
 Q, S, R = JobState.QUEUED, JobState.STARTING, JobState.RUNNING
 OK, BAD, OFF = JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.domain.memory import MemoryForecast, PlannedMemory, compared
+from lockstep.domain.training.memory import MemoryForecast, PlannedMemory, compared
 
 GIB = 2**30
 FORECAST = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields, 0) | {"weights": GIB})

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.domain.limits import METRIC_NAME_CHARS_MAX
-from lockstep.domain.metrics import METRICS, NAME, UNITS, Record, decode, encode, from_json, jsonable
+from lockstep.domain.training.metrics import METRICS, NAME, UNITS, Record, decode, encode, from_json, jsonable
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_][A-Za-z0-9_./ -]{0,30}\Z")
 VALUES = st.dictionaries(NAMES, st.floats(), max_size=6)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lockstep.domain.lifecycle import STEPS, TERMINAL, JobState
-from lockstep.domain.outcomes import RULES, Ending, Outcome, Reason, Record, RetryClass, Verdict, judge
-from lockstep.domain.spec import JobSpec
+from lockstep.domain.life.lifecycle import STEPS, TERMINAL, JobState
+from lockstep.domain.life.outcomes import RULES, Ending, Outcome, Reason, Record, RetryClass, Verdict, judge
+from lockstep.domain.spec.job import JobSpec
 
 # What happens after the first attempt with retries left, after the last with none left; whether it is charged.
 # Written by hand from what a person would expect of each.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.domain.placement import Decision, Node, Placed, Request, Waiting, place
+from lockstep.domain.placement.decide import Decision, Node, Placed, Request, Waiting, place
 
 
 def node(name: str, size: int, free: int | None = None, kind: str = "cpu", *, ready: bool = True) -> Node:

@@ -11,7 +11,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.domain.placement import Node, Placed, Request, Waiting, place
+from lockstep.domain.placement.decide import Node, Placed, Request, Waiting, place
 
 KINDS = ("A", "B")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.domain.outcomes import RULES, Reason
-from lockstep.domain.quarantine import NodeFailure, to_quarantine
+from lockstep.domain.life.outcomes import RULES, Reason
+from lockstep.domain.life.quarantine import NodeFailure, to_quarantine
 
 TOGETHER = 300.0
 LATER = 10 * TOGETHER

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
-from lockstep.domain.reading import read_spec
+from lockstep.domain.spec.reading import read_spec
 from tests.domain.documents import changed, script_document, train_document
 
 

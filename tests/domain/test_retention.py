@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.domain.retention import best_of, superseded
+from lockstep.domain.life.retention import best_of, superseded
 
 Saved = tuple[int, float | None]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.domain.outcomes import (
+from lockstep.domain.life.outcomes import (
     ATTEMPTS_MAX,
     FRUITLESS_MAX,
     LONG_SECONDS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.domain.scaling import Measured, advice, best_bucket, compared, measured
-from lockstep.domain.strategy import Strategy
+from lockstep.domain.spec.strategy import Strategy
+from lockstep.domain.training.scaling import Measured, advice, best_bucket, compared, measured
 
 
 def run(world_size: int, step: float, bucket: float | None = None, **parts: float) -> Measured:

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from lockstep.domain.reading import read_spec
-from lockstep.domain.spec import JobSpec
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.reading import read_spec
 from tests.domain.documents import REMOVE, changed, script_document, train_document
 
 BIG = 10**30

@@ -10,12 +10,12 @@ from typing import Annotated, Any, get_args, get_origin
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from lockstep.domain.attempt import AssignmentFile, StopFile
 from lockstep.domain.errors import LockstepError
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.domain.reading import read_spec
-from lockstep.domain.spec import JobSpec
-from lockstep.domain.stored import UnreadableSpecError, read_stored_spec
+from lockstep.domain.life.attempt import AssignmentFile, StopFile
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.reading import read_spec
+from lockstep.domain.spec.stored import UnreadableSpecError, read_stored_spec
 
 TRAIN: dict[str, Any] = {
     "name": "gpt",

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from lockstep.domain import support
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.reading import read_spec
-from lockstep.domain.spec import JobSpec
+from lockstep.domain.spec import feature_gate
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.reading import read_spec
 from tests.domain.documents import changed, train_document
 
 # pointer: (asked for, what is said about it, a value that asks for nothing)
@@ -20,7 +20,7 @@ LATER: dict[str, tuple[Any, str, Any]] = {
 
 
 def test_this_list_is_the_whole_table() -> None:
-    assert [later.pointer for later in support.LATER] == list(LATER)
+    assert [later.pointer for later in feature_gate.LATER] == list(LATER)
 
 
 @pytest.mark.parametrize("pointer", LATER)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.domain.timings import Timings
+from lockstep.domain.life.timings import Timings
 
 
 def test_the_defaults_are_the_designs() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain import metrics
+from lockstep.domain.training import metrics
 from tests.e2e.service import Service
 from tests.e2e.specs import digits, script
 

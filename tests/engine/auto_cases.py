@@ -14,20 +14,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lockstep.domain.plan import BatchPlan
-from lockstep.domain.spec import Train
-from lockstep.engine.loader import RankBatch, Slot, weights_of
-from lockstep.engine.loop import Trainer
+from lockstep.domain.spec.job import Train
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.engine.data.loader import RankBatch, Slot, weights_of
+from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.memory import auto
 from lockstep.engine.memory.auto import choose
-from lockstep.engine.objective import Objective
-from lockstep.engine.optimizer import Optimizer
-from lockstep.engine.precision import Precision
-from lockstep.engine.pulse import Pulse
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.step import GradientStep
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.model.precision import Precision
+from lockstep.engine.runtime.heartbeat import Pulse
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.timeline import HostTimeline
+from lockstep.engine.step.gradient import GradientStep
+from lockstep.engine.step.optimizer import Optimizer
 from lockstep.engine.strategies.ddp import DDP
-from lockstep.engine.timeline import HostTimeline
 from tests.engine.toy import Net, Toy, ToyTask, item
 
 BATCH = 24

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from lockstep.engine.ranks import Ranks
+from lockstep.engine.runtime.ranks import Ranks
 from tests.engine import cases
 from tests.engine.toy import Toy
 

@@ -17,10 +17,10 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from lockstep.domain.plan import BatchPlan, accumulation_steps, ceil_div
-from lockstep.domain.spec import Train
-from lockstep.engine.loop import Trainer
-from lockstep.engine.ranks import Ranks
+from lockstep.domain.spec.job import Train
+from lockstep.domain.training.plan import BatchPlan, accumulation_steps, ceil_div
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.ranks import Ranks
 from tests.engine.toy import Toy, toy_task
 
 
@@ -47,7 +47,7 @@ class Seen:
 @contextlib.contextmanager
 def looks_in_every_step() -> Iterator[None]:
     """Rank 0 looks for a stop in every step, however fast they are."""
-    with mock.patch("lockstep.engine.stopping._LOOKS_APART_SECONDS", 0.0):
+    with mock.patch("lockstep.engine.runtime.stopping._LOOKS_APART_SECONDS", 0.0):
         yield
 
 

@@ -12,14 +12,14 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from lockstep.domain.spec import Strategy as Options
-from lockstep.engine import compiling
-from lockstep.engine.activation_checkpointing import checkpoint_blocks
-from lockstep.engine.loop import Trainer
-from lockstep.engine.objective import Objective
-from lockstep.engine.ranks import Ranks
+from lockstep.domain.spec.job import Strategy as Options
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.model import compiling
+from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.ddp import DDP
-from lockstep.engine.task import Task
+from lockstep.engine.task.interface import Task
 from tests.engine import cases
 from tests.engine.cases import Seen
 from tests.engine.toy import Net, Toy

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from lockstep.engine.loop import Trainer
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.task import Task
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.interface import Task
 from tests.engine.cases import planned, whole
 
 FEATURES, WIDTH, KEYS, ITEMS = 3, 6, 4, 40

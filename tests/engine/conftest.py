@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.worker.warm import Warm
+from lockstep.worker.launch.fork_client import Warm
 from tests.engine.launcher.attempts import Attempt, until
 from tests.engine.pool import Pool
 

@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from lockstep.engine import replicas
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.replicas import ReplicaCheck
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.step import replicas
+from lockstep.engine.step.replicas import ReplicaCheck
 from tests.engine import toy
 from tests.engine.toy import Toy
 

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.domain import attempt as files
-from lockstep.domain.plan import plan_of
-from lockstep.domain.reading import read_spec
+from lockstep.domain.life import attempt as files
+from lockstep.domain.spec.reading import read_spec
+from lockstep.domain.training.plan import plan_of
 from tests.engine.launcher.attempts import Attempt, is_alive, until
 
 STEPS = 6

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from lockstep.engine.loop import Trainer
-from lockstep.engine.ranks import Ranks
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.ranks import Ranks
 from tests.engine.cases import planned
 from tests.engine.toy import Toy, toy_task
 

@@ -22,8 +22,8 @@ from unittest import mock
 
 import torch
 
-from lockstep.engine import checkpoint, export
-from lockstep.engine.saving import Saver
+from lockstep.engine.checkpoints import checkpoint, export
+from lockstep.engine.checkpoints.saving import Saver
 
 OPERATIONS = frozenset(
     "open mkdir rename replace unlink remove rmdir rmtree write flush fsync close link symlink truncate".split()

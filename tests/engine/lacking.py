@@ -9,7 +9,7 @@ from unittest import mock
 
 import torch.distributed as dist
 
-from lockstep.engine.objective import Objective
+from lockstep.engine.model.objective import Objective
 from lockstep.engine.strategies.ddp import DDP
 
 

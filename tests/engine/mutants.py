@@ -9,17 +9,17 @@ from unittest import mock
 
 import torch
 
-from lockstep.engine.dropout import Masks
-from lockstep.engine.export import NotExportableError
-from lockstep.engine.loader import _Planned
-from lockstep.engine.objective import Objective, as_terms
-from lockstep.engine.optimizer import Optimizer
-from lockstep.engine.step import GradientStep
-from lockstep.engine.strategies.diloco import DiLoCo
+from lockstep.engine.checkpoints.export import NotExportableError
+from lockstep.engine.data.loader import _Planned
+from lockstep.engine.model.objective import Objective, as_terms
+from lockstep.engine.step.gradient import GradientStep
+from lockstep.engine.step.optimizer import Optimizer
+from lockstep.engine.strategies.experimental.diloco import DiLoCo
+from lockstep.engine.strategies.experimental.local_sgd import LocalSGD
 from lockstep.engine.strategies.fsdp import FSDP
-from lockstep.engine.strategies.local_sgd import LocalSGD
 from lockstep.engine.strategies.reducer import Reducer
-from lockstep.engine.task import Task
+from lockstep.engine.task.dropout import Masks
+from lockstep.engine.task.interface import Task
 from tests.engine.toy import Items
 
 
@@ -112,13 +112,13 @@ def loss_of_rank_0() -> Iterator[None]:
 
 @contextlib.contextmanager
 def optimizer_not_restored() -> Iterator[None]:
-    with mock.patch("lockstep.engine.assembly.restore_optimizer"):
+    with mock.patch("lockstep.engine.loop.assembly.restore_optimizer"):
         yield
 
 
 @contextlib.contextmanager
 def model_not_restored() -> Iterator[None]:
-    with mock.patch("lockstep.engine.assembly.restore_model"):
+    with mock.patch("lockstep.engine.loop.assembly.restore_model"):
         yield
 
 
@@ -155,7 +155,7 @@ def buffers_not_restored() -> Iterator[None]:
         names = dict(model.named_parameters())
         model.load_state_dict({key: value for key, value in state["model"].items() if key in names}, strict=False)
 
-    with mock.patch("lockstep.engine.assembly.restore_model", parameters_alone):
+    with mock.patch("lockstep.engine.loop.assembly.restore_model", parameters_alone):
         yield
 
 
@@ -186,7 +186,7 @@ def items_of_chance() -> Iterator[None]:
 
 @contextlib.contextmanager
 def not_exportable() -> Iterator[None]:
-    with mock.patch("lockstep.engine.export.parts", side_effect=NotExportableError("for a test")):
+    with mock.patch("lockstep.engine.checkpoints.export.parts", side_effect=NotExportableError("for a test")):
         yield
 
 
@@ -255,7 +255,7 @@ def reduced_in_every_slot() -> Iterator[None]:
 @contextlib.contextmanager
 def statistics_of_each_rank() -> Iterator[None]:
     """Evaluate and save whatever each rank's normalisation has seen."""
-    with mock.patch("lockstep.engine.loop.average_statistics"):
+    with mock.patch("lockstep.engine.loop.trainer.average_statistics"):
         yield
 
 

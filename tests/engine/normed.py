@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from lockstep.engine.normalization import average_statistics
-from lockstep.engine.ranks import Ranks
+from lockstep.engine.model.normalization import average_statistics
+from lockstep.engine.runtime.ranks import Ranks
 
 
 def averaged(ranks: Ranks, dtype: torch.dtype) -> list[dict[str, torch.Tensor]]:

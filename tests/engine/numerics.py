@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from lockstep.engine.errors import EngineError
-from lockstep.engine.loop import Trainer
-from lockstep.engine.optimizer import Optimizer
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.reporter import Reporter
+from lockstep.engine.loop.reporter import Reporter
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.step.optimizer import Optimizer
 from tests.engine import cases
 from tests.engine.cases import Seen
 from tests.engine.toy import Items, Net, Toy, ToyTask
@@ -131,7 +131,7 @@ def as_on_a_device() -> Iterator[None]:
 @contextlib.contextmanager
 def update_anyway() -> Iterator[None]:
     """Move the weights whatever the loss and the gradient are."""
-    with mock.patch("lockstep.engine.optimizer.math", SimpleNamespace(isfinite=lambda _: True)):
+    with mock.patch("lockstep.engine.step.optimizer.math", SimpleNamespace(isfinite=lambda _: True)):
         yield
 
 

@@ -115,7 +115,7 @@ def serve(address: str, rank: int, store: str) -> None:
     """The child's side: one rank."""
     import torch.distributed as dist
 
-    from lockstep.engine.ranks import Ranks
+    from lockstep.engine.runtime.ranks import Ranks
 
     dist.init_process_group("gloo", store=dist.FileStore(store, SIZE), rank=rank, world_size=SIZE)
     groups = {size: dist.new_group(list(range(size))) for size in range(2, SIZE + 1)}

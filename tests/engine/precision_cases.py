@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from lockstep.engine.precision import Precision, Scaler
-from lockstep.engine.ranks import Ranks
+from lockstep.engine.model.precision import Precision, Scaler
+from lockstep.engine.runtime.ranks import Ranks
 from tests.engine import cases, numerics
 from tests.engine.cases import Seen
 from tests.engine.numerics import Odd
@@ -36,7 +36,7 @@ def micro_gradients(
     with (
         mock.patch.object(cases, "toy_task", return_value=task),
         # The narrow model is what the engine refuses; the probe's copy of it is not what is tested.
-        mock.patch("lockstep.engine.assembly.require_wide_parameters") if narrow else contextlib.nullcontext(),
+        mock.patch("lockstep.engine.loop.assembly.require_wide_parameters") if narrow else contextlib.nullcontext(),
     ):
         seen = cases.train(ranks, toy, settings, folder)
     model = initial(toy)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, TensorDataset
 
-from lockstep.engine.dropout import Dropout
-from lockstep.engine.task import Task
+from lockstep.engine.task.dropout import Dropout
+from lockstep.engine.task.interface import Task
 
 CLASSES = 3
 

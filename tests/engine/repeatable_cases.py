@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.data import Dataset, Subset
 
-from lockstep.engine.dropout import Dropout
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.task import Task
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.dropout import Dropout
+from lockstep.engine.task.interface import Task
 from tests.engine.spool import events
 from tests.engine.start_cases import Line, train
 

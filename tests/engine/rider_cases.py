@@ -8,9 +8,9 @@ from unittest import mock
 
 import torch
 
-from lockstep.engine.loader import Batches, RankBatch
-from lockstep.engine.loop import Trainer
-from lockstep.engine.ranks import Ranks
+from lockstep.engine.data.loader import Batches, RankBatch
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.ddp import DDP
 from lockstep.engine.strategies.reducer import Reducer
 from lockstep.engine.strategies.rider import NUMBERS_MAX

@@ -15,11 +15,11 @@ from unittest import mock
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from lockstep.domain.outcomes import Reason
-from lockstep.engine import checkpoint, saving
-from lockstep.engine.errors import EngineError
-from lockstep.engine.non_finite import NonFinite
-from lockstep.engine.saving import HostCopy, Saver
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.checkpoints import checkpoint, saving
+from lockstep.engine.checkpoints.saving import HostCopy, Saver
+from lockstep.engine.loop.non_finite import NonFinite
+from lockstep.engine.runtime.errors import EngineError
 
 DEADLINE_SECONDS = 60.0
 

@@ -13,10 +13,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from lockstep.domain.spec import Strategy as Section
-from lockstep.engine.errors import EngineError
-from lockstep.engine.objective import Objective
-from lockstep.engine.ranks import Ranks
+from lockstep.domain.spec.job import Strategy as Section
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.fsdp import FSDP
 from tests.engine import cases
 from tests.engine.toy import Toy, ToyTask

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from lockstep.engine.loop import Trainer
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.task import Task
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.interface import Task
 from tests.engine.cases import planned
 
 X = torch.arange(40.0).view(20, 2) / 40

@@ -14,7 +14,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
-from lockstep.engine.objective import Objective
+from lockstep.engine.model.objective import Objective
 
 PLACES = ("forward", "backward", "mid_backward")
 

@@ -10,10 +10,10 @@ from unittest import mock
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.domain.spec import Strategy
-from lockstep.engine import order
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.strategies.powersgd import PowerSGD, _Memory
+from lockstep.domain.spec.job import Strategy
+from lockstep.engine.data import order
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.strategies.experimental.powersgd import PowerSGD, _Memory
 from tests.engine import toy as toys
 
 ROWS, COLUMNS = 16, 24

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, random_split
 
-from lockstep.engine.loop import Trainer
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.task import Task
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.interface import Task
 from tests.engine.cases import planned
 
 OPTIONS: dict[str, Any] = {

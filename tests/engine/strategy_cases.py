@@ -13,12 +13,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lockstep.domain.spec import Strategy
-from lockstep.engine.loop import Trainer
-from lockstep.engine.objective import Objective
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.strategies import data_parallel
-from lockstep.engine.strategies.data_parallel import DataParallel, SummedDataParallel
+from lockstep.domain.spec.job import Strategy
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.strategies.experimental import data_parallel
+from lockstep.engine.strategies.experimental.data_parallel import DataParallel, SummedDataParallel
 from lockstep.engine.strategies.flat import FlatReduction
 from lockstep.engine.strategies.manual import Manual
 from tests.engine.cases import planned

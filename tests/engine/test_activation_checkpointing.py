@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep.engine.activation_checkpointing import checkpoint_blocks
-from lockstep.engine.errors import EngineError
 from lockstep.engine.memory.measured import count_of
+from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
+from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases
 from tests.engine.pool import Pool
 from tests.engine.reference import batches_of, distance, reference

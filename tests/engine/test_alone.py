@@ -18,9 +18,9 @@ import psutil
 import pytest
 import torch
 
-from lockstep.domain.attempt import AssignmentFile
-from lockstep.domain.plan import plan_of
-from lockstep.domain.reading import read_spec
+from lockstep.domain.life.attempt import AssignmentFile
+from lockstep.domain.spec.reading import read_spec
+from lockstep.domain.training.plan import plan_of
 from tests.engine.spool import events, records
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,7 +19,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lockstep.engine import checkpoint, folder_lock, torchrun
+from lockstep.engine.checkpoints import checkpoint
+from lockstep.engine.runtime import folder_lock, torchrun
 from tests.engine.spool import events, records
 from tests.engine.test_alone import ENVIRONMENT, ROOT, TORCHRUN, engine, job, until
 
@@ -95,7 +96,7 @@ def test_a_second_run_in_one_folder_is_refused_until_the_first_is_gone(tmp_path:
 
 def test_a_forked_child_does_not_keep_the_folder_locked(tmp_path: Path) -> None:
     script = (
-        "import os, sys, pathlib, time; from lockstep.engine import folder_lock; folder_lock.hold(pathlib.Path(sys.argv[1]));"
+        "import os, sys, pathlib, time; from lockstep.engine.runtime import folder_lock; folder_lock.hold(pathlib.Path(sys.argv[1]));"
         "child = os.fork() or (os.close(1), time.sleep(600)); print(child, flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run(

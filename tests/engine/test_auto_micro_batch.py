@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.domain.outcomes import Reason
-from lockstep.domain.plan import BatchPlan, accumulation_steps
-from lockstep.engine.errors import EngineError
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.training.plan import BatchPlan, accumulation_steps
 from lockstep.engine.memory.auto import (
     AS_FAST,
     OUT_OF_MEMORY,
@@ -25,6 +24,7 @@ from lockstep.engine.memory.auto import (
     fastest,
     largest,
 )
+from lockstep.engine.runtime.errors import EngineError
 from tests.engine import auto_cases
 from tests.engine.pool import Pool
 

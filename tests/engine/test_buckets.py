@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain.spec import Train
+from lockstep.domain.spec.job import Train
 from tests.engine.bucket_cases import where_gradients_lie
 from tests.engine.pool import Pool
 

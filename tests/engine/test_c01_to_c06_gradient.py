@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockstep.engine.errors import EngineError
+from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases, mutants
 from tests.engine.cases import Seen
 from tests.engine.pool import Pool

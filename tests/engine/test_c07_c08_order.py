@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from torch.utils.data import Dataset
 
-from lockstep.domain.plan import BatchPlan, accumulation_steps
-from lockstep.engine import order
-from lockstep.engine.loader import Batches, Length
-from lockstep.engine.task import Task
+from lockstep.domain.training.plan import BatchPlan, accumulation_steps
+from lockstep.engine.data import order
+from lockstep.engine.data.loader import Batches, Length
+from lockstep.engine.task.interface import Task
 from tests.effort import effort_of
 from tests.engine import cases
 from tests.engine.pool import Pool
@@ -79,7 +79,7 @@ def test_c07_every_item_comes_once_per_epoch_for_every_size(world_size: int) -> 
 def test_c07_threads_and_worker_processes_bring_the_same_items_in_the_same_order(
     workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockstep.engine.loader._IN_LINE_SECONDS", 0.0)  # Any fetch is long enough for a thread.
+    monkeypatch.setattr("lockstep.engine.data.loader._IN_LINE_SECONDS", 0.0)  # Any fetch is long enough for a thread.
     expected = items(batches(Numbers(23), 7, 2, 2, 1, epochs=3))
     assert items(batches(Numbers(23), 7, 2, 2, 1, epochs=3, workers=workers, in_line=False)) == expected
 
@@ -88,8 +88,8 @@ def test_c07_threads_and_worker_processes_bring_the_same_items_in_the_same_order
 def test_c07_what_is_fetched_ahead_comes_next_and_is_fetched_once(
     in_line: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockstep.engine.loader._IN_LINE_SECONDS", 0.0)
-    monkeypatch.setattr("lockstep.engine.loader._IN_LINE_TRIES", 3)  # The thread begins in the middle.
+    monkeypatch.setattr("lockstep.engine.data.loader._IN_LINE_SECONDS", 0.0)
+    monkeypatch.setattr("lockstep.engine.data.loader._IN_LINE_TRIES", 3)  # The thread begins in the middle.
     expected = items(batches(Numbers(23), 7, 2, 2, 1, epochs=3))
     for ahead in (range(20), range(0, 20, 2), range(2, 20), (2,), (1, 4)):  # The thread begins within one, or between.
         dataset = Numbers(23)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.engine.errors import EngineError
+from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases
 from tests.engine.lacking import unchecked, unused
 from tests.engine.mutants import nothing_travels, together

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lockstep.engine.control import Flags, Verdict
-from lockstep.engine.errors import EngineError
-from lockstep.engine.objective import Objective
-from lockstep.engine.precision import Precision, Scaler, require_wide_parameters, use_tf32
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.model.precision import Precision, Scaler, require_wide_parameters, use_tf32
+from lockstep.engine.runtime.control import Flags, Verdict
+from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases, numerics, precision_cases
 from tests.engine.numerics import Odd
 from tests.engine.pool import Pool

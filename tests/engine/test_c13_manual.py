@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.engine.errors import EngineError
+from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.strategies.ddp import DDP
+from lockstep.engine.strategies.experimental.local_sgd import LocalSGD
 from lockstep.engine.strategies.fsdp import FSDP
-from lockstep.engine.strategies.local_sgd import LocalSGD
 from lockstep.engine.strategies.manual import Manual
 from tests.engine import cases, strategy_cases
 from tests.engine.lacking import unused

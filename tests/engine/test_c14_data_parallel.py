@@ -15,13 +15,13 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.domain.spec import Strategy
-from lockstep.engine.dropout import Dropout
-from lockstep.engine.errors import EngineError
-from lockstep.engine.objective import Objective
-from lockstep.engine.ranks import Ranks
+from lockstep.domain.spec.job import Strategy
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies import STRATEGIES
-from lockstep.engine.strategies.data_parallel import _require_no_sample_dropout, require_samples_first
+from lockstep.engine.strategies.experimental.data_parallel import _require_no_sample_dropout, require_samples_first
+from lockstep.engine.task.dropout import Dropout
 from tests.engine import cases, strategy_cases
 from tests.engine.cases import Seen
 from tests.engine.pool import Pool

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.domain import metrics
+from lockstep.domain.training import metrics
 from tests.engine import cases, mutants
 from tests.engine.cases import Seen
 from tests.engine.pool import Pool
@@ -143,7 +143,7 @@ def test_the_plan_event_has_what_the_engine_did(pool: Pool, tmp_path: Path) -> N
 
 
 def test_a_loss_that_is_no_number_stops_all_ranks_before_the_update(pool: Pool, tmp_path: Path) -> None:
-    from lockstep.engine.errors import EngineError
+    from lockstep.engine.runtime.errors import EngineError
 
     options = OPTIONS | {"optimizer": {"name": "sgd", "lr": 1000.0}, "clip_grad_norm": None, "steps": 500}
     with pytest.raises(EngineError, match=r"the loss of step \d+ is (nan|inf)") as caught:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.domain.spec import Strategy
-from lockstep.engine import checkpoint
+from lockstep.domain.spec.job import Strategy
+from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.strategies import STRATEGIES, strategy_for
 from tests.engine import cases
 from tests.engine.lacking import unused

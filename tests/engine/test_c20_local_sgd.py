@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.engine import checkpoint
+from lockstep.engine.checkpoints import checkpoint
 from tests.engine import cases, mutants
 from tests.engine.cases import Seen
 from tests.engine.pool import Pool

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.engine.errors import EngineError
-from lockstep.engine.loop import Trainer
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.step import GradientStep
-from lockstep.engine.window import Window
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.step.gradient import GradientStep
+from lockstep.engine.step.gradient_guard import Window
 from tests.engine.cases import planned
 from tests.engine.toy import Toy, ToyTask
 

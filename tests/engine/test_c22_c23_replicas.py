@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.engine.errors import EngineError
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.replicas import FIRST_STEPS, ReplicaCheck, fingerprints
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.step.replicas import FIRST_STEPS, ReplicaCheck, fingerprints
 from tests.engine import cases, diverging
 from tests.engine.pool import Pool
 from tests.engine.toy import Toy

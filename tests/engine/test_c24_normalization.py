@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lockstep.engine import checkpoint
-from lockstep.engine.errors import EngineError
-from lockstep.engine.loop import Trainer
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.tasks import BUILT_IN
+from lockstep.engine.checkpoints import checkpoint
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.builtin import BUILT_IN
 from tests.engine import cases, mutants, normed
 from tests.engine.pool import Pool
 from tests.engine.spool import records

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lockstep.engine.dropout import COLUMN, ROW, Dropout, Masks, name_layers
-from lockstep.engine.errors import EngineError
-from lockstep.engine.tasks.causal_lm import GPT
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.task.causal_lm import GPT
+from lockstep.engine.task.dropout import COLUMN, ROW, Dropout, Masks, name_layers
 from tests.engine import cases, mutants
 from tests.engine.pool import Pool
 from tests.engine.reference import distance

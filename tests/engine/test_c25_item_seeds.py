@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from lockstep.engine import randomness
-from lockstep.engine.fetching import Fetcher, micro_batches
-from lockstep.engine.loader import Batches, Length
-from lockstep.engine.randomness import ItemSeeds
-from lockstep.engine.task import Task
+from lockstep.engine.data.fetching import Fetcher, micro_batches
+from lockstep.engine.data.loader import Batches, Length
+from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.randomness import ItemSeeds
+from lockstep.engine.task.interface import Task
 from tests.engine.cases import planned
 
 DRAWS: dict[str, Callable[[], float]] = {

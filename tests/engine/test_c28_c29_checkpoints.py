@@ -16,9 +16,9 @@ from unittest import mock
 import pytest
 import torch
 
-from lockstep.engine import checkpoint, saving
-from lockstep.engine.errors import EngineError
-from lockstep.engine.saving import HostCopy
+from lockstep.engine.checkpoints import checkpoint, saving
+from lockstep.engine.checkpoints.saving import HostCopy
+from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases
 from tests.engine.killed import saver, state
 from tests.engine.pool import Pool

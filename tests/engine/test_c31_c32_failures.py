@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life.outcomes import Reason
 from tests.engine.drills import STEPS, Fault, checkpoints, everybody, nobody_left, prepare, struck, why
 from tests.engine.launcher.attempts import Attempt, is_alive, until
 

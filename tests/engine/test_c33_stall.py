@@ -19,22 +19,22 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain.outcomes import Reason
-from lockstep.domain.spec import Stall
-from lockstep.engine import pulse
-from lockstep.engine.launcher import stacks
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.job import Stall
 from lockstep.engine.launcher.bounds import Bounds
-from lockstep.engine.launcher.stacks import Answer
-from lockstep.engine.launcher.stalls import Stalled, Stalls, View
-from lockstep.engine.launcher.stragglers import Stragglers, slowest
-from lockstep.engine.pulse import Beat, Pulse
+from lockstep.engine.launcher.stall import stacks
+from lockstep.engine.launcher.stall.stacks import Answer
+from lockstep.engine.launcher.stall.stalls import Stalled, Stalls, View
+from lockstep.engine.launcher.stall.stragglers import Stragglers, slowest
+from lockstep.engine.runtime import heartbeat
+from lockstep.engine.runtime.heartbeat import Beat, Pulse
 from tests.engine.drills import Fault, nobody_left, prepare, why
 from tests.engine.launcher.attempts import Attempt, until
 
 LIMITS = Stall(first_step_seconds=100.0, min_seconds=10.0, factor=5.0)
 BEGIN = """
 import pathlib, sys, time
-from lockstep.engine.pulse import Pulse
+from lockstep.engine.runtime.heartbeat import Pulse
 pulse = Pulse.begin(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
 """
 JOB = """import ctypes, time
@@ -74,7 +74,7 @@ class Rank:
         self._memory = bytearray(4096)
         self._pulse = Pulse(self._memory)
         self.train_from = self._pulse.train_from
-        self._file = pulse.file_of(folder, rank)
+        self._file = heartbeat.file_of(folder, rank)
         self._file.parent.mkdir(exist_ok=True)
         self.mark(phase)
 
@@ -204,7 +204,7 @@ def test_c33_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
         thread.join()
         """
     pids = {rank: start(rank, fetching if rank == 1 else waiting) for rank in range(3)}
-    until(lambda: all((b := pulse.read(tmp_path, r)) and b.beats > 1 for r in pids), seconds=60, what="beats")
+    until(lambda: all((b := heartbeat.read(tmp_path, r)) and b.beats > 1 for r in pids), seconds=60, what="beats")
     found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
     assert "rank 1 has been in data for " in found.sentence()
@@ -224,7 +224,7 @@ def test_c33_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
         job.compute()
         """
     pid = start(0, source)
-    until(lambda: (b := pulse.read(tmp_path, 0)) and b.phase == "forward", seconds=60, what="the phase")
+    until(lambda: (b := heartbeat.read(tmp_path, 0)) and b.phase == "forward", seconds=60, what="the phase")
     found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
     assert "at job.py line 7 in compute" in found.sentence()
 
@@ -240,7 +240,7 @@ def test_c33_loader_workers_are_asked_too(tmp_path: Path, start: Callable[[int, 
         os.waitpid(child, 0)
         """
     pid = start(0, source)
-    until(lambda: (b := pulse.read(tmp_path, 0)) and b.phase == "data", seconds=60, what="the phase")
+    until(lambda: (b := heartbeat.read(tmp_path, 0)) and b.phase == "data", seconds=60, what="the phase")
     found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
     assert "at job.py line 4 in fetch" in found.sentence()
     assert "of its process" in found.excerpt()
@@ -251,7 +251,7 @@ def test_c33_a_stopped_process_is_the_one_that_the_others_wait_for(
 ) -> None:
     pids = {rank: start(rank, "pulse.mark('communication')\ntime.sleep(600)") for rank in range(2)}
     for rank in pids:
-        until(lambda r=rank: (b := pulse.read(tmp_path, r)) and b.beats > 1, seconds=60, what="beats")
+        until(lambda r=rank: (b := heartbeat.read(tmp_path, r)) and b.beats > 1, seconds=60, what="beats")
     os.kill(pids[1], signal.SIGSTOP)
     found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
@@ -260,7 +260,7 @@ def test_c33_a_stopped_process_is_the_one_that_the_others_wait_for(
 
 def test_a_process_without_a_handler_is_never_signalled() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        assert not pulse.catches(process.pid)
+        assert not heartbeat.catches(process.pid)
         process.kill()
 
 
@@ -346,7 +346,7 @@ def test_a_few_steps_say_nothing_about_a_rank() -> None:
 
 def test_a_slow_rank_is_named_once_in_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(pulse, "monotonic", lambda: now)
+    monkeypatch.setattr(heartbeat, "monotonic", lambda: now)
     bounds = Bounds(straggler_window_seconds=10, straggler_silence_seconds=35, straggler_steps_min=1)
     stragglers = Stragglers(tmp_path, bounds)
     assert stragglers.look({0: 1, 1: 1}, 99.0) is None  # They do not train yet: this begins no window.
@@ -370,7 +370,7 @@ def test_the_set_up_of_a_resumed_run_is_not_taken_for_its_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(pulse, "monotonic", lambda: now)
+    monkeypatch.setattr(heartbeat, "monotonic", lambda: now)
     stragglers = Stragglers(tmp_path, Bounds(straggler_steps_min=1))
     ranks = {rank: Rank(tmp_path, rank, "setup") for rank in (0, 1)}
     assert stragglers.look({0: 1, 1: 1}, 100.0) is None
@@ -386,7 +386,7 @@ def test_what_one_rank_does_for_all_of_them_does_not_make_it_slow(
 ) -> None:
     """Rank 0 alone writes checkpoints: that is no fault of its device, and the others wait for it at most in the next step."""
     now = 0.0
-    monkeypatch.setattr(pulse, "monotonic", lambda: now)
+    monkeypatch.setattr(heartbeat, "monotonic", lambda: now)
     stragglers = Stragglers(tmp_path, Bounds(straggler_steps_min=1))
     ranks = [Rank(tmp_path, rank) for rank in (0, 1)]
     assert stragglers.look({0: 1, 1: 1}, 100.0) is None

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.evidence import disagreement
 from tests.engine.drills import Fault, nobody_left, prepare, struck, why
 from tests.engine.launcher.attempts import Attempt, until

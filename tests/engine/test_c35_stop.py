@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.domain.attempt import StopFile
-from lockstep.domain.outcomes import Reason
-from lockstep.engine import checkpoint, stopping
-from lockstep.engine.stopping import Stopping
+from lockstep.domain.life.attempt import StopFile
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.checkpoints import checkpoint
+from lockstep.engine.runtime import stopping
+from lockstep.engine.runtime.stopping import Stopping
 from tests.engine.drills import STEPS, Fault, checkpoints, nobody_left, prepare, struck, why
 from tests.engine.launcher.attempts import Attempt, until
 from tests.engine.spool import records

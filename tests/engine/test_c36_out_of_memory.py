@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.engine import order
-from lockstep.engine.errors import EngineError
+from lockstep.engine.data import order
+from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases, rider_cases
 from tests.engine.cases import Seen
 from tests.engine.mutants import nothing_travels, together

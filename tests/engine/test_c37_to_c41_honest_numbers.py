@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.domain import metrics
-from lockstep.domain.plan import BatchPlan
-from lockstep.engine.flops import Arithmetic
+from lockstep.domain.training import metrics
+from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.memory.account import Account
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.telemetry import Telemetry
+from lockstep.engine.runtime.flops import Arithmetic
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.telemetry import Telemetry
 from tests.engine import cases
 from tests.engine.cases import Seen
 from tests.engine.pool import Pool

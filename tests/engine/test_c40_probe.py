@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from lockstep.engine import probe as probing
-from lockstep.engine import randomness, telemetry
-from lockstep.engine.errors import EngineError
-from lockstep.engine.probe import Probed, probe
-from lockstep.engine.task import Task
-from lockstep.engine.tasks import BUILT_IN
+from lockstep.engine.preflight import additivity_check as probing
+from lockstep.engine.preflight.additivity_check import Probed, probe
+from lockstep.engine.runtime import randomness, telemetry
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.task.builtin import BUILT_IN
+from lockstep.engine.task.interface import Task
 from tests.engine.contract import Distance
 from tests.engine.probe_tasks import (
     CORRECT,

@@ -16,10 +16,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, load_model, save_file
 from torch import nn
 
-from lockstep.engine import checkpoint, export, fingerprint
-from lockstep.engine.errors import EngineError
-from lockstep.engine.initial import load_initial
-from lockstep.engine.ranks import Ranks
+from lockstep.engine.checkpoints import checkpoint, export
+from lockstep.engine.checkpoints.initial import load_initial
+from lockstep.engine.data import fingerprint
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
 from tests.engine import cases, mutants
 from tests.engine.killed import saver
 from tests.engine.pool import Pool

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lockstep.domain.errors import LockstepError
-from lockstep.domain.reading import read_spec
-from lockstep.engine.errors import EngineError
-from lockstep.engine.ranks import Ranks
+from lockstep.domain.spec.reading import read_spec
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
 from tests.domain.documents import changed, train_document
 from tests.engine import cases, compile_cases
 from tests.engine.compile_cases import Compiled

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.engine import checkpoint
-from lockstep.engine.changes import Change, affect_weights, changes, sentence, training_fields
+from lockstep.engine.checkpoints import checkpoint
+from lockstep.engine.checkpoints.changes import Change, affect_weights, changes, sentence, training_fields
 from tests.engine import cases
 from tests.engine.pool import Pool
 from tests.engine.spool import events

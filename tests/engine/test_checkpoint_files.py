@@ -17,9 +17,9 @@ from unittest import mock
 import pytest
 import torch
 
-from lockstep.engine import checkpoint
-from lockstep.engine.checkpoint import Measured
-from lockstep.engine.errors import EngineError
+from lockstep.engine.checkpoints import checkpoint
+from lockstep.engine.checkpoints.checkpoint import Measured
+from lockstep.engine.runtime.errors import EngineError
 from tests.engine.killed import saver
 from tests.faults.table import Drill
 

@@ -18,8 +18,9 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.engine import layout, order
-from lockstep.engine.errors import EngineError
+from lockstep.engine.data import order
+from lockstep.engine.model import layout
+from lockstep.engine.runtime.errors import EngineError
 from tests.engine import conditional
 from tests.engine.pool import Pool
 from tests.engine.reference import distance

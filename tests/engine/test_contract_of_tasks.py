@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from lockstep.domain.outcomes import Reason
-from lockstep.engine.errors import EngineError, reason_of
-from lockstep.engine.loop import Trainer
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.task import Task
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.errors import EngineError, reason_of
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.interface import Task
 from tests.engine.cases import planned
 from tests.engine.spool import events, records
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.domain.manifest import read_manifest
-from lockstep.engine import checkpoint
-from lockstep.engine.tasks.hf_causal_lm import HfCausalLM
+from lockstep.domain.life.manifest import read_manifest
+from lockstep.engine.checkpoints import checkpoint
+from lockstep.engine.task.hf_causal_lm import HfCausalLM
 from tests.engine.export_cases import writing
 from tests.engine.pool import Pool
 from tests.engine.spool import events

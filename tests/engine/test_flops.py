@@ -9,8 +9,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lockstep.engine.flops import count, peak_flops
-from lockstep.engine.tasks.causal_lm import CausalLM
+from lockstep.engine.runtime.flops import count, peak_flops
+from lockstep.engine.task.causal_lm import CausalLM
 
 LAYERS, HEADS, WIDTH, CONTEXT, SEQUENCES = 3, 4, 64, 128, 2
 

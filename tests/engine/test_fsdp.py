@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-from lockstep.engine.evaluation import _Share
-from lockstep.engine.ranks import Ranks
+from lockstep.engine.loop.evaluation import _Share
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.shards import blocks
 from tests.engine import cases, mutants, sharded
 from tests.engine.pool import Pool

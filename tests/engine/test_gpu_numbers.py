@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep.engine.optimizer import Optimizer
-from lockstep.engine.precision import Scaler
-from lockstep.engine.ranks import Ranks
+from lockstep.engine.model.precision import Scaler
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.step.optimizer import Optimizer
 from tests.engine import cases, numerics
 from tests.engine.numerics import Odd
 from tests.engine.reference import distance

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.engine import last_words
+from lockstep.engine.runtime import failure_text
 from tests.engine.test_alone import engine, job
 
 MISSING = "task.py has no class 'Missing'; its tasks: Fit"
@@ -107,7 +107,7 @@ def test_the_item_that_raised_is_printed(tmp_path: Path, workers: int) -> None:
 
 def test_an_exception_of_the_engine_itself_keeps_its_frames() -> None:
     with pytest.raises(TypeError) as raised:
-        last_words.forget(None)  # type: ignore[arg-type] # a mistake inside the engine
+        failure_text.forget(None)  # type: ignore[arg-type] # a mistake inside the engine
     error = raised.value
     error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
-    assert "last_words.py" in last_words.text_of(error, 0)
+    assert "failure_text.py" in failure_text.text_of(error, 0)

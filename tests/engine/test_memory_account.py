@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.domain.memory import MemoryForecast
-from lockstep.domain.plan import BatchPlan
-from lockstep.domain.spec import Train
-from lockstep.engine.flops import Arithmetic
-from lockstep.engine.loader import RankBatch
+from lockstep.domain.spec.job import Train
+from lockstep.domain.training.memory import MemoryForecast
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.engine.data.loader import RankBatch
+from lockstep.engine.loop.report import StepReport
 from lockstep.engine.memory import account
 from lockstep.engine.memory.account import Account
-from lockstep.engine.memory.aside import Predicted
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.report import StepReport
-from lockstep.engine.telemetry import Telemetry
-from lockstep.engine.timeline import Parts
+from lockstep.engine.memory.forecast_process import Predicted
+from lockstep.engine.runtime.flops import Arithmetic
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.telemetry import Telemetry
+from lockstep.engine.runtime.timeline import Parts
 
 MIB = 2**20
 TRAIN = Train.model_validate({"task": "causal_lm", "batch": {"size": 64, "micro_size": 8}, "steps": 2})
@@ -197,7 +197,7 @@ def test_a_steps_rates_follow_from_its_throughput(peak: float | None, mfu: float
 
 STEPS = """
 import ctypes, resource, sys, torch
-from lockstep.engine.telemetry import keep_freed_memory
+from lockstep.engine.runtime.telemetry import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory(torch.device("cpu"))
 libc = ctypes.CDLL(None)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.domain.spec import Train
-from lockstep.engine.loading import load_task
-from lockstep.engine.memory.aside import Aside, Predicted
+from lockstep.domain.spec.job import Train
+from lockstep.engine.memory.forecast_process import Aside, Predicted
+from lockstep.engine.task.loading import load_task
 
 DEADLINE_SECONDS = 120.0
 PATIENCE_SECONDS = 0.05
@@ -121,7 +121,7 @@ def test_a_sample_that_is_a_view_is_sent_without_what_it_is_a_view_of(
         sizes.append(len(request.sample))
         raise OSError("not today")
 
-    monkeypatch.setattr("lockstep.engine.memory.aside._start", start)
+    monkeypatch.setattr("lockstep.engine.memory.forecast_process._start", start)
     begun(code, train_of(), (torch.zeros(1_000_000, 16)[7],))
     assert sizes[0] < 10_000
 

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lockstep.domain.memory import MemoryForecast
+from lockstep.domain.training.memory import MemoryForecast
 from lockstep.engine.memory.forecast import NoForecastError, forecast
 from lockstep.engine.memory.measured import count_of
-from lockstep.engine.task import Task
+from lockstep.engine.task.interface import Task
 from tests.engine.memory_cases import CPU, TASKS, Wide, measured_on_rank, predicted, really, train_of
 from tests.engine.pool import Pool
 

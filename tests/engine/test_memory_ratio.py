@@ -10,12 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lockstep.domain.spec import Train
-from lockstep.engine.loading import load_task
+from lockstep.domain.spec.job import Train
 from lockstep.engine.memory import account
-from lockstep.engine.memory.ahead import sample_of
 from lockstep.engine.memory.forecast import forecast
-from lockstep.engine.ranks import Ranks
+from lockstep.engine.memory.job_forecast import sample_of
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.loading import load_task
 from tests.engine.memory_cases import trained
 from tests.engine.pool import Pool
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.engine.buffers import StepBuffers
+from lockstep.engine.model.buffers import StepBuffers
 
 
 class Model(nn.Module):

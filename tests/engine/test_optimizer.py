@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep.domain.spec import Strategy as Options
-from lockstep.domain.spec import Train
-from lockstep.engine.errors import EngineError
-from lockstep.engine.objective import Objective
-from lockstep.engine.optimizer import Optimizer
-from lockstep.engine.ranks import Ranks
+from lockstep.domain.spec.job import Strategy as Options
+from lockstep.domain.spec.job import Train
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.step.optimizer import Optimizer
 from lockstep.engine.strategies.ddp import DDP
 from tests.engine.toy import Net, Toy, ToyTask
 
@@ -64,7 +64,7 @@ def test_state_that_is_there_from_the_start_gives_the_bits_of_state_made_at_the_
 ) -> None:
     toy = Toy(double=double)
     early, one = built(settings, toy)
-    with mock.patch("lockstep.engine.optimizer._allocate"):
+    with mock.patch("lockstep.engine.step.optimizer._allocate"):
         late, other = built(settings, toy)
     assert not late.inner.state
     run(early, one, 5)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.engine.order import EpochOrder, samples
+from lockstep.engine.data.order import EpochOrder, samples
 from tests.effort import effort_of
 
 HUGE = 10**8

@@ -13,17 +13,17 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from lockstep.engine import randomness
-from lockstep.engine.errors import EngineError
-from lockstep.engine.loop import Trainer
-from lockstep.engine.objective import Objective
-from lockstep.engine.precision import Precision
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.repeatable import check_loss
-from lockstep.engine.step import GradientStep
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.model.precision import Precision
+from lockstep.engine.preflight.repeatability import check_loss
+from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.strategies.ddp import DDP
-from lockstep.engine.task import Task
-from lockstep.engine.tasks import BUILT_IN
+from lockstep.engine.task.builtin import BUILT_IN
+from lockstep.engine.task.interface import Task
 from tests.engine.cases import planned
 from tests.engine.pool import Pool
 from tests.engine.repeatable_cases import (

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.engine import checkpoint
-from lockstep.engine.errors import EngineError
+from lockstep.engine.checkpoints import checkpoint
+from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases, mutants
 from tests.engine.cases import Seen
 from tests.engine.pool import Pool

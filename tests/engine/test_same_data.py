@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.engine.errors import EngineError
+from lockstep.engine.runtime.errors import EngineError
 from tests.engine.pool import Pool
 from tests.engine.sharing_cases import trained
 from tests.engine.spool import records

@@ -1,11 +1,11 @@
-"""What ``domain.scaling`` says of the strategies is what their classes say.
+"""What ``domain.training.scaling`` says of the strategies is what their classes say.
 
 Not here: the sentences (``tests.domain.test_scaling``).
 """
 
 from __future__ import annotations
 
-from lockstep.domain.scaling import COLLECTIVE_FORWARD
+from lockstep.domain.training.scaling import COLLECTIVE_FORWARD
 from lockstep.engine.strategies import STRATEGIES
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.domain.spec import Schedule
-from lockstep.engine.schedule import learning_rate
+from lockstep.domain.spec.job import Schedule
+from lockstep.engine.step.schedule import learning_rate
 
 
 def rates(steps: int, **schedule: object) -> list[float]:

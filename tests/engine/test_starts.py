@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.engine.errors import EngineError
-from lockstep.engine.loop import Trainer
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.task import Task
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.interface import Task
 from tests.engine import cases
 from tests.engine.cases import planned
 from tests.engine.pool import Pool

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.domain import tasks as names
-from lockstep.engine.errors import EngineError
-from lockstep.engine.loading import load_task
-from lockstep.engine.tasks import BUILT_IN
-from lockstep.engine.tasks.causal_lm import CausalLM
-from lockstep.engine.tasks.text import IGNORED, read_text, text_files
+from lockstep.domain.spec import tasks as names
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.task.builtin import BUILT_IN
+from lockstep.engine.task.causal_lm import CausalLM
+from lockstep.engine.task.loading import load_task
+from lockstep.engine.task.text import IGNORED, read_text, text_files
 
 
 def test_the_engines_tasks_are_the_domains() -> None:

@@ -14,13 +14,13 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.domain.spec import Train
-from lockstep.engine.errors import EngineError
-from lockstep.engine.loop import Trainer
-from lockstep.engine.ranks import Ranks
-from lockstep.engine.tasks import text
-from lockstep.engine.tasks.causal_lm import CausalLM
-from lockstep.engine.tasks.hf_causal_lm import HfCausalLM
+from lockstep.domain.spec.job import Train
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task import text
+from lockstep.engine.task.causal_lm import CausalLM
+from lockstep.engine.task.hf_causal_lm import HfCausalLM
 from tests.engine.cases import planned
 from tests.engine.spool import records
 

@@ -16,10 +16,10 @@ from collections.abc import Callable
 import pytest
 from torch.utils.data import Dataset
 
-from lockstep.domain.outcomes import Reason
-from lockstep.engine import last_words, randomness
-from lockstep.engine.errors import EngineError, describe, reason_of
-from lockstep.engine.fetching import Fetcher, micro_batches, pinned, seeded_sample
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.data.fetching import Fetcher, micro_batches, pinned, seeded_sample
+from lockstep.engine.runtime import failure_text, randomness
+from lockstep.engine.runtime.errors import EngineError, describe, reason_of
 
 BAD = 5
 
@@ -110,7 +110,7 @@ def test_the_item_that_raised_is_named_with_its_split(workers: int, purpose: int
     assert describe(raised.value) == f"item {BAD} of dataset({split!r}): ValueError: two\nlines"
     error = raised.value
     error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # Without the frame of this test.
-    text = last_words.text_of(error, 0)
+    text = failure_text.text_of(error, 0)
     assert f"raised by item {BAD} of dataset({split!r})\n" in text
     assert f'File "{__file__}", line' in text
     assert "fetching.py" not in text
@@ -174,7 +174,7 @@ def test_an_error_of_the_rank_itself_while_it_waits_for_a_worker_is_left_as_it_i
 
 def test_an_error_passes_unharmed_where_batches_are_pinned() -> None:
     """torch's thread pins whatever a worker sent."""
-    from lockstep.engine.fetching import _Failed
+    from lockstep.engine.data.fetching import _Failed
 
     failed = _Failed(Reason.STORAGE, "no space", "traceback")
     assert pinned(failed) is failed

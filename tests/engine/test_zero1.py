@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.engine.errors import EngineError
+from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases, strategy_cases
 from tests.engine.pool import Pool
 from tests.engine.reference import distance

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from lockstep.engine.dropout import Dropout
-from lockstep.engine.task import Task
+from lockstep.engine.task.dropout import Dropout
+from lockstep.engine.task.interface import Task
 
 POSITIONS = 5
 FEATURES = 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from lockstep.storage.migrate import upgrade
+from lockstep.storage.db.migrate import upgrade
 from tests.databases import Urls
 from tests.faults.service import Service
 

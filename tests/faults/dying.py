@@ -63,7 +63,7 @@ def die_before_bells() -> None:
 
 
 def die_after_claims(how: signal.Signals) -> None:
-    from lockstep.worker.assignment import Attempt
+    from lockstep.worker.agent.assignment import Attempt
 
     begin = Attempt.begin
 

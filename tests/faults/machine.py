@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lockstep.broker.messages import RingScheduler, StartAssignment
-from lockstep.domain.metrics import Record
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.domain.spec import JobSpec
-from lockstep.storage import attempts, checkpoints, jobs, passes, series, streams
-from lockstep.storage.streams import Writer
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.training.metrics import Record
+from lockstep.storage.attempts import attempts, checkpoints
+from lockstep.storage.control import scheduler_lease
+from lockstep.storage.jobs import jobs
+from lockstep.storage.series import series, streams
+from lockstep.storage.series.streams import Writer
 from tests.faults.model import HOLD_SECONDS, LEASE_SECONDS, MAYBE_AGAIN, NEVER_AGAIN, Model, PromiseBroken, must
 from tests.faults.service import Service
 
@@ -243,7 +246,7 @@ class Life(RuleBasedStateMachine):
     def scheduler_dies(self) -> None:
         """It has taken the pass and will never give it back."""
         with self.service.database.jobs() as session:
-            taken = passes.take(session, f"dead-{self.now}", ttl_seconds=HOLD_SECONDS)
+            taken = scheduler_lease.take(session, f"dead-{self.now}", ttl_seconds=HOLD_SECONDS)
         must(taken != self.model.pass_is_held(self.now), "one pass at a time", taken)
         if taken:
             self.model.pass_held_until = self.now + HOLD_SECONDS

@@ -20,9 +20,9 @@ import psutil
 from sqlalchemy import func, select
 
 from lockstep.client.api import Client
-from lockstep.domain.lifecycle import AssignmentState
-from lockstep.storage.database import Database
-from lockstep.storage.tables import AssignmentRow, AttemptRow, JobRow
+from lockstep.domain.life.lifecycle import AssignmentState
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow
 from tests.api.program import Program
 from tests.brokers import running_broker, until
 from tests.databases import Urls

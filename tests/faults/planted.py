@@ -16,12 +16,13 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from lockstep.domain.lifecycle import AssignmentState, JobState
-from lockstep.storage import attempts, checkpoints, events, series, streams
-from lockstep.storage.clock import db_now
-from lockstep.storage.endings import LIVE, ExpiredAssignment
-from lockstep.storage.series_tables import StreamRow
-from lockstep.storage.tables import AssignmentRow, AttemptRow, JobRow
+from lockstep.domain.life.lifecycle import AssignmentState, JobState
+from lockstep.storage.attempts import attempts, checkpoints, events
+from lockstep.storage.attempts.endings import LIVE, ExpiredAssignment
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.series_tables import StreamRow
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow
+from lockstep.storage.series import series, streams
 
 
 def fencing_off(patch: pytest.MonkeyPatch) -> None:

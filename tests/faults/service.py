@@ -18,20 +18,19 @@ from sqlalchemy import Engine, delete, event, select, update
 from sqlalchemy.orm import undefer
 
 from lockstep.api.app import create_app
-from lockstep.api.views import job_views
+from lockstep.api.jobs.views import job_views
 from lockstep.broker.messages import Message
-from lockstep.domain.metrics import SYSTEM
-from lockstep.domain.timings import Timings
+from lockstep.domain.life.timings import Timings
+from lockstep.domain.training.metrics import SYSTEM
 from lockstep.domain.views import JobView
-from lockstep.scheduler.passes import run_pass
+from lockstep.scheduler.reconcile import run_pass
 from lockstep.scheduler.report import Report
-from lockstep.storage import nodes, tokens
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
-from lockstep.storage.nodes import DeviceInfo
-from lockstep.storage.packing import unpack
-from lockstep.storage.series_tables import SeriesBase, SeriesChunkRow, StreamRow
-from lockstep.storage.tables import (
+from lockstep.storage.attempts import nodes
+from lockstep.storage.attempts.nodes import DeviceInfo
+from lockstep.storage.control import tokens
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.series_tables import SeriesBase, SeriesChunkRow, StreamRow
+from lockstep.storage.db.tables import (
     AssignmentRow,
     AttemptRow,
     CheckpointRow,
@@ -42,6 +41,8 @@ from lockstep.storage.tables import (
     PassRow,
     TokenRow,
 )
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.series.packing import unpack
 from tests.api.conftest import TOKEN, settings_for
 from tests.databases import Urls
 from tests.faults.clock import DatabaseClock

@@ -25,9 +25,9 @@ from sqlalchemy import func, select
 
 from lockstep.client.api import Client
 from lockstep.client.errors import ClientError
-from lockstep.domain.attempt import LAUNCHER
-from lockstep.domain.lifecycle import TERMINAL, JobState
-from lockstep.storage.tables import JobRow
+from lockstep.domain.life.attempt import LAUNCHER
+from lockstep.domain.life.lifecycle import TERMINAL, JobState
+from lockstep.storage.db.tables import JobRow
 from tests.faults.plane import Plane, script
 from tests.worker.node import FAKE_LAUNCHER, Node
 

@@ -24,21 +24,21 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from lockstep.domain import attempt as contract
-from lockstep.domain import event_files
-from lockstep.domain.attempt import EngineEvent, LogRecord, ResultFile
 from lockstep.domain.errors import LockstepError
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.storage import log_pages
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
-from lockstep.storage.nodes import DeviceInfo
-from lockstep.worker import outflow
-from lockstep.worker.assignment import Attempt, Phase
-from lockstep.worker.folders import Folder
+from lockstep.domain.life import attempt as contract
+from lockstep.domain.life.attempt import EngineEvent, LogRecord, ResultFile
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.training import event_files
+from lockstep.storage.attempts.nodes import DeviceInfo
+from lockstep.storage.db.database import Database
+from lockstep.storage.logs import log_pages
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.worker.agent.assignment import Attempt, Phase
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.agent.supervisor import Supervisor
+from lockstep.worker.agent.sweeping import Children, Tree
 from lockstep.worker.settings import Settings
-from lockstep.worker.supervisor import Supervisor
-from lockstep.worker.sweeping import Children, Tree
+from lockstep.worker.upload import uploaders
 from tests.faults.service import Look, Service
 
 ROUNDS_MAX: Final = 60
@@ -61,7 +61,7 @@ MAY_REPEAT: Final = ("placed", "checkpoint", "warning")
 
 
 class Turns:
-    """In the place of ``worker.pump.Pump``: the same life, one step at a time, when ``turn`` is called."""
+    """In the place of ``worker.upload.pump.Pump``: the same life, one step at a time, when ``turn`` is called."""
 
     all: list[Turns] = []  # noqa: RUF012 -- emptied by each telling
 
@@ -158,14 +158,14 @@ class Telling:
         Turns.all.clear()
         with ExitStack() as stack:
             for target, name, stand_in in (
-                (outflow, "Pump", Turns),
+                (uploaders, "Pump", Turns),
                 (Attempt, "start", lambda _self: None),
                 (Attempt, "_launcher_is_alive", lambda self: not self.folder.file(contract.RESULT).exists()),
                 (Tree, "kill", lambda _self, seconds=1.0: True),
                 (Children, "sweep_orphans", lambda _self: 0),
             ):
                 stack.enter_context(patch.object(target, name, stand_in))
-            stack.enter_context(patch("lockstep.worker.launching.launch", lambda *_all: None))
+            stack.enter_context(patch("lockstep.worker.launch.launching.launch", lambda *_all: None))
             agent = Agent(service.database, self.folder, service.urls, service.bells.rung)
             agent.turn()
             for body in (GOOD, STOPPED, LATE):

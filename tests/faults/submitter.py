@@ -9,10 +9,11 @@ import os
 import time
 from pathlib import Path
 
-from lockstep.domain.metrics import Record
-from lockstep.domain.spec import JobSpec
-from lockstep.storage import jobs, series, streams
-from lockstep.storage.database import Database
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.training.metrics import Record
+from lockstep.storage.db.database import Database
+from lockstep.storage.jobs import jobs
+from lockstep.storage.series import series, streams
 from tests.databases import Urls
 
 BATCH = 3

@@ -21,8 +21,8 @@ from sqlalchemy import func, select
 
 from lockstep.client.api import Client
 from lockstep.client.errors import RefusedError
-from lockstep.storage.database import Database
-from lockstep.storage.tables import EventRow, JobRow
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import EventRow, JobRow
 from tests.api.program import Program
 from tests.brokers import until
 from tests.databases import Urls

@@ -20,7 +20,7 @@ from sqlalchemy import make_url
 
 from lockstep.client.api import Client
 from lockstep.client.errors import UnreachableError
-from lockstep.storage.tables import AssignmentRow
+from lockstep.storage.db.tables import AssignmentRow
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults import processes

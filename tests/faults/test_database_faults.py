@@ -30,14 +30,14 @@ INJECTIONS: Final = 5_000
 OPENED: Final = ("jobs", "series", "read_jobs", "read_series")
 NOT_TOLD: Final = {
     "api": "the story reads one job; other pages only read, and a reader that fails has changed nothing",
-    "scheduler.passes.lose": "the death of a node is told by the model",
-    "scheduler.passes._last_steps": "likewise",
-    "scheduler.passes._quarantine": "the story's node is a good one",
-    "scheduler.passes.settle": "gangs are told by the model",
-    "worker.peers": "likewise",
-    "worker.shipper.is_open": "a stream is looked at only after a refused append: lost answers make it so",
-    "worker.supervisor._claim_again": "no backup is restored in the story",
-    "worker.supervisor._leave": "the agent is not stopped in the story",
+    "scheduler.reconcile.lose": "the death of a node is told by the model",
+    "scheduler.reconcile._last_steps": "likewise",
+    "scheduler.reconcile._quarantine": "the story's node is a good one",
+    "scheduler.reconcile.settle": "gangs are told by the model",
+    "worker.agent.peers": "likewise",
+    "worker.upload.shipper.is_open": "a stream is looked at only after a refused append: lost answers make it so",
+    "worker.agent.supervisor._claim_again": "no backup is restored in the story",
+    "worker.agent.supervisor._leave": "the agent is not stopped in the story",
 }
 
 Tell = Callable[[], Telling]

@@ -13,9 +13,10 @@ from typing import Any, Final
 import pytest
 
 from lockstep.broker.messages import Message, RingScheduler, StartAssignment, StopAssignment
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.storage import attempts, streams
-from lockstep.storage.attempts import Claim
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.storage.attempts import attempts
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.series import streams
 from tests.faults.model import FINAL
 from tests.faults.service import Look, Service
 from tests.faults.table import Drill

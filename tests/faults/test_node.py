@@ -23,18 +23,20 @@ import pytest
 import torch
 from sqlalchemy import select
 
-from lockstep.domain import attempt
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.domain.reading import read_spec
-from lockstep.domain.timings import Timings
-from lockstep.engine import checkpoint
-from lockstep.storage import attempts, checkpoints, jobs, series, streams
-from lockstep.storage.attempts import Published
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
-from lockstep.storage.tables import AssignmentRow
-from lockstep.worker import resuming
-from lockstep.worker.folders import Folder
+from lockstep.domain.life import attempt
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.life.timings import Timings
+from lockstep.domain.spec.reading import read_spec
+from lockstep.engine.checkpoints import checkpoint
+from lockstep.storage.attempts import attempts, checkpoints
+from lockstep.storage.attempts.attempts import Published
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import AssignmentRow
+from lockstep.storage.jobs import jobs
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.series import series, streams
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.launch import resuming
 from tests.databases import Urls
 from tests.e2e.service import ROOT, Service, service, until
 from tests.e2e.weights import weights

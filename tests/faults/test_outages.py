@@ -24,8 +24,8 @@ import psutil
 import pytest
 
 from lockstep.client.api import Client
-from lockstep.domain.lifecycle import AssignmentState
-from lockstep.domain.timings import Timings
+from lockstep.domain.life.lifecycle import AssignmentState
+from lockstep.domain.life.timings import Timings
 from tests.brokers import until
 from tests.faults.plane import PATIENCE_SECONDS, Plane, noted, running, running_plane, script, starts_noted
 from tests.faults.table import Drill

@@ -19,9 +19,9 @@ from typing import Final
 
 import pytest
 
-from lockstep.storage import curves
-from lockstep.storage.tables import AssignmentRow
-from lockstep.worker.identity import Census, boottime
+from lockstep.storage.db.tables import AssignmentRow
+from lockstep.storage.series import series_query
+from lockstep.worker.agent.identity import Census, boottime
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults.partition import Link, through, to_postgres, to_unix
@@ -265,7 +265,7 @@ def _assignments(plane: Plane, job: str) -> list[AssignmentRow]:
 def _points(plane: Plane, job: str) -> dict[int, list[int]]:
     """The steps of each attempt that are stored, in their order."""
     with plane.database.read_series() as session:
-        found = curves.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
+        found = series_query.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
         return {view.attempt: view.step for view in found}
 
 

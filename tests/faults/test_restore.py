@@ -23,10 +23,10 @@ from typing import Final
 import pytest
 from sqlalchemy import make_url
 
-from lockstep.storage import checkpoints
-from lockstep.storage.database import Database
-from lockstep.worker.folders import Folder
-from lockstep.worker.identity import is_alive, launcher_key
+from lockstep.storage.attempts import checkpoints
+from lockstep.storage.db.database import Database
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.agent.identity import is_alive, launcher_key
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults.plane import PATIENCE_SECONDS, Plane, running_plane, script

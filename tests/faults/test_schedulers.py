@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 from sqlalchemy import select
 
-from lockstep.storage.tables import PassRow
+from lockstep.storage.db.tables import PassRow
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults.plane import PATIENCE_SECONDS, Plane, noted, running_plane, script, starts_noted

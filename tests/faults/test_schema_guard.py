@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 from sqlalchemy import create_engine, text
 
-from lockstep.storage.schema import VERSION_TABLES, head
+from lockstep.storage.db.schema import VERSION_TABLES, head
 from tests.api.program import ROOT, START_SECONDS
 from tests.databases import Urls
 

@@ -19,10 +19,10 @@ import psutil
 import pytest
 from sqlalchemy import func, select
 
-from lockstep.domain.attempt import MARK_VARIABLE
-from lockstep.storage import curves
-from lockstep.storage.series_tables import StreamRow
-from lockstep.storage.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, PassRow
+from lockstep.domain.life.attempt import MARK_VARIABLE
+from lockstep.storage.db.series_tables import StreamRow
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, PassRow
+from lockstep.storage.series import series_query
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults.plane import ENDED, Plane, running_plane
@@ -111,7 +111,7 @@ def check_points(soak: Soak) -> None:
     states = soak.plane.states()
     with soak.plane.database.read_series() as session:
         for job, number, outcome in attempts:
-            views = curves.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
+            views = series_query.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
             steps = next((view.step for view in views if view.attempt == number), [])
             values = next((view.value for view in views if view.attempt == number), [])
             file = soak.written / f"{job} {number}"

@@ -13,9 +13,9 @@ from typing import Final
 import pytest
 from sqlalchemy import make_url, select
 
-from lockstep.storage import curves
-from lockstep.storage.database import Database
-from lockstep.storage.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
+from lockstep.storage.series import series_query
 from tests.databases import Urls
 from tests.faults.submitter import BATCH, submit_until_killed
 from tests.faults.table import Drill
@@ -94,7 +94,7 @@ def check_accepted(urls: Urls, files: dict[str, Path]) -> int:
         assert parts == [sorted(rows)] * len(parts)
         points = max((int(words[1]) for words in lines if words[0] == "points"), default=0)
         with database.read_series() as session:
-            stored = sum(view.count for view in curves.read(session, name))
+            stored = sum(view.count for view in series_query.read(session, name))
         assert stored in (points, points + BATCH)
         told += len(jobs)
     database.close()

@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from lockstep.domain.version import VERSION
-from lockstep.storage.schema import head
+from lockstep.storage.db.schema import head
 from tests.api.program import ROOT, START_SECONDS, Program
 from tests.brokers import running_broker, until
 from tests.databases import Urls

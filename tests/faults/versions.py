@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from lockstep.storage.database import Database
-from lockstep.storage.schema import head
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.schema import head
 from tests.api.program import ROOT, Program
 from tests.brokers import Broker
 from tests.databases import Urls
@@ -32,16 +32,19 @@ PACKAGES: Final = (
 )
 _EDITS: Final = {
     "domain/version.py": ('VERSION: Final = "', f'VERSION: Final = "{NEWER}"  # '),
-    "domain/spec.py": (
+    "domain/spec/job.py": (
         "class Retry(Section):\n",
         "class Retry(Section):\n    jitter: Annotated[float, Field(ge=0), NO_BOOL] = 0.0\n",
     ),
-    "domain/attempt.py": ("    rendezvous_port: int\n", "    rendezvous_port: int\n    nice: int = 0\n"),
-    "domain/outcomes.py": (
+    "domain/life/attempt.py": ("    rendezvous_port: int\n", "    rendezvous_port: int\n    nice: int = 0\n"),
+    "domain/life/outcomes.py": (
         "    rank: int | None = None\n",
         "    host: str | None = None\n    rank: int | None = None\n",
     ),
-    "storage/tables.py": ("    boot_id: Mapped[str] = ", "    rack: Mapped[str | None]\n    boot_id: Mapped[str] = "),
+    "storage/db/tables.py": (
+        "    boot_id: Mapped[str] = ",
+        "    rack: Mapped[str | None]\n    boot_id: Mapped[str] = ",
+    ),
 }
 """What the newer version has more: a field of the spec, of the assignment's file and of an outcome, and a column."""
 _MIGRATION: Final = """

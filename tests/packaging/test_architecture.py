@@ -77,7 +77,10 @@ def test_an_exception_from_the_length_is_still_needed() -> None:
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("lockstep.domain.reading", {"torch", "numpy", "sqlalchemy", "celery", "fastapi", "rich", "ruamel", "httpx2"}),
+        (
+            "lockstep.domain.spec.reading",
+            {"torch", "numpy", "sqlalchemy", "celery", "fastapi", "rich", "ruamel", "httpx2"},
+        ),
         ("lockstep.domain.views", {"torch", "numpy", "sqlalchemy", "celery", "fastapi", "rich", "ruamel", "httpx2"}),
         (
             "lockstep.__main__",

@@ -18,8 +18,8 @@ import pytest
 from pydantic_settings import BaseSettings
 from ruamel.yaml import YAML
 
-from lockstep.storage import migrate
-from lockstep.storage.settings import default_series_url
+from lockstep.storage.db import migrate
+from lockstep.storage.db.settings import default_series_url
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("lockstep.api", "lockstep.scheduler", "lockstep.worker")

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from lockstep.storage import migrate
+from lockstep.storage.db import migrate
 from tests.postgres import find_programs, own_cluster
 
 SCRIPT = Path(__file__).parents[2] / "docker" / "postgres.sql"

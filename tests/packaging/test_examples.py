@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from lockstep.domain.metrics import decode
-from lockstep.domain.reading import read_spec
+from lockstep.domain.spec.reading import read_spec
+from lockstep.domain.training.metrics import decode
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

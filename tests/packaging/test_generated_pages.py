@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain.lifecycle import STEPS
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life.lifecycle import STEPS
+from lockstep.domain.life.outcomes import Reason
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("state_machine.md", "reasons.md", "spec.md", "environment.md")

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.storage import passes
-from lockstep.storage.clock import now
-from lockstep.storage.database import Database
-from lockstep.storage.migrate import upgrade
-from lockstep.storage.settings import default_series_url
-from lockstep.storage.tables import PassRow
+from lockstep.storage.control import scheduler_lease
+from lockstep.storage.db.clock import now
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.migrate import upgrade
+from lockstep.storage.db.settings import default_series_url
+from lockstep.storage.db.tables import PassRow
 from lockstep.worker.health import HealthFile
 from tests.databases import Urls
 from tests.worker.node import Node, until
@@ -60,11 +60,11 @@ def check(program: str, url: str, **more: str) -> tuple[int, str]:
 
 def test_a_scheduler_is_healthy_until_its_last_pass_is_too_long_ago(url: str, database: Database) -> None:
     with database.jobs() as session:
-        assert passes.take(session, "me", ttl_seconds=5)
-        passes.give_back(session, "me")
+        assert scheduler_lease.take(session, "me", ttl_seconds=5)
+        scheduler_lease.give_back(session, "me")
     assert check("scheduler", url) == (0, "")
     with database.jobs() as session:
-        row = session.get(PassRow, passes.ONLY)
+        row = session.get(PassRow, scheduler_lease.ONLY)
         assert row is not None
         row.finished_at = now(session) - 32
     code, reason = check("scheduler", url)

@@ -12,7 +12,7 @@ import pytest
 
 from lockstep.domain.errors import LockstepError
 from lockstep.domain.packages import DISTRIBUTION, with_extra
-from lockstep.storage.blobs import BlobStore
+from lockstep.storage.objects.blobs import BlobStore
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("api", "broker", "domain", "engine", "lockstep", "migrations", "scheduler", "storage", "worker")

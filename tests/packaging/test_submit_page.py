@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from lockstep.client.archive import ALWAYS_LEFT_OUT, IGNORE_FILES
-from lockstep.domain import limits, tasks
-from lockstep.domain.reading import read_spec
+from lockstep.client.files.archive import ALWAYS_LEFT_OUT, IGNORE_FILES
+from lockstep.domain import limits
+from lockstep.domain.spec import tasks
+from lockstep.domain.spec.reading import read_spec
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "dashboard" / "src" / "features" / "submit"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.storage.database import Database
+from lockstep.storage.db.database import Database
 from tests.scheduler.world import World
 
 

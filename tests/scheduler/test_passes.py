@@ -10,13 +10,15 @@ from sqlalchemy import select, text, update
 
 from lockstep.broker.messages import StartAssignment
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.lifecycle import JobState
-from lockstep.domain.placement import place
-from lockstep.scheduler import passes as passes_module
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.placement.decide import place
+from lockstep.scheduler import reconcile as passes_module
 from lockstep.scheduler.report import Report
-from lockstep.storage import attempts, jobs, nodes, passes, retention
-from lockstep.storage.database import Database
-from lockstep.storage.tables import EventRow, JobRow
+from lockstep.storage.attempts import attempts, nodes
+from lockstep.storage.control import scheduler_lease
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import EventRow, JobRow
+from lockstep.storage.jobs import jobs, retention
 from tests.scheduler.world import Bells, World
 
 # -- placing ---------------------------------------------------------------------------------------------------------
@@ -169,19 +171,19 @@ def test_a_pass_that_another_scheduler_has_is_left_to_it_and_a_bell_is_passed_on
     world.node("n")
     job = world.submit()
     with world.database.jobs() as session:
-        assert passes.take(session, "two", ttl_seconds=10)
+        assert scheduler_lease.take(session, "two", ttl_seconds=10)
     assert world.make_pass("one", rang=True) == Report(held=False)
     assert world.state(job) is JobState.QUEUED
     with world.database.jobs() as session:
-        assert passes.give_back(session, "two")  # asked to look again
+        assert scheduler_lease.give_back(session, "two")  # asked to look again
 
 
 def test_a_pass_that_time_alone_asked_for_is_not_passed_on(world: World) -> None:
     with world.database.jobs() as session:
-        passes.take(session, "two", ttl_seconds=10)
+        scheduler_lease.take(session, "two", ttl_seconds=10)
     world.make_pass("one")
     with world.database.jobs() as session:
-        assert not passes.give_back(session, "two")
+        assert not scheduler_lease.give_back(session, "two")
 
 
 def test_a_bell_during_a_pass_is_answered_by_another(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +199,7 @@ def test_a_bell_during_a_pass_is_answered_by_another(world: World, monkeypatch: 
 
 def test_a_scheduler_that_died_in_its_pass_holds_others_up_for_ten_seconds_at_most(world: World) -> None:
     with world.database.jobs() as session:
-        passes.take(session, "dead", ttl_seconds=passes_module.HOLD_SECONDS)
+        scheduler_lease.take(session, "dead", ttl_seconds=passes_module.HOLD_SECONDS)
     assert passes_module.HOLD_SECONDS <= 10
     with world.database.jobs() as session:
         session.execute(text("UPDATE passes SET expires_at = expires_at - 10.001"))
@@ -206,7 +208,7 @@ def test_a_scheduler_that_died_in_its_pass_holds_others_up_for_ten_seconds_at_mo
 
 def test_a_scheduler_that_died_before_the_databases_clock_was_set_back_holds_nobody_up(world: World) -> None:
     with world.database.jobs() as session:
-        passes.take(session, "dead", ttl_seconds=passes_module.HOLD_SECONDS)
+        scheduler_lease.take(session, "dead", ttl_seconds=passes_module.HOLD_SECONDS)
     with world.database.jobs() as session:  # as an hour less on the clock shows it
         session.execute(text("UPDATE passes SET expires_at = expires_at + 3600"))
     assert world.make_pass("one").held

@@ -16,8 +16,8 @@ from sqlalchemy.pool import NullPool
 
 from lockstep.broker.messages import RingScheduler
 from lockstep.broker.publisher import Publisher
-from lockstep.domain.lifecycle import JobState
-from lockstep.storage.database import Database
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.storage.db.database import Database
 from tests.brokers import Broker, running_broker, until
 from tests.databases import Urls
 from tests.scheduler.program import Scheduler

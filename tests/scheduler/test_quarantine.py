@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from lockstep.domain.lifecycle import JobState
-from lockstep.domain.metrics import Record
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.storage import attempts, nodes, series
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.training.metrics import Record
+from lockstep.storage.attempts import attempts, nodes
+from lockstep.storage.series import series
 from tests.scheduler.world import World
 
 

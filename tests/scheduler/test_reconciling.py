@@ -7,12 +7,14 @@ from sqlalchemy import select, update
 
 from lockstep.broker.messages import StartAssignment, StopAssignment
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.lifecycle import AssignmentState, Intent, JobState
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.scheduler.passes import UNSEALED
-from lockstep.storage import attempts, jobs, streams
-from lockstep.storage.clock import db_now, now
-from lockstep.storage.tables import AssignmentRow, AttemptRow, EventRow, JobRow, NodeRow, PassRow
+from lockstep.domain.life.lifecycle import AssignmentState, Intent, JobState
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.scheduler.reconcile import UNSEALED
+from lockstep.storage.attempts import attempts
+from lockstep.storage.db.clock import db_now, now
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, EventRow, JobRow, NodeRow, PassRow
+from lockstep.storage.jobs import jobs
+from lockstep.storage.series import streams
 from tests.scheduler.world import World
 
 # -- losing ----------------------------------------------------------------------------------------------------------

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstep.domain.lifecycle import JobState
-from lockstep.domain.outcomes import FRUITLESS_MAX, Outcome, Reason
-from lockstep.domain.plan import BatchPlan
-from lockstep.storage import attempts, checkpoints
-from lockstep.storage.attempts import Claim
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.life.outcomes import FRUITLESS_MAX, Outcome, Reason
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.storage.attempts import attempts, checkpoints
+from lockstep.storage.attempts.attempts import Claim
 from tests.scheduler.world import World
 
 TRAIN: dict[str, Any] = {

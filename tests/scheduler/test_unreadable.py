@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from lockstep.domain.lifecycle import JobState
-from lockstep.storage.database import Database
-from lockstep.storage.tables import JobRow
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import JobRow
 from tests.scheduler.world import World
 
 

@@ -7,18 +7,20 @@ from typing import Any
 from sqlalchemy import select, update
 
 from lockstep.broker.messages import Message
-from lockstep.domain.lifecycle import AssignmentState, JobState
-from lockstep.domain.plan import plan_of
-from lockstep.domain.spec import JobSpec
-from lockstep.domain.timings import Timings
-from lockstep.scheduler.passes import run_pass
+from lockstep.domain.life.lifecycle import AssignmentState, JobState
+from lockstep.domain.life.timings import Timings
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.training.plan import plan_of
+from lockstep.scheduler.reconcile import run_pass
 from lockstep.scheduler.report import Report
-from lockstep.storage import attempts, jobs, nodes, streams
-from lockstep.storage.attempts import Claim
-from lockstep.storage.clock import db_now
-from lockstep.storage.database import Database
-from lockstep.storage.nodes import DeviceInfo
-from lockstep.storage.tables import AssignmentRow, DeviceRow, JobRow, NodeRow, PassRow
+from lockstep.storage.attempts import attempts, nodes
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.attempts.nodes import DeviceInfo
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import AssignmentRow, DeviceRow, JobRow, NodeRow, PassRow
+from lockstep.storage.jobs import jobs
+from lockstep.storage.series import streams
 
 
 class Bells:

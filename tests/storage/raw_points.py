@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from lockstep.domain.metrics import Record
-from lockstep.storage import series, streams
-from lockstep.storage.database import Database
+from lockstep.domain.training.metrics import Record
+from lockstep.storage.db.database import Database
+from lockstep.storage.series import series, streams
 
 AWKWARD = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1e300, -1e-300)
 NAMES = ("train/loss", "eval/loss")

@@ -8,16 +8,18 @@ from typing import Any, TypeVar
 
 from sqlalchemy import update
 
-from lockstep.domain.lifecycle import JobState
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.domain.plan import plan_of
-from lockstep.domain.spec import JobSpec
-from lockstep.domain.timings import Timings
-from lockstep.storage import attempts, events, jobs, nodes, streams
-from lockstep.storage.attempts import Claim
-from lockstep.storage.clock import db_now
-from lockstep.storage.database import Database
-from lockstep.storage.tables import AssignmentRow, JobRow
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.life.timings import Timings
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.training.plan import plan_of
+from lockstep.storage.attempts import attempts, events, nodes
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import AssignmentRow, JobRow
+from lockstep.storage.jobs import jobs
+from lockstep.storage.series import streams
 
 T = TypeVar("T")
 LEASE_SECONDS = 60.0

@@ -6,13 +6,14 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
-from lockstep.domain.lifecycle import AssignmentState, AttemptState, JobState
-from lockstep.domain.memory import MemoryForecast
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.storage import attempts, checkpoints, events, jobs, nodes
-from lockstep.storage.clock import now
-from lockstep.storage.database import Database
-from lockstep.storage.tables import AssignmentRow, AttemptRow
+from lockstep.domain.life.lifecycle import AssignmentState, AttemptState, JobState
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.training.memory import MemoryForecast
+from lockstep.storage.attempts import attempts, checkpoints, events, nodes
+from lockstep.storage.db.clock import now
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow
+from lockstep.storage.jobs import jobs
 from tests.storage import scenes
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.storage import blobs
-from lockstep.storage.blobs import BlobStore
+from lockstep.storage.objects import blobs
+from lockstep.storage.objects.blobs import BlobStore
 
 
 @pytest.fixture(params=["folder", "memory"])

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from lockstep.domain.outcomes import Reason
-from lockstep.domain.sources import JobCheckpoint
-from lockstep.storage import checkpoints
-from lockstep.storage.attempts import Claim
-from lockstep.storage.database import Database
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.init_from import JobCheckpoint
+from lockstep.storage.attempts import checkpoints
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.database import Database
 from tests.storage import scenes
 
 TRAIN = {"task": "causal_lm", "batch": {"size": 4, "micro_size": 2}, "steps": 10}

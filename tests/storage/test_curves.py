@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select, update
 
-from lockstep.domain.metrics import Record
-from lockstep.storage import curves, series
-from lockstep.storage.database import Database
-from lockstep.storage.packing import SUMMARY_POINTS, unpack
-from lockstep.storage.series_tables import SeriesChunkRow
+from lockstep.domain.training.metrics import Record
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.series_tables import SeriesChunkRow
+from lockstep.storage.series import series, series_query
+from lockstep.storage.series.packing import SUMMARY_POINTS, unpack
 from tests.storage.raw_points import NAMES, check, plant, wanted
 
 SIZES = st.lists(st.lists(st.integers(1, 1400), min_size=1, max_size=3), min_size=1, max_size=3)
@@ -41,7 +41,7 @@ def test_every_bucket_says_what_the_points_in_it_say(
         stored[job_id] = plant(database, job_id, random.Random(f"{seed} {len(stored)}"), job_sizes)
     for from_step, to_step, max_points, attempts in asked:
         with database.read_series() as session:
-            found = curves.read_jobs(
+            found = series_query.read_jobs(
                 session,
                 list(stored),
                 from_step=from_step,
@@ -60,7 +60,7 @@ def test_every_bucket_says_what_the_points_in_it_say(
 
 
 @pytest.fixture
-def long(database: Database) -> Callable[..., curves.Curve]:
+def long(database: Database) -> Callable[..., series_query.Curve]:
     """Reads one series of 5,000 points."""
     plant(database, "long", random.Random(1), [[1]])
     records = [Record(step, float(step), {"long": float(step)}) for step in range(1, 5001)]
@@ -69,25 +69,27 @@ def long(database: Database) -> Callable[..., curves.Curve]:
             session, assignment_id="long-1", token="token", offset_before=1, offset_after=2, records=records
         )
 
-    def read(**options: int) -> curves.Curve:
+    def read(**options: int) -> series_query.Curve:
         with database.read_series() as session:
-            (curve,) = curves.read(session, "long", names=["long"], **options)  # type: ignore[arg-type] # names of bounds
+            (curve,) = series_query.read(session, "long", names=["long"], **options)  # type: ignore[arg-type] # names of bounds
         return curve
 
     return read
 
 
 @pytest.mark.parametrize("max_points", [3, 9, 10, 78, 100, 157, 1000, 4999, 5000])
-def test_there_are_about_as_many_buckets_as_were_asked_for(long: Callable[..., curves.Curve], max_points: int) -> None:
+def test_there_are_about_as_many_buckets_as_were_asked_for(
+    long: Callable[..., series_query.Curve], max_points: int
+) -> None:
     found = len(long(max_points=max_points).step)
     assert max_points * 0.9 <= found <= max_points
 
 
 def test_a_long_series_is_drawn_without_opening_a_full_chunk(
-    long: Callable[..., curves.Curve], monkeypatch: pytest.MonkeyPatch
+    long: Callable[..., series_query.Curve], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[bytes] = []
-    monkeypatch.setattr(curves, "unpack", lambda packed: opened.append(packed) or unpack(packed))
+    monkeypatch.setattr(series_query, "unpack", lambda packed: opened.append(packed) or unpack(packed))
     assert len(long(max_points=5).step) == 5
     assert not opened
     long(max_points=5000 // SUMMARY_POINTS - 1)
@@ -96,7 +98,7 @@ def test_a_long_series_is_drawn_without_opening_a_full_chunk(
     assert len(opened) == 3  # the two chunks that the bounds cut
 
 
-def test_a_full_chunk_without_a_summary_is_opened(database: Database, long: Callable[..., curves.Curve]) -> None:
+def test_a_full_chunk_without_a_summary_is_opened(database: Database, long: Callable[..., series_query.Curve]) -> None:
     before = long(max_points=100)
     with database.series() as session:
         count = select(func.count()).where(SeriesChunkRow.summary.is_not(None))

@@ -16,12 +16,12 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.storage import database as database_module
-from lockstep.storage import jobs, lists
-from lockstep.storage.database import Database
-from lockstep.storage.faults import translated
-from lockstep.storage.settings import StorageSettings, default_series_url
-from lockstep.storage.tables import JobRow
+from lockstep.storage.db import database as database_module
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.driver_errors import translated
+from lockstep.storage.db.settings import StorageSettings, default_series_url
+from lockstep.storage.db.tables import JobRow
+from lockstep.storage.jobs import jobs, listing
 from tests.databases import Urls
 from tests.storage import scenes
 
@@ -80,14 +80,14 @@ def test_a_commit_whose_answer_was_lost_can_be_repeated(database: Database) -> N
     assert failure.value.code is ErrorCode.UNAVAILABLE
     job_id = scenes.submit(database, idempotency=("key", "same"))
     with database.read_jobs() as session:
-        assert [row.id for row in lists.page(session, limit=10)[0]] == [job_id]
+        assert [row.id for row in listing.page(session, limit=10)[0]] == [job_id]
     assert scenes.kinds(database, job_id) == ["submitted"]
 
 
 def test_a_value_that_the_database_cannot_hold_is_refused(postgres_urls: Urls) -> None:
     database = Database(*postgres_urls)
     with pytest.raises(LockstepError) as refusal, database.read_jobs() as session:
-        lists.page(session, lists.Choice(name="a\0b"), limit=1)
+        listing.page(session, listing.Choice(name="a\0b"), limit=1)
     database.close()
     assert refusal.value.code is ErrorCode.INVALID
 
@@ -162,14 +162,14 @@ def test_a_connection_in_use_all_the_time_is_not_asked_whether_it_lives(
 
 def test_each_statement_of_a_look_sees_what_is_there_then(database: Database) -> None:
     with database.look_jobs() as look:
-        assert lists.page_marks(look, limit=10) == []
+        assert listing.page_marks(look, limit=10) == []
         job_id = scenes.submit(database)
-        assert [mark.id for mark in lists.page_marks(look, limit=10)] == [job_id]
+        assert [mark.id for mark in listing.page_marks(look, limit=10)] == [job_id]
     # The same connections still have their transactions.
     with database.read_jobs() as session:
-        assert len(lists.page(session, limit=10)[0]) == 1
+        assert len(listing.page(session, limit=10)[0]) == 1
         scenes.submit(database)
-        assert len(lists.page(session, limit=10)[0]) == 1
+        assert len(listing.page(session, limit=10)[0]) == 1
     with pytest.raises(RuntimeError), database.jobs() as session:  # noqa: PT012 -- the block is what is tested
         jobs.cancel(session, job_id, "ada")
         raise RuntimeError("after the write")
@@ -279,10 +279,10 @@ def test_a_database_that_is_not_supported_is_refused_without_its_password(url: s
 def test_all_statements_of_a_reader_see_one_moment(database: Database) -> None:
     job_id = scenes.submit(database)
     with database.read_jobs() as session:
-        assert len(lists.queued(session, limit=10)) == 1
+        assert len(listing.queued(session, limit=10)) == 1
         with database.jobs() as writer:
             jobs.cancel(writer, job_id, "ada")
-        assert len(lists.queued(session, limit=10)) == 1
+        assert len(listing.queued(session, limit=10)) == 1
     assert scenes.kinds(database, job_id) == ["submitted", "cancelled"]
 
 

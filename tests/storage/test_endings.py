@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.domain.lifecycle import AssignmentState, JobState
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.domain.timings import Timings
-from lockstep.storage import attempts, jobs
-from lockstep.storage.clock import now
-from lockstep.storage.database import Database
-from lockstep.storage.tables import AssignmentRow
+from lockstep.domain.life.lifecycle import AssignmentState, JobState
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.life.timings import Timings
+from lockstep.storage.attempts import attempts
+from lockstep.storage.db.clock import now
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import AssignmentRow
+from lockstep.storage.jobs import jobs
 from tests.storage import scenes
 
 

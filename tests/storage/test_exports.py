@@ -8,10 +8,10 @@ from itertools import product
 
 import pytest
 
-from lockstep.domain.metrics import Record
-from lockstep.storage import exports, series
-from lockstep.storage.curves import Attempts
-from lockstep.storage.database import Database
+from lockstep.domain.training.metrics import Record
+from lockstep.storage.db.database import Database
+from lockstep.storage.series import exports, series
+from lockstep.storage.series.series_query import Attempts
 from tests.storage.raw_points import NAMES, Raw, plant, wanted
 
 JOB = "exported"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sqlalchemy import update
 
-from lockstep.domain.lifecycle import AssignmentState, JobState
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.domain.timings import Timings
-from lockstep.storage import attempts, gangs
-from lockstep.storage.clock import db_now
-from lockstep.storage.database import Database
-from lockstep.storage.tables import AssignmentRow
+from lockstep.domain.life.lifecycle import AssignmentState, JobState
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.life.timings import Timings
+from lockstep.storage.attempts import attempts, gangs
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import AssignmentRow
 from tests.storage import scenes
 
 Gang = tuple[attempts.Claim, attempts.Claim]

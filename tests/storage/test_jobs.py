@@ -6,13 +6,14 @@ import pytest
 from sqlalchemy import update
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.lifecycle import STEPS, TERMINAL, Intent, JobState
-from lockstep.domain.outcomes import Reason
-from lockstep.domain.plan import plan_of
-from lockstep.domain.spec import JobSpec
-from lockstep.storage import events, jobs, lists, steps
-from lockstep.storage.database import Database
-from lockstep.storage.tables import JobRow
+from lockstep.domain.life.lifecycle import STEPS, TERMINAL, Intent, JobState
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.training.plan import plan_of
+from lockstep.storage.attempts import events, transitions
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import JobRow
+from lockstep.storage.jobs import jobs, listing
 from tests.storage import scenes
 
 
@@ -45,7 +46,7 @@ def test_a_key_reused_for_another_body_is_refused_and_writes_nothing(database: D
         scenes.submit(database, idempotency=("key", "two"))
     assert refusal.value.code is ErrorCode.CONFLICT
     with database.read_jobs() as session:
-        rows, _next = lists.page(session, limit=10)
+        rows, _next = listing.page(session, limit=10)
     assert [row.id for row in rows] == [first]
 
 
@@ -80,13 +81,13 @@ def test_a_part_of_several_ids_is_refused_with_the_ids(database: Database) -> No
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
-def test_pages_neither_skip_nor_repeat_while_jobs_are_submitted(database: Database, order: lists.Order) -> None:
+def test_pages_neither_skip_nor_repeat_while_jobs_are_submitted(database: Database, order: listing.Order) -> None:
     before = [scenes.submit(database) for _ in range(7)]
     seen: list[str] = []
     cursor = None
     while True:
         with database.read_jobs() as session:
-            rows, cursor = lists.page(session, lists.Choice(cursor=cursor, order=order), limit=3)
+            rows, cursor = listing.page(session, listing.Choice(cursor=cursor, order=order), limit=3)
         seen += [row.id for row in rows]
         if cursor is None or len(seen) > 50:
             break
@@ -106,7 +107,7 @@ def test_a_page_filters_by_state_name_project_and_label(database: Database) -> N
 
     def ids(**wanted: object) -> list[str]:
         with database.read_jobs() as session:
-            return [row.id for row in lists.page(session, lists.Choice(**wanted), limit=10)[0]]  # type: ignore[arg-type]
+            return [row.id for row in listing.page(session, listing.Choice(**wanted), limit=10)[0]]  # type: ignore[arg-type]
 
     assert ids(states=[JobState.CANCELLED]) == [plain]
     assert ids(states=[JobState.QUEUED, JobState.CANCELLED]) == [other, plain]
@@ -124,7 +125,7 @@ def test_a_page_is_searched_by_what_a_person_remembers(database: Database) -> No
 
     def ids(**wanted: object) -> list[str]:
         with database.read_jobs() as session:
-            return [row.id for row in lists.page(session, lists.Choice(**wanted), limit=10)[0]]  # type: ignore[arg-type]
+            return [row.id for row in listing.page(session, listing.Choice(**wanted), limit=10)[0]]  # type: ignore[arg-type]
 
     assert ids(search="gpt-1") == ids(search="00_M") == [first]
     assert ids(search="i") == [second, first]
@@ -138,14 +139,14 @@ def test_a_page_is_searched_by_what_a_person_remembers(database: Database) -> No
 
 def test_a_foreign_cursor_is_refused(database: Database) -> None:
     with database.read_jobs() as session, pytest.raises(LockstepError) as refusal:
-        lists.page(session, lists.Choice(cursor="' or 1=1"), limit=3)
+        listing.page(session, listing.Choice(cursor="' or 1=1"), limit=3)
     assert refusal.value.code is ErrorCode.INVALID
 
 
 def test_the_queue_goes_by_priority_then_age(database: Database) -> None:
     low, first, second = (scenes.submit(database, priority=priority) for priority in (10, 50, 50))
     with database.read_jobs() as session:
-        assert [job.id for job in lists.queued(session, limit=10)] == [first, second, low]
+        assert [job.id for job in listing.queued(session, limit=10)] == [first, second, low]
 
 
 def test_every_step_is_taken_from_its_sources_alone(database: Database) -> None:
@@ -157,7 +158,7 @@ def test_every_step_is_taken_from_its_sources_alone(database: Database) -> None:
                 before = jobs.get(session, job_id)
                 assert before is not None
                 version, told = before.version, len(events.page(session, job_id, limit=500))
-                taken = steps.take(session, job_id, name, attempt=None, reason="a test", actor="ada")
+                taken = transitions.take(session, job_id, name, attempt=None, reason="a test", actor="ada")
                 after = jobs.get(session, job_id)
                 assert after is not None
                 assert taken == (source in step.sources)
@@ -170,7 +171,7 @@ def test_every_step_is_taken_from_its_sources_alone(database: Database) -> None:
 def test_a_step_of_an_attempt_that_is_not_the_newest_is_refused(database: Database) -> None:
     claimed = scenes.run(database)
     with database.jobs() as session:
-        assert not steps.take(session, claimed.job_id, "fail", attempt=2, reason="late", actor="ada")
+        assert not transitions.take(session, claimed.job_id, "fail", attempt=2, reason="late", actor="ada")
     assert scenes.state_of(database, claimed.job_id) is JobState.RUNNING
 
 

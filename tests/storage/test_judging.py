@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lockstep.domain.lifecycle import JobState
-from lockstep.domain.outcomes import FRUITLESS_MAX, Outcome, Reason
-from lockstep.domain.plan import BatchPlan
-from lockstep.storage import attempts, checkpoints, events
-from lockstep.storage.attempts import Claim
-from lockstep.storage.database import Database
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.life.outcomes import FRUITLESS_MAX, Outcome, Reason
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.storage.attempts import attempts, checkpoints, events
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.database import Database
 from tests.storage import scenes
 
 

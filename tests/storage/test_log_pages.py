@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import event, update
 
-from lockstep.domain.attempt import LogRecord
 from lockstep.domain.errors import LockstepError
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life.attempt import LogRecord
+from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.views import LogLine
-from lockstep.storage import log_pages, logs
-from lockstep.storage.attempts import Claim
-from lockstep.storage.database import Database
-from lockstep.storage.log_pages import Chosen, Slice
-from lockstep.storage.series_tables import LogChunkRow
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.series_tables import LogChunkRow
+from lockstep.storage.logs import log_pages, logs
+from lockstep.storage.logs.log_pages import Chosen, Slice
 from tests.storage import scenes
 
 ALL = Chosen()

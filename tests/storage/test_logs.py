@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.domain.attempt import LogRecord
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life.attempt import LogRecord
+from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.views import LogLine
-from lockstep.storage import log_pages, logs, streams
-from lockstep.storage.attempts import Claim
-from lockstep.storage.database import Database
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.database import Database
+from lockstep.storage.logs import log_pages, logs
+from lockstep.storage.series import streams
 from tests.storage import scenes
 
 

@@ -12,12 +12,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, inspect, select
 
-from lockstep.storage import passes
-from lockstep.storage.database import Database, make_engine
-from lockstep.storage.migrate import pending, upgrade
-from lockstep.storage.schema import VERSION_TABLES
-from lockstep.storage.series_tables import SeriesBase
-from lockstep.storage.tables import JobsBase, PassRow
+from lockstep.storage.control import scheduler_lease
+from lockstep.storage.db.database import Database, make_engine
+from lockstep.storage.db.migrate import pending, upgrade
+from lockstep.storage.db.schema import VERSION_TABLES
+from lockstep.storage.db.series_tables import SeriesBase
+from lockstep.storage.db.tables import JobsBase, PassRow
 from tests.databases import Urls
 from tests.postgres import PostgresServer
 
@@ -93,7 +93,7 @@ def _words(declared: set[tuple[str, object]]) -> list[tuple[str, str]]:
 def test_an_upgrade_that_is_run_again_changes_nothing(database_urls: Urls) -> None:
     database = Database(*database_urls)
     with database.jobs() as session:
-        assert passes.take(session, "first", ttl_seconds=60)
+        assert scheduler_lease.take(session, "first", ttl_seconds=60)
     upgrade(*database_urls)
     with database.read_jobs() as session:
         assert [row.owner for row in session.scalars(select(PassRow))] == ["first"]
@@ -101,7 +101,7 @@ def test_an_upgrade_that_is_run_again_changes_nothing(database_urls: Urls) -> No
 
 
 def test_programs_that_upgrade_at_once_wait_for_each_other(empty_urls: Urls) -> None:
-    code = "import sys; from lockstep.storage.migrate import upgrade; sys.stdin.readline(); upgrade(*sys.argv[1:])"
+    code = "import sys; from lockstep.storage.db.migrate import upgrade; sys.stdin.readline(); upgrade(*sys.argv[1:])"
     programs = [
         subprocess.Popen([sys.executable, "-c", code, *empty_urls], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from lockstep.domain.lifecycle import JobState
-from lockstep.domain.outcomes import Reason
-from lockstep.storage import attempts, events, nodes, scheduling
-from lockstep.storage.clock import db_now
-from lockstep.storage.database import Database
-from lockstep.storage.tables import NodeFailureRow
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.life.outcomes import Reason
+from lockstep.storage.attempts import attempts, events, nodes
+from lockstep.storage.control import scheduling
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import NodeFailureRow
 from tests.storage import scenes
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.storage.packing import SUMMARY_POINTS, pack, pack_summary, unpack, unpack_summaries
-from lockstep.storage.points import Points
+from lockstep.storage.series.packing import SUMMARY_POINTS, pack, pack_summary, unpack, unpack_summaries
+from lockstep.storage.series.points import Points
 
 WORD = st.integers(0, 2**64 - 1)
 """Any bits: NaNs with payloads, infinities, negative zeros, denormals."""

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.storage.points import Bucket, Buckets, Points
+from lockstep.storage.series.points import Bucket, Buckets, Points
 
 STEPS = st.integers(min_value=0, max_value=2**62 - 1)
 POINT = st.tuples(STEPS, st.floats(allow_nan=False, allow_infinity=False), st.floats())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.lifecycle import TERMINAL, JobState
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.storage import attempts, jobs, lists, passes
-from lockstep.storage.attempts import Claim
-from lockstep.storage.database import Database
+from lockstep.domain.life.lifecycle import TERMINAL, JobState
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.storage.attempts import attempts
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.control import scheduler_lease
+from lockstep.storage.db.database import Database
+from lockstep.storage.jobs import jobs, listing
 from tests.storage import scenes
 
 ENDS = {"succeeded", "failed", "cancelled"}
@@ -19,7 +21,7 @@ def test_twenty_submits_with_one_key_make_one_job(database: Database) -> None:
     ids = scenes.at_once(*[lambda: scenes.submit(database, idempotency=("key", "same")) for _ in range(20)])
     assert len(set(ids)) == 1
     with database.read_jobs() as session:
-        rows, _next = lists.page(session, limit=100)
+        rows, _next = listing.page(session, limit=100)
     assert [row.id for row in rows] == [ids[0]]
     assert scenes.kinds(database, ids[0]) == ["submitted"]
 
@@ -141,7 +143,7 @@ def _end(database: Database, claimed: Claim, reason: Reason) -> bool:
 def test_one_of_several_schedulers_takes_the_pass(database: Database) -> None:
     def take(owner: str) -> bool:
         with database.jobs() as session:
-            return passes.take(session, owner, ttl_seconds=60)
+            return scheduler_lease.take(session, owner, ttl_seconds=60)
 
     taken = scenes.at_once(*[lambda owner=owner: take(owner) for owner in "abcd"])
     assert sum(taken) == 1

@@ -7,16 +7,19 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from lockstep.domain.attempt import LogRecord
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.metrics import Record
-from lockstep.domain.outcomes import Reason
-from lockstep.storage import checkpoints, jobs, logs, removal, series, streams
-from lockstep.storage.attempts import Claim
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
-from lockstep.storage.series_tables import SeriesBase
-from lockstep.storage.tables import JobsBase
+from lockstep.domain.life.attempt import LogRecord
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.training.metrics import Record
+from lockstep.storage.attempts import checkpoints
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.series_tables import SeriesBase
+from lockstep.storage.db.tables import JobsBase
+from lockstep.storage.jobs import jobs, removal
+from lockstep.storage.logs import logs
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.series import series, streams
 from tests.storage import scenes
 
 

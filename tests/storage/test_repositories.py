@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain import limits
-from lockstep.storage import repositories
-from lockstep.storage.repositories import RepositoryError, UnreachableError
+from lockstep.storage.objects import repositories
+from lockstep.storage.objects.repositories import RepositoryError, UnreachableError
 from tests.repositories import Repository
 
 

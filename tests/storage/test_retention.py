@@ -7,16 +7,19 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from lockstep.domain.attempt import LogRecord
-from lockstep.domain.metrics import Record
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life.attempt import LogRecord
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.training.metrics import Record
 from lockstep.domain.views import LogLine
-from lockstep.storage import curves, events, follows, log_pages, logs, removal, retention, series, tails
-from lockstep.storage.attempts import Claim
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
-from lockstep.storage.retention import DAY_SECONDS, Due
-from lockstep.storage.tables import EventRow, JobRow, RetentionRow
+from lockstep.storage.attempts import events
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import EventRow, JobRow, RetentionRow
+from lockstep.storage.jobs import change_feed, removal, retention
+from lockstep.storage.jobs.retention import DAY_SECONDS, Due
+from lockstep.storage.logs import log_pages, logs
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.series import series, series_query, tails
 from tests.storage import scenes
 
 STEPS = 1_500
@@ -69,7 +72,7 @@ def due(database: Database) -> list[Due]:
 
 def points(database: Database, claim: Claim) -> dict[str, int]:
     with database.read_series() as session:
-        return {curve.name: curve.count for curve in curves.read(session, claim.job_id)}
+        return {curve.name: curve.count for curve in series_query.read(session, claim.job_id)}
 
 
 def lines(database: Database, claim: Claim) -> list[LogLine]:
@@ -79,7 +82,7 @@ def lines(database: Database, claim: Claim) -> list[LogLine]:
 
 def mark(database: Database, claim: Claim) -> int:
     with database.look_series() as look:
-        return follows.counts(look, [claim.job_id])[claim.job_id]
+        return change_feed.counts(look, [claim.job_id])[claim.job_id]
 
 
 def told(database: Database, claim: Claim) -> list[tuple[str, dict[str, Any]]]:

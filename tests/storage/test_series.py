@@ -15,13 +15,13 @@ from sqlalchemy import event, func, select
 from sqlalchemy.orm import Session, undefer
 
 from lockstep.domain import limits
-from lockstep.domain.metrics import Record, decode, encode
-from lockstep.domain.outcomes import Reason
-from lockstep.storage import curves, series, streams
-from lockstep.storage.attempts import Claim
-from lockstep.storage.curves import Curve
-from lockstep.storage.database import Database
-from lockstep.storage.series_tables import SeriesChunkRow
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.training.metrics import Record, decode, encode
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.series_tables import SeriesChunkRow
+from lockstep.storage.series import series, series_query, streams
+from lockstep.storage.series.series_query import Curve
 from tests.storage import scenes
 
 
@@ -56,7 +56,7 @@ def _loss(*values: float, first: int = 1) -> list[Record]:
 
 def _read(shipper: Shipper, **options: object) -> list[Curve]:
     with shipper.database.read_series() as session:
-        return curves.read(session, shipper.claimed.job_id, **options)  # type: ignore[arg-type]
+        return series_query.read(session, shipper.claimed.job_id, **options)  # type: ignore[arg-type]
 
 
 def test_points_read_back_as_they_were_sent(shipper: Shipper) -> None:

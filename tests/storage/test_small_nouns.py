@@ -7,11 +7,12 @@ import time
 import pytest
 from sqlalchemy import select, update
 
-from lockstep.domain.outcomes import Reason
-from lockstep.storage import attempts, checkpoints, events, nodes, passes, tokens
-from lockstep.storage.clock import db_now, now
-from lockstep.storage.database import Database
-from lockstep.storage.tables import EventRow, PassRow, TokenRow
+from lockstep.domain.life.outcomes import Reason
+from lockstep.storage.attempts import attempts, checkpoints, events, nodes
+from lockstep.storage.control import scheduler_lease, tokens
+from lockstep.storage.db.clock import db_now, now
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import EventRow, PassRow, TokenRow
 from tests.storage import scenes
 
 
@@ -181,28 +182,28 @@ def test_a_token_is_valid_until_revoked_and_not_stored(database: Database) -> No
 
 def test_a_pass_is_held_until_given_back_or_its_time_is_over(database: Database) -> None:
     with database.jobs() as session:
-        assert passes.take(session, "a", ttl_seconds=60)
-        assert not passes.take(session, "b", ttl_seconds=60)
-        assert not passes.give_back(session, "b")
-        assert not passes.take(session, "b", ttl_seconds=60)
+        assert scheduler_lease.take(session, "a", ttl_seconds=60)
+        assert not scheduler_lease.take(session, "b", ttl_seconds=60)
+        assert not scheduler_lease.give_back(session, "b")
+        assert not scheduler_lease.take(session, "b", ttl_seconds=60)
         session.execute(update(PassRow).values(expires_at=db_now() - 1))
-        assert passes.take(session, "b", ttl_seconds=60)
+        assert scheduler_lease.take(session, "b", ttl_seconds=60)
 
 
 def test_a_bell_during_a_pass_asks_for_another(database: Database) -> None:
     with database.jobs() as session:
-        passes.take(session, "a", ttl_seconds=60)
-        passes.mark_dirty(session)
-        assert passes.give_back(session, "a")
-        passes.take(session, "a", ttl_seconds=60)
-        assert not passes.give_back(session, "a")
+        scheduler_lease.take(session, "a", ttl_seconds=60)
+        scheduler_lease.mark_dirty(session)
+        assert scheduler_lease.give_back(session, "a")
+        scheduler_lease.take(session, "a", ttl_seconds=60)
+        assert not scheduler_lease.give_back(session, "a")
 
 
 def test_the_gap_is_counted_from_the_end_of_the_last_pass(database: Database) -> None:
     with database.jobs() as session:
-        assert passes.gap_seconds(session) == 0.0
-        passes.take(session, "a", ttl_seconds=60)
-        passes.give_back(session, "a")
-        assert passes.gap_seconds(session) < 5
+        assert scheduler_lease.gap_seconds(session) == 0.0
+        scheduler_lease.take(session, "a", ttl_seconds=60)
+        scheduler_lease.give_back(session, "a")
+        assert scheduler_lease.gap_seconds(session) < 5
         session.execute(update(PassRow).values(finished_at=db_now() - 100))
-        assert passes.gap_seconds(session) == pytest.approx(100, abs=5)
+        assert scheduler_lease.gap_seconds(session) == pytest.approx(100, abs=5)

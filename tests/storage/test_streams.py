@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.domain.metrics import Record
-from lockstep.domain.outcomes import Reason
-from lockstep.domain.timings import Timings
-from lockstep.storage import attempts, curves, jobs, series, streams
-from lockstep.storage.attempts import Claim
-from lockstep.storage.database import Database
-from lockstep.storage.streams import Writer
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.life.timings import Timings
+from lockstep.domain.training.metrics import Record
+from lockstep.storage.attempts import attempts
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.database import Database
+from lockstep.storage.jobs import jobs
+from lockstep.storage.series import series, series_query, streams
+from lockstep.storage.series.streams import Writer
 from tests.storage import scenes
 
 
@@ -91,7 +93,7 @@ def test_a_sealed_stream_that_was_never_opened_hides_nothing_of_the_attempt_befo
     second = _claim(database, claimed.job_id)
     scenes.seal(database, second)
     with database.read_series() as session:
-        assert [view.value for view in curves.read(session, claimed.job_id)] == [[1.0]]
+        assert [view.value for view in series_query.read(session, claimed.job_id)] == [[1.0]]
 
 
 def test_a_decision_made_before_another_attempt_places_nothing(database: Database, claimed: Claim) -> None:

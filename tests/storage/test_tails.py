@@ -14,11 +14,11 @@ from sqlalchemy import delete
 
 from lockstep.domain import limits
 from lockstep.domain.errors import LockstepError
-from lockstep.domain.metrics import Record
-from lockstep.storage import curves, series, streams, tails
-from lockstep.storage.curves import Attempts, Curve
-from lockstep.storage.database import Database
-from lockstep.storage.series_tables import SeriesChunkRow, SeriesLatestRow
+from lockstep.domain.training.metrics import Record
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.series_tables import SeriesChunkRow, SeriesLatestRow
+from lockstep.storage.series import series, series_query, streams, tails
+from lockstep.storage.series.series_query import Attempts, Curve
 from tests.storage.raw_points import NAMES, Stored, check, planting, wanted
 
 EVERY = 1_000_000
@@ -185,9 +185,9 @@ def test_what_came_since_is_put_into_buckets_where_it_is_much(job: Writing) -> N
 def test_following_opens_no_chunk_that_was_read(job: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
     follower = Follower()
     job.begin()
-    job.write(*_losses(1, 5 * curves.CHUNK))
+    job.write(*_losses(1, 5 * series_query.CHUNK))
     follower.look(job.database, job.job_id)
-    job.write(*_losses(5 * curves.CHUNK + 1, 5 * curves.CHUNK + 3))
+    job.write(*_losses(5 * series_query.CHUNK + 1, 5 * series_query.CHUNK + 3))
     opened: list[int] = []
     headers: list[int] = []
 
@@ -196,8 +196,8 @@ def test_following_opens_no_chunk_that_was_read(job: Writing, monkeypatch: pytes
         (headers if "end_value" in str(statement) else opened).append(len(rows))
         return rows
 
-    actual = curves._rows
-    monkeypatch.setattr(curves, "_rows", counting_rows)
+    actual = series_query._rows
+    monkeypatch.setattr(series_query, "_rows", counting_rows)
     follower.look(job.database, job.job_id)
     assert [curve.step for curve in follower.answers[-1].curves] == [[2561, 2562, 2563]]
     assert sum(headers) <= 2, "the work is that of the new points, not of the series"

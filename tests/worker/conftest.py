@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.storage.database import Database
-from lockstep.storage.migrate import upgrade
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.migrate import upgrade
 from tests.databases import Urls
 from tests.worker.node import SLOW, Node
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 
-from lockstep.worker import preparing
+from lockstep.worker.launch import preparing
 
 preparing.DISK_FREE_BYTES_MIN = 2**60  # type: ignore[misc]  # the disk stays as it is, the limit moves
 runpy.run_module("tests.worker.agent", run_name="__main__")

@@ -11,14 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lockstep.domain.reading import read_spec
-from lockstep.domain.timings import Timings
+from lockstep.domain.life.timings import Timings
+from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.views import LogLine, SeriesView
-from lockstep.storage import attempts, checkpoints, curves, events, jobs, log_pages, nodes
-from lockstep.storage.database import Database
-from lockstep.storage.tables import AssignmentRow, AttemptRow, JobRow
-from lockstep.worker import identity
-from lockstep.worker.identity import Census
+from lockstep.storage.attempts import attempts, checkpoints, events, nodes
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow
+from lockstep.storage.jobs import jobs
+from lockstep.storage.logs import log_pages
+from lockstep.storage.series import series_query
+from lockstep.worker.agent import identity
+from lockstep.worker.agent.identity import Census
 
 HERE = Path(__file__).parent
 FAKE_LAUNCHER = [sys.executable, str(HERE / "fake_launcher.py")]
@@ -249,7 +252,7 @@ class Node:
 
     def series(self, job_id: str) -> dict[str, SeriesView]:
         with self.database.read_series() as session:
-            return {view.name: view for view in curves.read(session, job_id)}
+            return {view.name: view for view in series_query.read(session, job_id)}
 
     def events(self, job_id: str) -> list[tuple[str, str]]:
         with self.database.read_jobs() as session:

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from lockstep.worker.sweeping import Children, become_subreaper
+from lockstep.worker.agent.sweeping import Children, become_subreaper
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.worker.addresses import Reservation, address_of, interface_of, is_loopback
-from lockstep.worker.peers import unreachable
+from lockstep.worker.agent.addresses import Reservation, address_of, interface_of, is_loopback
+from lockstep.worker.agent.peers import unreachable
 from tests.worker.test_preparing import claim
 
 

@@ -9,8 +9,9 @@ import json
 
 import pytest
 
-from lockstep.domain.lifecycle import Intent
-from lockstep.storage import checkpoints, jobs, nodes
+from lockstep.domain.life.lifecycle import Intent
+from lockstep.storage.attempts import checkpoints, nodes
+from lockstep.storage.jobs import jobs
 from tests.worker.node import Node, alive, until
 
 SUCCEED = "ranks(); finish()"
@@ -184,7 +185,7 @@ def test_a_launcher_that_the_job_could_have_stopped_does_not_count_against_the_n
 
 
 WRITES_EVENT_FILES = """
-from lockstep.domain import event_files
+from lockstep.domain.training import event_files
 path = folder / "tensorboard/val/events.out.tfevents.1.host"
 path.parent.mkdir()
 path.write_bytes(event_files.header(1.0) + b"".join(event_files.record(s, 1.0, {"loss": s / 2}) for s in (1, 2, 30)))

@@ -11,13 +11,15 @@ import signal
 import time
 from pathlib import Path
 
-from lockstep.api.views import node_state
-from lockstep.domain.quarantine import to_quarantine
-from lockstep.domain.timings import Timings
+from lockstep.api.jobs.views import node_state
+from lockstep.domain.life.quarantine import to_quarantine
+from lockstep.domain.life.timings import Timings
 from lockstep.domain.version import VERSION
-from lockstep.storage import attempts, nodes, scheduling, streams
-from lockstep.storage.clock import now
-from lockstep.storage.tables import AssignmentRow, JobRow
+from lockstep.storage.attempts import attempts, nodes
+from lockstep.storage.control import scheduling
+from lockstep.storage.db.clock import now
+from lockstep.storage.db.tables import AssignmentRow, JobRow
+from lockstep.storage.series import streams
 from tests.worker.node import RARE, Node, alive, until
 
 TALK = """

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain.reading import read_spec
-from lockstep.storage import jobs, nodes
-from lockstep.storage.database import Database
-from lockstep.storage.migrate import upgrade
+from lockstep.domain.spec.reading import read_spec
+from lockstep.storage.attempts import nodes
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.migrate import upgrade
+from lockstep.storage.jobs import jobs
 from tests.worker.node import Node, alive, until
 
 STUBBORN = """

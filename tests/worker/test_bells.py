@@ -10,7 +10,7 @@ import pytest
 from lockstep.broker.messages import StartAssignment, StopAssignment
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import CONTROL, node_queue
-from lockstep.storage.database import Database
+from lockstep.storage.db.database import Database
 from tests.brokers import Broker, running_broker
 from tests.databases import Urls
 from tests.worker.node import RARE, Node, until

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain import limits
-from lockstep.domain.spec import GitCode, PathCode, UploadedCode
-from lockstep.storage.blobs import BlobStore
-from lockstep.worker import code
+from lockstep.domain.spec.job import GitCode, PathCode, UploadedCode
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.worker.launch import code
 from tests.repositories import Repository
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.worker import device_memory
-from lockstep.worker.device_memory import SLACK_BYTES, Return, Used, used_bytes
-from lockstep.worker.folders import Folder
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.devices import device_memory
+from lockstep.worker.devices.device_memory import SLACK_BYTES, Return, Used, used_bytes
 
 GIB = 2**30
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain import event_files, limits
-from lockstep.storage import curves, series, streams
-from lockstep.storage.database import Database
-from lockstep.worker import tensorboard
-from lockstep.worker.folders import Folder
-from lockstep.worker.tensorboard import EventFilesShipper
+from lockstep.domain import limits
+from lockstep.domain.training import event_files
+from lockstep.storage.db.database import Database
+from lockstep.storage.series import series, series_query, streams
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload import tensorboard
+from lockstep.worker.upload.tensorboard import EventFilesShipper
 from tests.event_writers import value, write
 from tests.worker.test_shipping import STREAM, Faulty
 
@@ -55,7 +56,7 @@ def _append(path: Path, data: bytes) -> None:
 
 def _points(database: Database) -> dict[str, list[int]]:
     with database.read_series() as session:
-        return {view.name: view.step for view in curves.read(session, "job-1")}
+        return {view.name: view.step for view in series_query.read(session, "job-1")}
 
 
 def _run(shipper: EventFilesShipper, *, last: bool = True) -> None:
@@ -79,7 +80,7 @@ def test_a_real_writers_scalars_arrive_under_their_runs_name(faulty: Faulty, fol
         write(folder.file("tensorboard") / run, rows)
     _run(_shipper(faulty, folder, told))
     with faulty.read_series() as session:
-        views = {view.name: view for view in curves.read(session, "job-1")}
+        views = {view.name: view for view in series_query.read(session, "job-1")}
         assert series.progress(session, ["job-1"])["job-1"].step == 4
     assert set(views) == {"loss/total", "val/loss/total"}
     assert all(view.value == [0.0, 0.25, 0.5, 0.75, 1.0] and view.step == [0, 1, 2, 3, 4] for view in views.values())

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain import limits
-from lockstep.domain.attempt import METRICS
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.storage import curves, series, streams
-from lockstep.storage.database import Database
-from lockstep.worker import holes, shipping
-from lockstep.worker.folders import Folder
-from lockstep.worker.shipping import POISON_TRIES, MetricsShipper, Stream
-from lockstep.worker.tail import whole_lines
-from lockstep.worker.thinning import WINDOW_SECONDS, Thinner
+from lockstep.domain.life.attempt import METRICS
+from lockstep.storage.db.database import Database
+from lockstep.storage.series import series, series_query, streams
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload import shipping, sparse_files
+from lockstep.worker.upload.decimation import WINDOW_SECONDS, Thinner
+from lockstep.worker.upload.shipping import POISON_TRIES, MetricsShipper, Stream
+from lockstep.worker.upload.tail import whole_lines
 from tests.faults.table import Drill
 from tests.full_disk import full
 
@@ -80,7 +80,9 @@ class Job:
     def stored(self, name: str = "loss") -> list[int]:
         with self.database.read_series() as session:
             return [
-                step for view in curves.read(session, "job-1", names=[name], max_points=10**7) for step in view.step
+                step
+                for view in series_query.read(session, "job-1", names=[name], max_points=10**7)
+                for step in view.step
             ]
 
 
@@ -195,7 +197,7 @@ def test_what_is_stored_of_a_spool_is_given_back_to_the_disk(job: Job, monkeypat
     for _ in range(20):
         job.write(2_000)
         job.ship()
-        taken = max(taken, holes.taken_bytes(job.path))
+        taken = max(taken, sparse_files.taken_bytes(job.path))
     size = job.path.stat().st_size
     assert size > 1_000_000
     assert taken < 350_000
@@ -212,7 +214,7 @@ def test_a_spool_that_cannot_be_stored_keeps_its_head_and_its_end(
 ) -> None:
     job.write(20_000)
     os.sync()
-    taken = holes.taken_bytes(job.path)
+    taken = sparse_files.taken_bytes(job.path)
     monkeypatch.setattr(limits, "METRIC_SPOOL_BYTES_MAX", taken - beyond)
 
     def away(*_arguments: object, **_more: object) -> None:
@@ -226,7 +228,7 @@ def test_a_spool_that_cannot_be_stored_keeps_its_head_and_its_end(
     if not beyond:
         assert job.said == []
         return
-    assert holes.taken_bytes(job.path) <= taken * 0.76
+    assert sparse_files.taken_bytes(job.path) <= taken * 0.76
     assert [text.partition(" of them")[0] for text in job.said] == [
         f"metrics limited: more than {shipping.in_words(taken - 1)}"
     ]
@@ -264,9 +266,9 @@ def test_a_hole_is_passed_over_whatever_lies_at_its_ends(tmp_path: Path) -> None
     path.write_bytes(b"\n".join(lines) + b"\n" + b'{"step": 20')
     size = path.stat().st_size
     for start in range(4096, 12_288, 4096):
-        assert holes.punch(path, start, start + 4096)
-    assert not holes.punch(path, 100, 4000)
-    assert not holes.punch(tmp_path / "none", 0, 8192)
+        assert sparse_files.punch(path, start, start + 4096)
+    assert not sparse_files.punch(path, 100, 4000)
+    assert not sparse_files.punch(tmp_path / "none", 0, 8192)
     found, offset = [], 0
     while True:
         piece = whole_lines(path, offset, batch_bytes=1000)
@@ -285,7 +287,7 @@ def test_a_hole_is_passed_over_whatever_lies_at_its_ends(tmp_path: Path) -> None
 def test_a_hole_at_the_end_waits_for_the_line_behind_it(tmp_path: Path) -> None:
     path = tmp_path / "spool"
     path.write_bytes(b"a\n" * 4096 + b"b" * 10)
-    holes.punch(path, 0, 8192)
+    sparse_files.punch(path, 0, 8192)
     piece = whole_lines(path, 0)
     assert piece.lines == []
     assert whole_lines(path, piece.offset).offset == piece.offset

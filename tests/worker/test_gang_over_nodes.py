@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 
-from lockstep.domain.reading import read_spec
-from lockstep.scheduler.passes import run_pass
-from lockstep.storage import jobs, nodes
-from lockstep.storage.database import Database
-from lockstep.storage.migrate import upgrade
-from lockstep.storage.tables import AssignmentRow
+from lockstep.domain.spec.reading import read_spec
+from lockstep.scheduler.reconcile import run_pass
+from lockstep.storage.attempts import nodes
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.migrate import upgrade
+from lockstep.storage.db.tables import AssignmentRow
+from lockstep.storage.jobs import jobs
 from tests.worker.node import Node, alive, until
 
 SCALE = 0.2

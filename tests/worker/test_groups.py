@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain import attempt
-from lockstep.worker import launching
-from lockstep.worker.groups import Group
-from lockstep.worker.identity import Census, is_alive, process
-from lockstep.worker.sweeping import Tree
+from lockstep.domain.life import attempt
+from lockstep.worker.agent.identity import Census, is_alive, process
+from lockstep.worker.agent.sweeping import Tree
+from lockstep.worker.launch import launching
+from lockstep.worker.launch.groups import Group
 
 FLEES = """
 import os, sys, time
-from lockstep.engine.launcher.processes import enter_group
+from lockstep.engine.launcher.start.processes import enter_group
 enter_group(os.environ["LOCKSTEP_CGROUP"])
 os.environ.clear()
 if os.fork() == 0:

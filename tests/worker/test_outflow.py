@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from lockstep.domain import attempt
-from lockstep.domain.attempt import AssignmentFile
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.reading import read_spec
-from lockstep.storage import checkpoints, curves, series
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
-from lockstep.worker import outflow
-from lockstep.worker.folders import Folder
-from lockstep.worker.outflow import Outflow
-from lockstep.worker.sampling import Sampler
-from lockstep.worker.shipping import Stream
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import AssignmentFile
+from lockstep.domain.spec.reading import read_spec
+from lockstep.storage.attempts import checkpoints
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.series import series, series_query
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.devices.sampling import Sampler
+from lockstep.worker.upload import uploaders
+from lockstep.worker.upload.shipping import Stream
+from lockstep.worker.upload.uploaders import Outflow
 from tests.storage import scenes
 from tests.worker.node import until
 
@@ -62,7 +63,7 @@ def test_a_driver_that_does_not_answer_keeps_no_job_from_its_end(
         return {}
 
     monkeypatch.setattr(Sampler, "sample", sample)
-    monkeypatch.setattr(outflow, "SYSTEM_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(uploaders, "SYSTEM_PATIENCE_SECONDS", 0.2)
     claim = scenes.run(database)
     stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
     made = outflow_of(database, tmp_path, {"kind": "script", "script": {"command": ["true"]}}, stream)
@@ -101,7 +102,7 @@ class Spools:
 
     def points(self) -> int:
         with self._database.read_series() as session:
-            return sum(curve.count for curve in curves.read(session, self.job_id, names=["train/loss"]))
+            return sum(curve.count for curve in series_query.read(session, self.job_id, names=["train/loss"]))
 
     def checkpoints(self) -> list[int]:
         with self._database.read_jobs() as session:
@@ -146,7 +147,7 @@ def test_a_checkpoint_does_not_wait_for_numbers_that_cannot_be_stored(
         raise LockstepError(ErrorCode.UNAVAILABLE, "the series database does not answer")
 
     monkeypatch.setattr(series, "append", away)
-    monkeypatch.setattr(outflow, "NUMBERS_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(uploaders, "NUMBERS_PATIENCE_SECONDS", 0.2)
     spools.trained(10)
     spools.outflow.start()
     until(lambda: spools.checkpoints() == [10], what="the checkpoint")

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from lockstep.domain.reading import read_spec
-from lockstep.domain.timings import Timings
-from lockstep.storage import jobs
-from lockstep.storage.attempts import Claim, Published
-from lockstep.storage.blobs import BlobStore
-from lockstep.worker import preparing
-from lockstep.worker.folders import Folder
-from lockstep.worker.preparing import InitUnavailableError, is_disk_failure, prepare
-from lockstep.worker.resuming import NoneWholeError
+from lockstep.domain.life.timings import Timings
+from lockstep.domain.spec.reading import read_spec
+from lockstep.storage.attempts.attempts import Claim, Published
+from lockstep.storage.jobs import jobs
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.launch import preparing
+from lockstep.worker.launch.preparing import InitUnavailableError, is_disk_failure, prepare
+from lockstep.worker.launch.resuming import NoneWholeError
 from tests.worker.node import Node
 
 TRAIN: dict[str, Any] = {

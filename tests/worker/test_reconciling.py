@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from lockstep.domain.outcomes import Reason
-from lockstep.storage import checkpoints
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
-from lockstep.storage.published import NOTE, Note, write_note
-from lockstep.storage.tables import CheckpointRow
-from lockstep.worker.reconciling import reconcile
-from lockstep.worker.shipping import Stream
+from lockstep.domain.life.outcomes import Reason
+from lockstep.storage.attempts import checkpoints
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import CheckpointRow
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.objects.published import NOTE, Note, write_note
+from lockstep.worker.agent.reconciling import reconcile
+from lockstep.worker.upload.shipping import Stream
 from tests.rows import Backup
 from tests.storage import scenes
 from tests.worker.node import Node, until

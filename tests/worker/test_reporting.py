@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain.reading import read_spec
-from lockstep.storage import attempts, checkpoints, events, jobs, nodes, streams
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
-from lockstep.worker import reporting
-from lockstep.worker.folders import Folder
-from lockstep.worker.reporting import Reporter
-from lockstep.worker.shipping import Stream
+from lockstep.domain.spec.reading import read_spec
+from lockstep.storage.attempts import attempts, checkpoints, events, nodes
+from lockstep.storage.db.database import Database
+from lockstep.storage.jobs import jobs
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.series import streams
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload import reporting
+from lockstep.worker.upload.reporting import Reporter
+from lockstep.worker.upload.shipping import Stream
 
 
 class EndpointError(Exception):

@@ -15,10 +15,10 @@ import psutil
 import pynvml
 import pytest
 
-from lockstep.domain.metrics import NAME, unit_of
-from lockstep.worker import sampling
-from lockstep.worker.folders import Folder
-from lockstep.worker.sampling import Sampler, of_gpus
+from lockstep.domain.training.metrics import NAME, unit_of
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.devices import sampling
+from lockstep.worker.devices.sampling import Sampler, of_gpus
 
 MB = 2**20
 RANK = """

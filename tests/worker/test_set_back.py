@@ -15,17 +15,20 @@ import psutil
 import pytest
 from sqlalchemy import delete
 
-from lockstep.domain import attempt, limits
-from lockstep.domain.attempt import LogRecord, segment_name
-from lockstep.storage import checkpoints, curves, events, log_pages, nodes
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
-from lockstep.storage.series_tables import StreamRow
-from lockstep.storage.tables import NodeRow
-from lockstep.worker.folders import Folder
-from lockstep.worker.outflow import Outflow
-from lockstep.worker.reporting import Reporter
-from lockstep.worker.shipping import LogShipper, MetricsShipper, NotOpenError, Stream
+from lockstep.domain import limits
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import LogRecord, segment_name
+from lockstep.storage.attempts import checkpoints, events, nodes
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.series_tables import StreamRow
+from lockstep.storage.db.tables import NodeRow
+from lockstep.storage.logs import log_pages
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.series import series_query
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload.reporting import Reporter
+from lockstep.worker.upload.shipping import LogShipper, MetricsShipper, NotOpenError, Stream
+from lockstep.worker.upload.uploaders import Outflow
 from tests.faults.processes import frozen, signalled
 from tests.rows import Backup
 from tests.storage import scenes
@@ -67,7 +70,7 @@ class Job:
 
     def steps(self) -> list[int]:
         with self.database.read_series() as session:
-            views = curves.read(session, self.stream.job_id, names=["loss"], max_points=100_000)
+            views = series_query.read(session, self.stream.job_id, names=["loss"], max_points=100_000)
         return [step for view in views for step in view.step]
 
     def lines(self) -> list[str]:

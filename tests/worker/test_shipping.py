@@ -11,11 +11,12 @@ import pytest
 from sqlalchemy.orm import Session
 
 from lockstep.domain import limits
-from lockstep.domain.attempt import LogRecord, segment_name
-from lockstep.storage import curves, log_pages, streams
-from lockstep.storage.database import Database
-from lockstep.worker.folders import Folder
-from lockstep.worker.shipping import POISON_TRIES, REFUSED_NAMES_MAX, LogShipper, MetricsShipper, Stream
+from lockstep.domain.life.attempt import LogRecord, segment_name
+from lockstep.storage.db.database import Database
+from lockstep.storage.logs import log_pages
+from lockstep.storage.series import series_query, streams
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload.shipping import POISON_TRIES, REFUSED_NAMES_MAX, LogShipper, MetricsShipper, Stream
 
 STREAM = Stream(assignment_id="assignment-1", job_id="job-1", attempt_number=1, token="token-1")
 
@@ -69,7 +70,7 @@ def _write_logs(folder: Folder, segment: int, texts: list[str]) -> None:
 
 def _steps(database: Database) -> list[int]:
     with database.read_series() as session:
-        return [step for view in curves.read(session, "job-1") for step in view.step]
+        return [step for view in series_query.read(session, "job-1") for step in view.step]
 
 
 def _texts(database: Database) -> list[str]:

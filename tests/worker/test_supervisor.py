@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.storage import attempts
-from lockstep.storage.blobs import BlobStore
-from lockstep.storage.database import Database
-from lockstep.storage.nodes import DeviceInfo
-from lockstep.worker.assignment import Attempt
+from lockstep.storage.attempts import attempts
+from lockstep.storage.attempts.nodes import DeviceInfo
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.worker.agent.assignment import Attempt
+from lockstep.worker.agent.supervisor import Supervisor
 from lockstep.worker.settings import Settings
-from lockstep.worker.supervisor import Supervisor
 from tests.databases import Urls
 from tests.worker.node import Node
 

@@ -9,10 +9,11 @@ import sys
 import threading
 from pathlib import Path
 
-from lockstep.worker import identity, launching
-from lockstep.worker.folders import Folder
-from lockstep.worker.identity import Census, ProcessKey
-from lockstep.worker.sweeping import Children, Tree
+from lockstep.worker.agent import identity
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.agent.identity import Census, ProcessKey
+from lockstep.worker.agent.sweeping import Children, Tree
+from lockstep.worker.launch import launching
 from tests.worker.subreaper import as_agent, until
 
 SUBREAPER = "import ctypes; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"

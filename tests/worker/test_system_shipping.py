@@ -9,13 +9,13 @@ from typing import Never
 import pytest
 
 from lockstep.domain import limits
-from lockstep.domain.attempt import MANIFEST
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.storage import curves, series, streams
-from lockstep.storage.database import Database
-from lockstep.worker.folders import Folder
-from lockstep.worker.shipping import MetricsShipper
-from lockstep.worker.system import SystemShipper
+from lockstep.domain.life.attempt import MANIFEST
+from lockstep.storage.db.database import Database
+from lockstep.storage.series import series, series_query, streams
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload.shipping import MetricsShipper
+from lockstep.worker.upload.system import SystemShipper
 from tests.worker.test_shipping import STREAM, Faulty
 
 NODE = "system/node0/cpu_percent"
@@ -56,7 +56,7 @@ class World:
 
     def points(self, name: str = NODE) -> list[tuple[int, float]]:
         with self.database.read_series() as session:
-            (view,) = curves.read(session, STREAM.job_id, names=[name]) or [None]
+            (view,) = series_query.read(session, STREAM.job_id, names=[name]) or [None]
         return [] if view is None else list(zip(view.step, view.value, strict=True))
 
 
@@ -180,7 +180,7 @@ def test_a_line_that_is_no_sample_is_left_out(world: World, text: bytes) -> None
         pass
     assert world.points() == []
     with world.database.read_series() as session:
-        assert curves.read(session, STREAM.job_id) == []
+        assert series_query.read(session, STREAM.job_id) == []
 
 
 def test_what_is_measured_while_the_database_is_away_is_stored_when_it_is_back(

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain import attempt
-from lockstep.domain.attempt import ResultFile
-from lockstep.domain.outcomes import Reason
-from lockstep.worker import identity, launching
-from lockstep.worker.folders import Folder
-from lockstep.worker.identity import Census
-from lockstep.worker.sweeping import Children, Tree
-from lockstep.worker.warm import Warm, WarmError
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import ResultFile
+from lockstep.domain.life.outcomes import Reason
+from lockstep.worker.agent import identity
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.agent.identity import Census
+from lockstep.worker.agent.sweeping import Children, Tree
+from lockstep.worker.launch import launching
+from lockstep.worker.launch.fork_client import Warm, WarmError
 from tests.engine.launcher.attempts import assignment_of
 from tests.worker.subreaper import as_agent, until
 
@@ -145,7 +146,7 @@ def test_one_that_does_not_answer_is_ended_and_so_is_what_it_may_have_forked(
     pid = _pid_of(warm)
     os.kill(pid, signal.SIGSTOP)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lockstep.worker.warm._ANSWER_SECONDS", 0.5)  # one that is stopped never answers
+        patch.setattr("lockstep.worker.launch.fork_client._ANSWER_SECONDS", 0.5)  # one that is stopped never answers
         with pytest.raises(WarmError, match="gave no launcher"):
             _launch(folder, children, warm)
     assert not _lives(pid)
@@ -161,7 +162,7 @@ def test_it_leaves_when_its_agent_is_gone_and_its_launchers_stay(tmp_path: Path,
     reader, writer = os.pipe()
     agent = os.fork()
     if agent == 0:
-        from lockstep.worker.sweeping import become_subreaper
+        from lockstep.worker.agent.sweeping import become_subreaper
 
         become_subreaper()
         warm, folder = _warm(), _folder(tmp_path)

@@ -79,8 +79,8 @@ it("knows what the service says of a step, or of an attempt, that ran out of mem
       .join("")
       .replace(/\{[^}]*\}/g, "8");
   };
-  const step = said("engine/shortage.py", "telemetry.warn(");
-  const attempt = said("storage/judging.py", "message = (");
+  const step = said("engine/loop/oom_retry.py", "telemetry.warn(");
+  const attempt = said("storage/attempts/judging.py", "message = (");
   const marks = marksOf(story(["warning", 1, step], ["plan", 1, attempt]));
   expect(marks.map(({ kind, step: at }) => [kind, at])).toEqual([
     ["memory", 8],

@@ -22,12 +22,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lockstep.client import weights
-from lockstep.client.checkpoints import fetch
 from lockstep.client.drills.report import LABEL, LOSS, PROGRAMS, WENT_ON, Fault, Report, Role, document, problems
 from lockstep.client.errors import ClientError, TimedOutError, UnavailableError, UnreachableError
+from lockstep.client.files import weights
+from lockstep.client.files.checkpoints import fetch
 from lockstep.domain import limits
-from lockstep.domain.lifecycle import TERMINAL, JobState
+from lockstep.domain.life.lifecycle import TERMINAL, JobState
 from lockstep.domain.views import Health, JobView
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from lockstep.client.errors import ClientError, UnreachableError, UsageError
 from lockstep.client.local.home import Home, RunFile
-from lockstep.domain.attempt import ASSIGNMENT, LAUNCHER, RANKS, LauncherFile
+from lockstep.domain.life.attempt import ASSIGNMENT, LAUNCHER, RANKS, LauncherFile
 
 PROC: Final = Path("/proc")
 JOB: Final = "LOCKSTEP_JOB_ID"

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from lockstep.client.errors import UsageError
 from lockstep.client.local.home import Home
 from lockstep.client.local.supervisor import Program
-from lockstep.domain.timings import Timings
+from lockstep.domain.life.timings import Timings
 
 N = TypeVar("N", int, float)
 

@@ -1,7 +1,7 @@
 """Keeps a few programs running on this machine, and ends them in order.
 
 Each program is a process in a group of its own (so Ctrl-C at a terminal reaches only ``lockstep up``), tied to the
-supervisor by a parent-death signal (``client.local.tethered``), with its output in a log file. One that ends is started
+supervisor by a parent-death signal (``client.local.die_with_parent``), with its output in a log file. One that ends is started
 again, at first after a second, then less and less often.
 
 The kernel sends that signal when the *thread* that started the process ends, so everything here is called from one
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from lockstep.client.local import tethered
+from lockstep.client.local import die_with_parent
 
 LOG_BYTES_MAX: Final = 10 * 1024 * 1024
 """A log larger than this at a start is set aside as ``NAME.log.1``, in place of the one before."""
@@ -130,7 +130,7 @@ class Supervisor:
 
     def start(self, program: Program) -> subprocess.Popen[bytes]:
         """Start one process of ``program``."""
-        stub = [sys.executable, "-I", "-S", tethered.__file__, str(os.getpid())]
+        stub = [sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid())]
         with self._open_log(program) as log:
             return subprocess.Popen(
                 [*stub, *program.argv],

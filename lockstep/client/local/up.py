@@ -10,7 +10,7 @@
    jobs (they are queued again and go on at the next start); then api and broker. No process is left; ``run.json`` is
    removed.
 
-If this process is SIGKILLed its programs die with it (``client.local.tethered``), and the jobs' ranks at their fence.
+If this process is SIGKILLed its programs die with it (``client.local.die_with_parent``), and the jobs' ranks at their fence.
 
 Not here: keeping processes alive (``client.local.supervisor``).
 """

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lockstep.domain import attempt
-from lockstep.domain.attempt import AssignmentFile, FenceFile, LogRecord, ResultFile, StopFile
-from lockstep.domain.outcomes import Outcome
-from lockstep.domain.spec import JobSpec
-from lockstep.worker.warm import Warm
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import AssignmentFile, FenceFile, LogRecord, ResultFile, StopFile
+from lockstep.domain.life.outcomes import Outcome
+from lockstep.domain.spec.job import JobSpec
+from lockstep.worker.launch.fork_client import Warm
 
 T = TypeVar("T")
 

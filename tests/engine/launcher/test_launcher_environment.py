@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lockstep.domain import job_environment
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life import job_environment
+from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.environment import rank_environment, scrub
 from tests.engine.launcher.attempts import Attempt, assignment_of, free_port
 

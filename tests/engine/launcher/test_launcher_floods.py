@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain import attempt as files
 from lockstep.domain import limits
-from lockstep.domain.attempt import EngineEvent, ShippedFile
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life import attempt as files
+from lockstep.domain.life.attempt import EngineEvent, ShippedFile
+from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.bounds import Bounds
-from lockstep.engine.launcher.floods import Floods, Stamped
-from lockstep.engine.launcher.lines import LineCutter
+from lockstep.engine.launcher.output.lines import LineCutter
+from lockstep.engine.launcher.output.rate_limit import Floods, Stamped
 from tests.engine.launcher.attempts import Attempt, until
 from tests.faults.table import Drill
 

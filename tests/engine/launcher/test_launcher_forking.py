@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from lockstep.domain import attempt as files
-from lockstep.domain.outcomes import Reason
-from lockstep.domain.plan import plan_of
-from lockstep.domain.reading import read_spec
+from lockstep.domain.life import attempt as files
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.reading import read_spec
+from lockstep.domain.training.plan import plan_of
 from tests.engine.launcher.attempts import Attempt, assignment_of, is_alive, until
 
 BY_EXEC = {"PYTHONHASHSEED": "0"}
@@ -137,8 +137,8 @@ def test_a_launcher_killed_before_its_ranks_have_begun_leaves_none(tmp_path: Pat
     source = """
 import os, sys, time
 from pathlib import Path
-from lockstep.domain.attempt import AssignmentFile
-from lockstep.engine.launcher import forking
+from lockstep.domain.life.attempt import AssignmentFile
+from lockstep.engine.launcher.start import forking
 assignment = AssignmentFile.model_validate_json(sys.argv[1])
 forked = forking.nursery_for(assignment, Path(sys.argv[2]))
 print(*(rank.pid for rank in forked), flush=True)
@@ -186,8 +186,8 @@ def test_what_would_differ_is_not_forked(case: str, tmp_path: Path) -> None:
     source = """
 import logging, sys
 from pathlib import Path
-from lockstep.domain.attempt import AssignmentFile
-from lockstep.engine.launcher import forking
+from lockstep.domain.life.attempt import AssignmentFile
+from lockstep.engine.launcher.start import forking
 logging.basicConfig()
 print(forking.nursery_for(AssignmentFile.model_validate_json(sys.argv[1]), Path(sys.argv[2])))
 """
@@ -201,7 +201,7 @@ print(forking.nursery_for(AssignmentFile.model_validate_json(sys.argv[1]), Path(
 def test_a_process_with_a_thread_is_not_forked() -> None:
     source = """
 import threading
-from lockstep.engine.launcher.forking import left_open
+from lockstep.engine.launcher.start.forking import left_open
 print(left_open())
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 print(left_open())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life.outcomes import Reason
 from tests.engine.launcher.attempts import Attempt
 from tests.faults.table import Drill
 

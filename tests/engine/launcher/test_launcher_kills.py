@@ -15,8 +15,8 @@ import time
 
 import pytest
 
-from lockstep.domain.outcomes import Reason
-from lockstep.engine.launcher import processes
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.launcher.start import processes
 from tests.engine.launcher.attempts import Attempt, is_alive, until
 
 WAIT = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"

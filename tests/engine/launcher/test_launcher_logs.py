@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain import attempt as files
-from lockstep.domain.attempt import LogRecord, ShippedFile
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life import attempt as files
+from lockstep.domain.life.attempt import LogRecord, ShippedFile
+from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.bounds import Bounds
-from lockstep.engine.launcher.lines import LineCutter
-from lockstep.engine.launcher.segments import Line, Segments
+from lockstep.engine.launcher.output.lines import LineCutter
+from lockstep.engine.launcher.output.segments import Line, Segments
 from tests.engine.launcher.attempts import Attempt
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from lockstep.domain import attempt as files
-from lockstep.domain.outcomes import Reason
-from lockstep.domain.plan import plan_of
-from lockstep.domain.reading import read_spec
+from lockstep.domain.life import attempt as files
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.reading import read_spec
+from lockstep.domain.training.plan import plan_of
 from tests.engine.launcher.attempts import Attempt
 
 NAMES = ("engine.py", "client.py", "domain.py", "api/__init__.py", "storage/__init__.py")
@@ -18,7 +18,7 @@ IMPORTS = (
 )
 TASK = f"""
 {IMPORTS}
-from lockstep.engine.tasks.image_classification import ImageClassification
+from lockstep.engine.task.image_classification import ImageClassification
 
 class Own(ImageClassification):
     pass

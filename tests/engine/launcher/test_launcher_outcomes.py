@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain import limits
-from lockstep.domain.outcomes import Reason
+from lockstep.domain.life.outcomes import Reason
 from tests.engine.launcher.attempts import Attempt, free_port, is_alive, until
 
 GLOO = textwrap.dedent(

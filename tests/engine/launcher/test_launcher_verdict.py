@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain import limits
-from lockstep.domain.attempt import StopFile
-from lockstep.domain.outcomes import Outcome, Reason
-from lockstep.domain.reading import read_spec
-from lockstep.engine.errors import EngineError, write_error
+from lockstep.domain.life.attempt import StopFile
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.spec.reading import read_spec
 from lockstep.engine.launcher.evidence import Evidence, elastic_error_file, error_file, exception_in, gather
 from lockstep.engine.launcher.files import last_step
-from lockstep.engine.launcher.stacks import Answer
-from lockstep.engine.launcher.stalls import Stalled, View
-from lockstep.engine.launcher.verdict import decide
+from lockstep.engine.launcher.outcome import decide
+from lockstep.engine.launcher.stall.stacks import Answer
+from lockstep.engine.launcher.stall.stalls import Stalled, View
 from lockstep.engine.launcher.watch import Cause, Exit, Facts
-from lockstep.engine.pulse import Beat
+from lockstep.engine.runtime.errors import EngineError, write_error
+from lockstep.engine.runtime.heartbeat import Beat
 from tests.engine.launcher.attempts import assignment_of
 
 LOST_PEER = Evidence(exception="RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer")

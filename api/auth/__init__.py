@@ -1,0 +1,1 @@
+"""Authentication, request origins and quotas."""

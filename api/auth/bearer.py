@@ -1,0 +1,165 @@
+"""Who asks: a bearer token on everything under ``/v1``, and the first token of a new installation.
+
+A token is looked up by its SHA-256, so the comparison of secrets is a comparison of digests in an index and its duration
+says nothing about the token. What was found is remembered for seconds, because a dashboard asks several times a second.
+
+Not here: what an actor may do (every token may do everything until projects have roles), and keeping tokens
+(``storage.control.tokens``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage.control import tokens
+from lockstep.storage.db.database import Database
+
+REMEMBER_SECONDS: Final = 10.0
+"""A revoked token works this much longer, at most."""
+REMEMBERED_MAX: Final = 1_000
+TOKEN_CHARS_MIN: Final = 20
+TOKEN_CHARS_MAX: Final = 500
+ANYBODY: Final = "anybody"
+"""The actor where authentication is off."""
+_NEXT: Final = (
+    "send Authorization: Bearer TOKEN; on the service's machine the token is in LOCKSTEP_TOKEN_FILE "
+    "(with lockstep up: the file token in LOCKSTEP_HOME)"
+)
+
+
+class Guard:
+    """Knows actors by their tokens. One per application; threads share it."""
+
+    def __init__(self, database: Database, *, required: bool, clock: Callable[[], float] = time.monotonic):
+        self._database = database
+        self._required = required
+        self._clock = clock
+        self._known: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def remembered(self, authorization: str | None) -> str | None:
+        """The actor, if no look into the database is needed.
+
+        Raises
+        ------
+        LockstepError
+            ``unauthenticated`` when there is no bearer token at all.
+        """
+        if not self._required:
+            return ANYBODY
+        with self._lock:
+            found = self._known.get(_digest(_bearer(authorization)))
+        return found[0] if found is not None and found[1] > self._clock() else None
+
+    def look_up(self, authorization: str | None) -> str:
+        """The actor, from the database.
+
+        Raises
+        ------
+        LockstepError
+            ``unauthenticated`` when the token is missing, unknown or revoked.
+        """
+        token = _bearer(authorization)
+        with self._database.read_jobs() as session:
+            row = tokens.verify(session, token)
+            actor = None if row is None else row.actor
+        if actor is None:
+            raise LockstepError(
+                ErrorCode.UNAUTHENTICATED,
+                "the bearer token is not known to this service, or was revoked; nothing was written",
+                next_step=f"check which service the token belongs to; {_NEXT}",
+            )
+        with self._lock:
+            self._known[_digest(token)] = (actor, self._clock() + REMEMBER_SECONDS)
+            while len(self._known) > REMEMBERED_MAX:
+                self._known.popitem(last=False)
+        return actor
+
+
+def token_key(authorization: str | None) -> bytes:
+    """Names a bearer token without being it: its digest.
+
+    Raises
+    ------
+    LockstepError
+        ``unauthenticated`` when there is none.
+    """
+    return _digest(_bearer(authorization))
+
+
+def _bearer(authorization: str | None) -> str:
+    scheme, _, token = (authorization or "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        got = "no Authorization header" if not authorization else f"the scheme {scheme[:20]!r} without a bearer token"
+        raise LockstepError(
+            ErrorCode.UNAUTHENTICATED,
+            f"a bearer token is needed, got {got}; nothing was written",
+            next_step=_NEXT,
+        )
+    return token.strip()
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+
+
+def ensure_token(path: Path, database: Database) -> None:
+    """Make the token in ``path`` valid, and make the token where there is none.
+
+    Raises
+    ------
+    LockstepError
+        When the file is there and holds something else, or others may read it.
+    """
+    token = _read_token(path) or _create_token(path)
+    with database.jobs() as session:
+        tokens.ensure(session, token, name=path.name, actor="admin")
+
+
+def _create_token(path: Path) -> str:
+    """Write a new token, or read the one that another api wrote meanwhile: whoever links first wins."""
+    token = f"lockstep_{secrets.token_urlsafe(32)}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        # A link, not a rename: it fails where a rename would replace a token that is already in use.
+        os.link(draft, path)
+    except FileExistsError:
+        return _read_token(path) or token
+    finally:
+        draft.unlink()
+    return token
+
+
+def _read_token(path: Path) -> str | None:
+    try:
+        readable_by_others = path.stat().st_mode & 0o077
+        token = path.read_text().strip()
+    except FileNotFoundError:
+        return None
+    if readable_by_others:
+        raise LockstepError(
+            ErrorCode.INVALID, f"{path} can be read by others; a token is a password", next_step=f"chmod 600 {path}"
+        )
+    visible = all("!" <= character <= "~" for character in token)
+    if not visible or not TOKEN_CHARS_MIN <= len(token) <= TOKEN_CHARS_MAX:
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"{path} holds no token; expected {TOKEN_CHARS_MIN} to {TOKEN_CHARS_MAX} visible characters on one line",
+            next_step="remove the file, and the next start makes a token",
+        )
+    return token

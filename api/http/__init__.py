@@ -1,0 +1,1 @@
+"""HTTP parts: bodies, middleware, ETags, caches, problems, streams and the API's description."""

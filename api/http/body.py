@@ -1,0 +1,211 @@
+"""From the bytes of a request to a JSON document, refusing early what would go wrong late.
+
+The size is checked while the bytes arrive, so a body is never in memory beyond its limit, whether it says its length or
+comes in chunks. JSON is read strictly, because each leniency breaks something later: a name given twice hides a value;
+``NaN`` and ``1e999`` cannot be written as JSON again; a lone surrogate or a NUL cannot be stored.
+
+Not here: what the document must say (``domain.spec.reading``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final, NamedTuple
+
+from fastapi import Depends, Request
+
+from lockstep.domain import limits
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+from lockstep.domain.spec.reading import invalid
+
+NESTING_MAX: Final = 64
+"""Objects and lists inside each other. A spec needs six."""
+_A_SPEC: Final = (
+    'send the spec as JSON, such as {"name": "first", "kind": "script", "script": {"command": ["train.py"]}}'
+)
+
+
+class JsonBody(NamedTuple):
+    """A decoded document, and the digest of what it says however it was written."""
+
+    document: Any
+    fingerprint: str
+    """SHA-256 of the document with sorted keys and without spaces: equal for bodies that mean the same."""
+
+
+async def read_bounded(request: Request, bytes_max: int, what: str) -> AsyncIterator[bytes]:
+    """The chunks of a body of at most ``bytes_max`` bytes.
+
+    Raises
+    ------
+    LockstepError
+        ``too_large``, before the first chunk where the request says its length.
+    """
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and int(said) > bytes_max:
+        raise _too_large(what, bytes_max, f"{int(said)} bytes")
+    read = 0
+    async for chunk in request.stream():
+        read += len(chunk)
+        if read > bytes_max:
+            raise _too_large(what, bytes_max, f"more than {bytes_max} bytes")
+        if chunk:
+            yield chunk
+
+
+def check_media_type(request: Request, accepted: frozenset[str]) -> None:
+    """Refuse a body whose media type is another, or missing: a page of any site can send that without being asked."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    first = min(accepted)
+    has_body = "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
+    if given not in accepted and (given or has_body):
+        found = f"is {given!r}" if given else "has no Content-Type"
+        raise LockstepError(
+            ErrorCode.MEDIA_TYPE,
+            f"the body {found}; expected {' or '.join(sorted(accepted))}; nothing was written",
+            next_step=f"send Content-Type: {first}",
+        )
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise LockstepError(
+            ErrorCode.MEDIA_TYPE,
+            f"the body is encoded with {encoding!r}; expected no Content-Encoding; nothing was written",
+            next_step="send it as it is, without Content-Encoding",
+        )
+
+
+async def read_json(request: Request) -> JsonBody:
+    """The JSON body of a request (a dependency)."""
+    check_media_type(request, frozenset({"application/json"}))
+    chunks = [chunk async for chunk in read_bounded(request, limits.SPEC_BYTES_MAX, "a job spec")]
+    document = decode(b"".join(chunks))
+    return JsonBody(document, fingerprint(document))
+
+
+Document = Annotated[JsonBody, Depends(read_json)]
+
+
+def decode(body: bytes, *, next_step: str = _A_SPEC) -> Any:
+    """Read JSON strictly.
+
+    Parameters
+    ----------
+    body : bytes
+    next_step : str
+        What is said to whoever sent something else.
+
+    Raises
+    ------
+    LockstepError
+        ``malformed`` with the place of the first error; ``invalid`` for a value that JSON has but Lockstep cannot keep.
+    """
+    try:
+        return _decoded(body)
+    except LockstepError as error:
+        error.next_step = error.next_step or next_step
+        raise
+
+
+def _decoded(body: bytes) -> Any:
+    if not body.strip():
+        raise _malformed("the body is empty; expected one JSON object")
+    try:
+        text = body.decode("utf-8-sig")
+        document = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole
+        )
+    except UnicodeDecodeError as error:
+        raise _malformed(f"the body is not UTF-8: byte {body[error.start]:#04x} at offset {error.start}") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        what = error.msg[:1].lower() + error.msg[1:].removesuffix(" starting at")
+        raise _malformed(f"the body is not JSON: {what} at {place}") from None
+    except RecursionError:
+        raise _too_deep() from None
+    _check_values(document)
+    return document
+
+
+def fingerprint(document: Any) -> str:
+    """SHA-256 of what a document says, in hex."""
+    canonical = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
+        raise _malformed(f"the name {twice!r} is given twice in one object; expected each name once")
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise _malformed(f"{name} is not JSON; expected a finite number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _malformed(f"the number {text[:40]} is beyond what a float holds")
+    return value
+
+
+def _whole(text: str) -> int:
+    # int() refuses more than 4,300 digits with an error of its own; nothing here counts beyond 64 bits anyway.
+    if len(text) > 20:
+        raise _malformed(f"the number {text[:20]}… has {len(text)} digits; expected at most 20")
+    return int(text)
+
+
+def _check_values(document: Any) -> None:
+    """Refuse what no database keeps, with a pointer. Walks with a list of its own: nesting must not exhaust the stack."""
+    waiting: list[tuple[Any, tuple[str | int, ...]]] = [(document, ())]
+    while waiting:
+        value, location = waiting.pop()
+        if len(location) > NESTING_MAX:
+            raise _too_deep()
+        if isinstance(value, dict):
+            waiting.extend((inner, (*location, name)) for name, inner in value.items())
+            for name in value:
+                _check_text(name, location)
+        elif isinstance(value, list):
+            waiting.extend((inner, (*location, index)) for index, inner in enumerate(value))
+        elif isinstance(value, str):
+            _check_text(value, location)
+
+
+def _check_text(text: str, location: tuple[str | int, ...]) -> None:
+    if text.isascii() and "\0" not in text:
+        return
+    surrogate = any("\ud800" <= character <= "\udfff" for character in text)
+    if surrogate or "\0" in text:
+        what = "half a surrogate pair" if surrogate else "a NUL character"
+        pointer = "".join(f"/{str(part).encode(errors='replace').decode()}" for part in location)
+        message = f"a text must not contain {what}, got {text[:40]!a}"
+        raise invalid((FieldError(pointer, message, ascii(text[:40]), "remove the character"),))
+
+
+def _malformed(message: str) -> LockstepError:
+    return LockstepError(ErrorCode.MALFORMED, f"{message}; nothing was written")
+
+
+def _too_deep() -> LockstepError:
+    return _malformed(f"the body nests more than {NESTING_MAX} objects and lists in each other")
+
+
+def _too_large(what: str, bytes_max: int, got: str) -> LockstepError:
+    return LockstepError(
+        ErrorCode.TOO_LARGE,
+        f"{what} is at most {bytes_max} bytes, got {got}; nothing was written",
+        next_step=(
+            "put data into files or the code folder, and name them in the spec"
+            if bytes_max == limits.SPEC_BYTES_MAX
+            else "leave data and environments out of the code folder"
+        ),
+    )

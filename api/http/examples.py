@@ -1,0 +1,212 @@
+"""What the API's description shows: specs to send, and answers, refusals among them, as they look.
+
+Answers are made by the types that the api answers with, so that an example cannot say what no answer says.
+
+Not here: where in the description they stand (``api.http.openapi``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from lockstep.api.http.problems import problem_of
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+from lockstep.domain.life.lifecycle import AttemptState, JobState
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.training.plan import plan_of
+from lockstep.domain.views import (
+    AttemptView,
+    CheckpointView,
+    DeviceView,
+    EventView,
+    Health,
+    JobView,
+    LogLine,
+    LogPage,
+    NodeView,
+    Page,
+    PlanView,
+    QueuePlace,
+    SpecView,
+    UploadView,
+)
+
+TRAIN: Final[dict[str, Any]] = {
+    "name": "stdlib-gpt",
+    "kind": "train",
+    "resources": {"gpus": 2},
+    "train": {
+        "task": "causal_lm",
+        "batch": {"size": 64, "micro_size": 8},
+        "steps": 200,
+        "optimizer": {"name": "adamw", "lr": 3.0e-4},
+        "schedule": {"name": "cosine", "warmup_steps": 20, "min_lr": 3.0e-5},
+        "checkpoint": {"every_steps": 50, "keep_last": 3},
+    },
+}
+SCRIPT: Final[dict[str, Any]] = {
+    "name": "my-script",
+    "kind": "script",
+    "resources": {"gpus": 2},
+    "script": {"command": ["train.py", "--lr", "3e-4"]},
+    "code": {"upload": "0" * 64},
+    "env": {"OMP_NUM_THREADS": "1"},
+}
+_AT: Final = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
+_ID: Final = "019cac3a-5f40-7c11-9f3e-5f1f4b1f8a2d"
+_WAITS: Final = "2 devices are asked for, and 1 is free"
+_SPEC: Final = JobSpec.model_validate(TRAIN)
+_PLAN: Final = plan_of(_SPEC)
+_JOB: Final = JobView(
+    id=_ID,
+    name="stdlib-gpt",
+    project="default",
+    kind="train",
+    state=JobState.QUEUED,
+    reason=_WAITS,
+    spec=TRAIN,
+    plan=_PLAN,
+    plan_sentence=None if _PLAN is None else _PLAN.sentence(),
+    progress=None,
+    attempt=None,
+    queue=QueuePlace(position=1, reason=_WAITS),
+    intent=None,
+    outcome=None,
+    priority=50,
+    labels={},
+    owner="ada",
+    created_at=_AT,
+    started_at=None,
+    finished_at=None,
+    version=2,
+)
+_ATTEMPT: Final = AttemptView(
+    number=1,
+    state=AttemptState.RUNNING,
+    nodes=["gpu-a"],
+    world_size=2,
+    plan_sentence=_JOB.plan_sentence,
+    outcome=None,
+    created_at=_AT,
+    running_at=_AT + timedelta(seconds=4),
+    ended_at=None,
+)
+_NODE: Final = NodeView(
+    name="gpu-a",
+    state="ready",
+    seen_at=_AT,
+    devices=[DeviceView(index=0, kind="cuda", type="NVIDIA H200", memory_bytes=150_754_820_096, job_id=_ID)],
+    devices_free=0,
+    version="0.1.0",
+)
+_CHECKPOINT: Final = CheckpointView(
+    step=200,
+    attempt=1,
+    bytes=1_492_817_920,
+    sha256="5e" * 32,
+    final=True,
+    created_at=_AT + timedelta(minutes=20),
+    location=f"/srv/lockstep/store/jobs/{_ID}/1/step-00000200",
+)
+_EVENT: Final = EventView(id=17, at=_AT, kind="submitted", attempt=None, actor="ada", message="submitted by ada")
+_LINE: Final = LogLine(line=0, attempt=1, time=_AT, rank=0, stream="stdout", text="step 1: loss 5.02")
+_UPLOAD: Final = UploadView(sha256="0" * 64, bytes=48_213, files=12, created=True)
+
+ANSWERS: Final[Mapping[str, BaseModel]] = {
+    "submitJob": _JOB,
+    "planJob": PlanView(
+        plan=_PLAN,
+        sentence=_JOB.plan_sentence,
+        spec=_SPEC.model_dump(mode="json"),
+        placement=["gpu-a"],
+        queue=None,
+    ),
+    # Not parametrised: pydantic looks for the source of a class that is made here, and finds the middle of this table.
+    "listJobs": Page(items=[_JOB], next_cursor=_ID),
+    "listQueue": Page(items=[_JOB]),
+    "getJob": _JOB,
+    "cancelJob": _JOB.model_copy(
+        update={"state": JobState.CANCELLED, "reason": None, "queue": None, "finished_at": _AT + timedelta(seconds=9)}
+    ),
+    "listJobAttempts": Page(items=[_ATTEMPT]),
+    "getJobSpec": SpecView(job_id=_ID, spec=_SPEC.model_dump(mode="json")),
+    "listJobEvents": Page(items=[_EVENT]),
+    "listJobCheckpoints": Page(items=[_CHECKPOINT]),
+    "getJobLogs": LogPage(lines=[_LINE], next_cursor="1.1", complete=False),
+    "putUpload": _UPLOAD,
+    "getUpload": _UPLOAD.model_copy(update={"created": False}),
+    "listNodes": Page(items=[_NODE]),
+    "drainNode": _NODE.model_copy(update={"state": "draining"}),
+    "resumeNode": _NODE,
+    "livez": Health(status="ok"),
+    "readyz": Health(status="ok", checks={"database": "ok", "broker": "ok", "scheduler": "ok", "store": "ok"}),
+}
+"""By operation id: its best answer."""
+
+_REFUSALS: Final = (
+    LockstepError(
+        ErrorCode.MALFORMED,
+        "the body is not JSON: expecting value at line 3, column 12; nothing was written",
+        next_step="send the spec as JSON",
+    ),
+    LockstepError(
+        ErrorCode.UNAUTHENTICATED,
+        "a bearer token is needed, got no Authorization header; nothing was written",
+        next_step="send Authorization: Bearer TOKEN",
+    ),
+    LockstepError(ErrorCode.NOT_FOUND, "there is no job 'gtp'", next_step="lockstep ps -a lists all jobs"),
+    LockstepError(
+        ErrorCode.CONFLICT,
+        f"job {_ID} has already succeeded; a job that has ended is not changed",
+        next_step="Nothing of it is running.",
+    ),
+    LockstepError(
+        ErrorCode.TOO_LARGE,
+        "a job spec is at most 262144 bytes, got 300000 bytes; nothing was written",
+        next_step="put data into files or the code folder, and name them in the spec",
+    ),
+    LockstepError(
+        ErrorCode.MEDIA_TYPE,
+        "the body is 'text/plain'; expected application/json; nothing was written",
+        next_step="send Content-Type: application/json",
+    ),
+    LockstepError(
+        ErrorCode.RANGE,
+        "state.safetensors has 4096 bytes; the part from byte 5000 on is asked for",
+        next_step="ask without Range",
+    ),
+    LockstepError(
+        ErrorCode.INVALID,
+        "resources.gpus: input should be greater than 0",
+        next_step="see errors",
+        fields=(FieldError("/resources/gpus", "input should be greater than 0", 0),),
+    ),
+    LockstepError(
+        ErrorCode.TOO_MANY_REQUESTS,
+        "more than 36000 requests in 60 s; this one was not looked at",
+        next_step="wait 1 s; then ask less often, or follow a stream in place of polling",
+    ),
+    LockstepError(
+        ErrorCode.INTERNAL,
+        "the request ran into a defect of Lockstep; whether anything was written is not known",
+        next_step="read what the api's log says about this request, and report it",
+    ),
+    LockstepError(
+        ErrorCode.UNAVAILABLE,
+        "the jobs database does not answer: connection refused",
+        next_step="Try again in a few seconds; if it stays so, look at the database's own log.",
+    ),
+    LockstepError(
+        ErrorCode.STORAGE_FULL,
+        "the disk of the jobs database is full; nothing was written",
+        next_step="Free space on the database's disk, then try again.",
+    ),
+)
+PROBLEMS: Final[Mapping[int, BaseModel]] = {
+    problem.status: problem for problem in (problem_of(refusal, instance=_ID) for refusal in _REFUSALS)
+}
+"""By status."""

@@ -1,0 +1,121 @@
+"""The API's description: what FastAPI cannot know by itself.
+
+The body of a submit is read by ``api.http.body`` rather than by FastAPI, so that it is refused in our own words; its schema and
+examples are added here. So is the bearer token, of which ``api.auth.bearer`` says itself what is wrong with it. Problems are given
+their media type, which FastAPI would call ``application/json``; every answer is given the headers that ``api.http.request_middleware`` and
+``api.http.problems`` send with it, and an example.
+
+Not here: the routes, which carry their own summaries and responses, and the examples (``api.http.examples``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from lockstep.api.http import examples
+from lockstep.api.http.problems import MEDIA_TYPE
+from lockstep.domain.spec.job import JobSpec
+
+REF: Final = "#/components/schemas/{model}"
+SPEC_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "description": "A job spec. Unknown fields are refused.",
+        "content": {
+            "application/json": {
+                "schema": {"$ref": REF.format(model="JobSpec")},
+                "examples": {
+                    "train": {"summary": "A training run whose loop Lockstep owns", "value": examples.TRAIN},
+                    "script": {"summary": "An existing torchrun script", "value": examples.SCRIPT},
+                },
+            }
+        },
+    }
+}
+ARCHIVE_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "description": "A tar archive compressed with gzip: the code folder's content.",
+        "content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+DESCRIPTION: Final = """
+Training jobs on shared GPUs. Everything under `/v1` needs `Authorization: Bearer TOKEN`.
+
+Errors are problem documents (RFC 9457): `detail` says what was wrong with which value and what was expected, `errors`
+points to each value, `next_step` says what to do. Every response carries `X-Request-Id`, and those under `/v1` say in
+`RateLimit` how many more requests the token may make.
+
+What is polled carries an `ETag`: send it as `If-None-Match`, and an unchanged answer is 304, without a body.
+"""
+_TEXT: Final = {"type": "string"}
+_HEADERS: Final[dict[str, dict[str, Any]]] = {
+    "X-Request-Id": {
+        "description": "The request's own `X-Request-Id` if it is a plain word, or a new id; in every log line about it.",
+        "schema": _TEXT,
+    },
+    "RateLimit-Policy": {
+        "description": "The quota: `q` requests in `w` seconds. Missing where the service sets no limit, or no token came.",
+        "schema": _TEXT,
+        "example": '"requests";q=36000;w=60',
+    },
+    "RateLimit": {
+        "description": "`r` requests may be made at once; after `t` seconds without any it is the whole quota.",
+        "schema": _TEXT,
+        "example": '"requests";r=35999;t=1',
+    },
+    "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}, "required": True},
+    "WWW-Authenticate": {"description": "`Bearer`.", "schema": _TEXT, "required": True},
+}
+_BEARER: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "opaque",
+    "description": "A token of this service; `lockstep up` makes the first one.",
+}
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document of ``app``, made once."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes, tags=app.openapi_tags
+        )
+        components = document["components"]
+        schema = JobSpec.model_json_schema(ref_template=REF)
+        components["schemas"].update(schema.pop("$defs", {}))
+        components["schemas"]["JobSpec"] = schema
+        components["headers"] = _HEADERS
+        components["securitySchemes"] = {"HTTPBearer": _BEARER}
+        for path, operations in document["paths"].items():
+            guarded = path.startswith("/v1")
+            for operation in operations.values():
+                if guarded:
+                    operation["security"] = [{"HTTPBearer": []}]
+                for status, response in operation["responses"].items():
+                    _complete(response, status, operation["operationId"], guarded=guarded)
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _complete(response: dict[str, Any], status: str, operation_id: str, *, guarded: bool) -> None:
+    names = ["X-Request-Id"]
+    if guarded:
+        names += ["RateLimit-Policy", "RateLimit"]
+    if status in {"429", "503", "507"}:
+        names.append("Retry-After")
+    if status == "401":
+        names.append("WWW-Authenticate")
+    headers = response.setdefault("headers", {})
+    headers.update({name: {"$ref": f"#/components/headers/{name}"} for name in names})
+    content = response.get("content", {})
+    if status >= "400":
+        # A probe answers 503 with what is wrong, not with a problem.
+        if content.get("application/json", {}).get("schema") == {"$ref": REF.format(model="Problem")}:
+            content[MEDIA_TYPE] = content.pop("application/json")
+            content[MEDIA_TYPE]["example"] = examples.PROBLEMS[int(status)].model_dump(mode="json")
+    elif "application/json" in content and operation_id in examples.ANSWERS:
+        content["application/json"]["example"] = examples.ANSWERS[operation_id].model_dump(mode="json")

@@ -1,0 +1,228 @@
+"""Every refusal as an RFC 9457 problem document, and the one table from error codes to HTTP.
+
+A problem says what was wrong with which value, what was expected and what to do next. What nobody foresaw is a 500 that
+tells the caller only the request's id; the cause goes to the log.
+
+Not here: catching what no handler caught (``api.http.request_middleware``), and driver exceptions (``storage.db.driver_errors``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match
+
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError, pointer_of
+from lockstep.domain.training.metrics import jsonable
+from lockstep.domain.views import FieldProblem, Problem
+
+MEDIA_TYPE: Final = "application/problem+json"
+RETRY_AFTER_SECONDS: Final[Mapping[ErrorCode, int]] = {ErrorCode.UNAVAILABLE: 2, ErrorCode.STORAGE_FULL: 60}
+"""When to come back. A database restarts within seconds; a full disk waits for a person."""
+
+STATUS: Final[Mapping[ErrorCode, int]] = {
+    ErrorCode.INVALID: 422,
+    ErrorCode.MALFORMED: 400,
+    ErrorCode.MEDIA_TYPE: 415,
+    ErrorCode.METHOD: 405,
+    ErrorCode.NOT_YET: 422,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.CONFLICT: 409,
+    ErrorCode.UNAUTHENTICATED: 401,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.TOO_LARGE: 413,
+    ErrorCode.RANGE: 416,
+    ErrorCode.TOO_MANY_REQUESTS: 429,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.STORAGE_FULL: 507,
+    ErrorCode.INTERNAL: 500,
+}
+"""HTTP status of each code."""
+
+TITLES: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.INVALID: "A value cannot be accepted",
+    ErrorCode.MALFORMED: "The body is not JSON",
+    ErrorCode.MEDIA_TYPE: "This media type is not read here",
+    ErrorCode.METHOD: "This method is not known here",
+    ErrorCode.NOT_YET: "This version does not have it yet",
+    ErrorCode.NOT_FOUND: "There is no such thing",
+    ErrorCode.CONFLICT: "It contradicts something that already happened",
+    ErrorCode.UNAUTHENTICATED: "A valid token is needed",
+    ErrorCode.FORBIDDEN: "This is not allowed",
+    ErrorCode.TOO_LARGE: "It is larger than the limit",
+    ErrorCode.RANGE: "The file ends before that",
+    ErrorCode.TOO_MANY_REQUESTS: "Too many requests",
+    ErrorCode.UNAVAILABLE: "It cannot be answered just now",
+    ErrorCode.STORAGE_FULL: "The disk is full",
+    ErrorCode.INTERNAL: "Lockstep has a defect",
+}
+
+_DESCRIPTIONS: Final[Mapping[int, str]] = {
+    400: "The body is not JSON.",
+    401: "The bearer token is missing or wrong.",
+    404: "There is no such job or upload.",
+    409: "It contradicts something that already happened. Nothing was changed.",
+    413: "The body is larger than the limit. Nothing was written.",
+    415: "The body is of a media type that is not read here.",
+    416: "The file ends before the first byte that `Range` asks for; `Content-Range` says where.",
+    422: "A value cannot be accepted; `errors` points to each. Nothing was written.",
+    429: "This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.",
+    500: "A defect of Lockstep; the log has the cause under the request's id.",
+    503: "The database or the store does not answer, or too many ask at once. Nothing was written; try again after "
+    "`Retry-After` seconds.",
+    507: "The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.",
+}
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route under ``/v1`` that may refuse so, besides what every such route may."""
+    return described(*statuses, 401, 422, 429, 500, 503)
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that may refuse so, and in no other way."""
+    return {status: {"model": Problem, "description": _DESCRIPTIONS[status]} for status in sorted({*statuses})}
+
+
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Let ``app`` answer errors as problems. ``routes`` are all of its own, whose methods a refusal names."""
+    app.state.routes = routes
+    app.add_exception_handler(LockstepError, _lockstep_error)
+    app.add_exception_handler(RequestValidationError, _parameters)
+    app.add_exception_handler(HTTPException, _routing)
+
+
+def problem_of(error: LockstepError, *, instance: str | None) -> Problem:
+    """The document about a refusal of the request with the id ``instance``."""
+    return Problem(
+        type=f"urn:lockstep:problem:{error.code.value}",
+        title=TITLES[error.code],
+        status=STATUS[error.code],
+        detail=error.message,
+        code=error.code,
+        next_step=error.next_step,
+        errors=[_field_problem(field) for field in error.fields],
+        instance=f"urn:lockstep:request:{instance}" if instance else None,
+    )
+
+
+def problem_response(
+    error: LockstepError, *, instance: str | None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The answer to a refused request.
+
+    Parameters
+    ----------
+    error : LockstepError
+    instance : str or None
+        The request's id.
+    headers : mapping, optional
+        More headers, besides those that its code calls for.
+    """
+    problem = problem_of(error, instance=instance)
+    sent = {"Cache-Control": "no-store", **(headers or {})}
+    if error.code is ErrorCode.UNAUTHENTICATED:
+        sent["WWW-Authenticate"] = 'Bearer realm="lockstep"'
+    retry_after = error.retry_after_seconds or RETRY_AFTER_SECONDS.get(error.code)
+    if retry_after is not None:
+        sent["Retry-After"] = str(retry_after)
+    return Response(problem.model_dump_json(), status_code=problem.status, media_type=MEDIA_TYPE, headers=sent)
+
+
+def internal_error(request_id: str) -> LockstepError:
+    """What a caller is told of a defect: where to find it, and nothing of it."""
+    return LockstepError(
+        ErrorCode.INTERNAL,
+        "the request ran into a defect of Lockstep; whether anything was written is not known",
+        next_step=f"read what the api's log says about request {request_id}, and report it",
+    )
+
+
+def _field_problem(field: FieldError) -> FieldProblem:
+    return FieldProblem(
+        pointer=field.pointer, message=field.message, value=_shown(field.value), next_step=field.next_step
+    )
+
+
+def _shown(value: Any) -> Any:
+    """A wrong value as a problem repeats it: small enough to read, and JSON in any case."""
+    if isinstance(value, float):
+        return jsonable(value)
+    if value is None or isinstance(value, bool | int):
+        return value
+    text = value if isinstance(value, str) else repr(value)
+    text = text.encode(errors="replace").decode()
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+async def _lockstep_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, LockstepError)
+    return problem_response(error, instance=request_id_of(request))
+
+
+async def _parameters(request: Request, error: Exception) -> Response:
+    """A path, query or header value that FastAPI refused; the pointer starts with where it was."""
+    assert isinstance(error, RequestValidationError)
+    fields = tuple(_parameter_error(line) for line in error.errors())
+    first = fields[0]
+    message = f"{first.pointer.lstrip('/').replace('/', ' parameter ', 1)}: {first.message}"
+    refused = LockstepError(ErrorCode.INVALID, message, next_step=first.next_step, fields=fields)
+    return problem_response(refused, instance=request_id_of(request))
+
+
+def _parameter_error(line: Mapping[str, Any]) -> FieldError:
+    location = tuple(line["loc"])
+    if line["type"] == "extra_forbidden":
+        return FieldError(
+            pointer_of(location),
+            "there is no such parameter here",
+            line["input"],
+            "remove it; /docs lists what there is",
+        )
+    message = str(line["msg"]).removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    return FieldError(
+        pointer_of(location), f"{message}, got {line['input']!r}", line["input"], "/docs says what it takes"
+    )
+
+
+async def _routing(request: Request, error: Exception) -> Response:
+    """What the router itself refuses: unknown addresses and methods."""
+    assert isinstance(error, HTTPException)
+    where = f"{request.method} {request.url.path}"
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        refused = LockstepError(
+            ErrorCode.NOT_FOUND, f"nothing answers {where}", next_step="/docs lists every address; /v1 is their prefix"
+        )
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = ", ".join(sorted(_methods(request)))
+        refused = LockstepError(
+            ErrorCode.METHOD, f"{where} is not known; expected {allowed}", next_step=f"use {allowed}"
+        )
+        return problem_response(refused, instance=request_id_of(request), headers={"Allow": allowed})
+    else:
+        # Nothing of ours raises HTTPException; a status that appears here came from a library and is a defect.
+        refused = internal_error(request_id_of(request) or "")
+    return problem_response(refused, instance=request_id_of(request), headers=error.headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """What an address knows, over all its routes: the router itself names only those of the first."""
+    found: set[str] = set()
+    for route in (*request.app.state.routes, *request.app.routes):
+        match, _ = route.matches(request.scope)
+        if match is not Match.NONE:
+            found |= getattr(route, "methods", None) or set()
+    return found
+
+
+def request_id_of(request: Request) -> str | None:
+    """The id that ``api.http.request_middleware`` gave the request."""
+    state = request.scope.get("state") or {}
+    found: str | None = state.get("request_id")
+    return found

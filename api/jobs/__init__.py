@@ -1,0 +1,1 @@
+"""Jobs behind the routes: submission, clones, uploads, forecasts and views."""

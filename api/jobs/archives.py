@@ -1,0 +1,188 @@
+"""Whether a code archive may be unpacked on a node: decided member by member before it is kept.
+
+Refused are names and links that lead out of the archive's own tree, anything that is neither file, folder nor link, and
+archives that unpack to more than the limits.
+
+The archive is never unpacked here. What is decompressed is counted as it is read, and no single header may be large, so a
+bomb costs at most the limit in time and a megabyte in memory.
+
+Not here: the rules of names and links (``domain.archive_tree``), receiving and keeping it (``api.routes.uploads``), and
+unpacking it, which checks again (``worker.launch.code``).
+"""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import zlib
+from pathlib import Path
+from typing import IO, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from lockstep.domain import limits
+from lockstep.domain.archive_tree import ArchiveTree, UnsafeMemberError, parts_of
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+
+HEADER_BYTES_MAX: Final = 1024 * 1024
+"""One header of the archive. Python's reader takes a header into memory whole; a path needs a few kilobytes."""
+OVERHEAD_BYTES_PER_FILE: Final = 4_096
+"""Headers and padding that a file may add to its own bytes."""
+MEDIA_TYPES: Final = frozenset(
+    {"application/gzip", "application/x-gzip", "application/x-tar", "application/x-gtar", "application/octet-stream"}
+)
+_DAMAGE: Final = (
+    tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, ArithmeticError, RecursionError
+)  # fmt: skip
+"""What Python's readers raise at bytes that are no archive. RecursionError: a chain of extended headers."""
+_NEXT: Final = "pack the folder with: lockstep submit --code DIR"
+
+
+class Archive(BaseModel):
+    """What is known about an accepted archive, kept beside it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    sha256: str
+    bytes: int
+    """Compressed."""
+    files: int
+    unpacked_bytes: int
+    top_level: list[str]
+    """Names directly inside it, sorted."""
+
+
+def examine(path: Path, sha256: str) -> Archive:
+    """Read the whole archive at ``path``.
+
+    Raises
+    ------
+    LockstepError
+        ``invalid`` naming the member that is refused; ``too_large`` where a limit is passed.
+    """
+    try:
+        with gzip.open(path) as plain, tarfile.TarFile(fileobj=_reader(plain)) as tar:
+            tree = _Tree()
+            for member in tar:
+                tree.add(member)
+            # To the end of the bytes, where gzip keeps their checksum; tarfile stops at the end of the archive.
+            while tar.fileobj is not None and tar.fileobj.read(HEADER_BYTES_MAX):
+                pass
+        tree.check_links()
+    except UnsafeMemberError as error:
+        raise _refused(str(error), error.name) from None
+    except _DAMAGE as error:
+        raise _refused(f"the body is no tar archive compressed with gzip, or it is damaged ({error})", None) from None
+    return Archive(
+        sha256=sha256,
+        bytes=path.stat().st_size,
+        files=tree.files,
+        unpacked_bytes=tree.unpacked_bytes,
+        top_level=sorted({parts[0] for parts in tree.paths}),
+    )
+
+
+class _Tree:
+    """Members of an archive, as they are read."""
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.unpacked_bytes = 0
+        self._tree = ArchiveTree()
+        self._regular: set[tuple[str, ...]] = set()
+        self._hard_links: list[tarfile.TarInfo] = []
+        self._count = 0
+
+    @property
+    def paths(self) -> set[tuple[str, ...]]:
+        return self._tree.paths
+
+    def add(self, member: tarfile.TarInfo) -> None:
+        self._count += 1
+        if self._count > limits.UPLOAD_FILES_MAX:
+            raise _too_large(f"the archive has more than {limits.UPLOAD_FILES_MAX} members")
+        if not parts_of(member.name):
+            if member.isdir():
+                return  # "./", the folder itself
+            raise _refused("a member of the archive has no name", member.name)
+        parts = self._tree.add(member.name, member.linkname if member.issym() else None)
+        if member.islnk():
+            self._hard_links.append(member)
+        elif member.isreg():
+            self._regular.add(parts)
+            self.files += 1
+            self.unpacked_bytes += member.size
+            if self.unpacked_bytes > limits.UPLOAD_UNPACKED_BYTES_MAX:
+                raise _too_large(f"the archive unpacks to more than {_mib(limits.UPLOAD_UNPACKED_BYTES_MAX)}")
+        elif not (member.isdir() or member.issym()):
+            raise _refused(
+                f"member {member.name!r} is a {_kind_of(member)}; only files, folders and links are accepted",
+                member.name,
+            )
+
+    def check_links(self) -> None:
+        """After all members are known: where links point, and that nothing lies behind one."""
+        if not self.files:
+            raise _refused("the archive holds no file", None)
+        self._tree.check()
+        for member in self._hard_links:
+            if parts_of(member.linkname) not in self._regular:
+                raise _refused(
+                    f"member {member.name!r} is a hard link to {member.linkname!r}, which is no file of the archive",
+                    member.name,
+                )
+
+
+def _reader(plain: gzip.GzipFile) -> IO[bytes]:
+    return _Counted(plain)  # type: ignore[return-value]  # tarfile uses no more of a file than its three methods
+
+
+class _Counted:
+    """The decompressed archive as ``tarfile`` reads it: bounded in all, and in each read."""
+
+    def __init__(self, plain: gzip.GzipFile) -> None:
+        self._plain = plain
+        self._most = limits.UPLOAD_UNPACKED_BYTES_MAX + OVERHEAD_BYTES_PER_FILE * limits.UPLOAD_FILES_MAX
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= HEADER_BYTES_MAX:
+            raise _too_large(f"a header of the archive is larger than {_mib(HEADER_BYTES_MAX)}")
+        self._check(self._plain.tell() + size)
+        return self._plain.read(size)
+
+    def seek(self, position: int) -> int:
+        # A member of negative size would send the reader back to where it was, for ever.
+        if position < self._plain.tell() - 1:
+            raise tarfile.ReadError("a member of negative size")
+        self._check(position)
+        return self._plain.seek(position)
+
+    def tell(self) -> int:
+        return self._plain.tell()
+
+    def _check(self, position: int) -> None:
+        if position > self._most:
+            raise _too_large(f"the archive unpacks to more than {_mib(limits.UPLOAD_UNPACKED_BYTES_MAX)}")
+
+
+def _kind_of(member: tarfile.TarInfo) -> str:
+    if member.isfifo():
+        return "named pipe"
+    return "device" if member.isdev() else "member of an unknown type"
+
+
+def _mib(size: int) -> str:
+    return f"{size // (1024 * 1024)} MiB"
+
+
+def _refused(message: str, value: str | None) -> LockstepError:
+    message = f"{message}; nothing was kept"
+    return LockstepError(ErrorCode.INVALID, message, next_step=_NEXT, fields=(FieldError("", message, value, _NEXT),))
+
+
+def _too_large(message: str) -> LockstepError:
+    return LockstepError(
+        ErrorCode.TOO_LARGE,
+        f"{message}; nothing was kept",
+        next_step="leave data and environments out of the code folder, with a .lockstepignore or another --code DIR",
+    )

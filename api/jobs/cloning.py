@@ -1,0 +1,78 @@
+"""A clone, from another job's document and the values that change in it to a row.
+
+The document is the other job's as it was sent, so that the new job gets the defaults and the checks of today. Two things
+are kept as they were settled then: which job the first weights came from, since a name or ``last`` may mean another job by
+now, and which commit a git ref was.
+
+Not here: HTTP (``api.routes.clones``), and the checks and the writing (``api.jobs.submitting``), which are those of every submit.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lockstep.api.http.body import JsonBody, fingerprint
+from lockstep.domain.errors import FieldError
+from lockstep.domain.spec.changes import NoPlaceError, path_of, put
+from lockstep.domain.spec.reading import invalid
+from lockstep.storage.db.tables import JobRow
+
+EXAMPLE: Final = 'send {"set": {"/train/steps": 100}}, or {} for the same job again'
+_SETTLED: Final = (("train", "init_from"), ("code", "ref"))
+
+
+def changes_of(document: object) -> dict[str, Any]:
+    """The ``set`` of a request: values by JSON pointer.
+
+    Raises
+    ------
+    LockstepError
+        If the document says anything else.
+    """
+    if not isinstance(document, dict):
+        raise invalid((FieldError("", "expected an object", document, EXAMPLE),))
+    for name in document:
+        if name != "set":
+            raise invalid((FieldError(f"/{_escaped(name)}", "there is no such field here; known: set", None, EXAMPLE),))
+    changes = document.get("set", {})
+    if not isinstance(changes, dict):
+        raise invalid((FieldError("/set", "expected an object of values by JSON pointer", changes, EXAMPLE),))
+    return changes
+
+
+def cloned(source: JobRow, changes: Mapping[str, Any]) -> JsonBody:
+    """The document of a clone.
+
+    Raises
+    ------
+    LockstepError
+        With every change that has no place in the document.
+    """
+    document = copy.deepcopy(source.document)
+    for section, name in _SETTLED:
+        settled = (source.spec.get(section) or {}).get(name)
+        if settled is not None:
+            put(document, [section, name], settled)
+    errors = []
+    for pointer, value in changes.items():
+        try:
+            put(document, path_of(pointer), value)
+        except NoPlaceError as error:
+            errors.append(FieldError(pointer, str(error), value))
+        except ValueError as error:
+            errors.append(FieldError(f"/set/{_escaped(pointer)}", str(error), value))
+    if errors:
+        raise invalid(tuple(errors))
+    return JsonBody(document, fingerprint(document))
+
+
+def sentence(source: JobRow, changes: Mapping[str, Any]) -> str:
+    """What the new job's history says of its origin."""
+    changed = ", ".join(pointer.lstrip("/").replace("/", ".") for pointer in changes)
+    return f"cloned from {source.name} ({source.id})" + (f"; changed: {changed}" if changed else ", nothing changed")
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

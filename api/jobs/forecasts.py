@@ -1,0 +1,269 @@
+"""Memory forecasts of planned jobs: computed for built-in tasks, otherwise found in history.
+
+A forecast needs torch and seconds, and the api has neither. So a process of its own computes it
+(``python -m lockstep.engine.memory.job_forecast``): one at a time, with a deadline, a limit on its memory and a low priority. Its
+answer is kept, by what decides it. A plan waits a moment; if the answer is not there by then it says ``computing``, and
+the next plan of the same job finds it.
+
+The code of a job is never run here: whoever may submit it may run it on the nodes, not in the service. The command line
+computes such a forecast where the code is (``client.forecasts``).
+
+Not here: the computation (``engine.memory``), devices and earlier attempts (``storage.attempts.memories``).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
+from typing import Any, Final, NamedTuple, Protocol
+
+from pydantic import ValidationError
+
+from lockstep.domain.spec import tasks
+from lockstep.domain.spec.job import JobSpec, Train
+from lockstep.domain.training.memory import MemoryForecast, PlannedMemory
+from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
+from lockstep.storage.attempts import memories
+from lockstep.storage.attempts.memories import Capacity
+from lockstep.storage.db.database import Database
+
+WAIT_SECONDS: Final = 1.0
+"""A plan waits so long for a forecast."""
+DEADLINE_SECONDS: Final = 60.0
+"""A process that takes longer is killed."""
+PROCESS_BYTES_MAX: Final = 4 * 2**30
+"""Memory of its own that the process may take; torch and a model of fake tensors take less than 1 GiB."""
+KEPT_MAX: Final = 256
+WAITING_MAX: Final = 2
+"""Forecasts that wait for the one process. Further ones displace the oldest, whose text has probably been changed since;
+where it has not, its next plan asks again."""
+FAILURE_SECONDS: Final = 300.0
+"""A request without a forecast is not repeated for so long."""
+
+
+class Compute(Protocol):
+    """A way to compute a forecast."""
+
+    def __call__(self, request: ForecastRequest) -> ForecastAnswer: ...
+
+    def close(self) -> None:
+        """Give up what is being computed."""
+
+
+class _Kept(NamedTuple):
+    future: Future[ForecastAnswer]
+    asked_at: float
+
+
+class Forecasts:
+    """Forecasts of this service, computed and kept.
+
+    Parameters
+    ----------
+    database : Database
+    compute : callable, optional
+        What answers a request; None where this installation has no torch.
+    wait_seconds : float, optional
+    clock : callable, optional
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        compute: Compute | None = None,
+        *,
+        wait_seconds: float = WAIT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._database, self._compute, self._wait_seconds = database, compute, wait_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="forecasts")
+
+    def of(self, spec: JobSpec, *, nodes: list[str]) -> PlannedMemory | None:
+        """Return the memory of a planned job, as far as it is known now; None for a script.
+
+        Parameters
+        ----------
+        spec : JobSpec
+        nodes : list of str
+            Where the job would be placed now; empty while it would wait.
+        """
+        if spec.train is None:
+            return None
+        with self._database.read_jobs() as session:
+            device = memories.capacity(session, device_type=spec.resources.gpu_type, nodes=nodes)
+        own = tasks.is_own_task(spec.train.task)
+        found = None if own or self._compute is None else self._computed(spec.train, spec.world_size(), device)
+        if found is None:
+            why = (
+                "the code of a task of your own is not run by the service; `lockstep plan --code DIR` computes it "
+                "where torch is installed, and so does the first attempt"
+                if own
+                else "the service has no torch; the first attempt computes it"
+            )
+            found = PlannedMemory(state="unknown", why=why)
+        if found.state == "unknown":
+            found = self._earlier(spec, device) or found
+        return found.model_copy(update=_of_device(device, spec.train))
+
+    def close(self) -> None:
+        """Compute no more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._compute is not None:
+            self._compute.close()
+
+    def _computed(self, train: Train, world_size: int, device: Capacity | None) -> PlannedMemory:
+        answer = self._answer(request_of(train, world_size, device))
+        if answer is None:
+            return PlannedMemory(state="computing")
+        if answer.forecast is None:
+            return PlannedMemory(state="unknown", why=answer.why)
+        return PlannedMemory(
+            state="known",
+            source="task",
+            forecast=answer.forecast,
+            micro_batch_size=answer.micro_batch_size,
+            micro_batch_size_max=answer.micro_batch_size_max,
+        )
+
+    def _answer(self, request: ForecastRequest) -> ForecastAnswer | None:
+        """The answer, if it comes in time."""
+        key = request.model_dump_json()
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is None or self._is_past(kept):
+                assert self._compute is not None
+                kept = self._kept[key] = _Kept(self._pool.submit(self._compute, request), self._clock())
+            self._kept.move_to_end(key)
+            self._drop_oldest()
+        try:
+            return kept.future.result(self._wait_seconds)
+        except (NotYetError, CancelledError):
+            return None
+
+    def _is_past(self, kept: _Kept) -> bool:
+        """Whether an answer without a forecast is old enough to be asked for again."""
+        return (
+            kept.future.done()
+            and kept.future.result().forecast is None
+            and self._clock() - kept.asked_at > FAILURE_SECONDS
+        )
+
+    def _drop_oldest(self) -> None:
+        while len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)[1].future.cancel()
+        waiting = [key for key, (future, _) in self._kept.items() if not future.done() and not future.running()]
+        for key in waiting[:-WAITING_MAX]:
+            # One that began meanwhile is not cancelled, and stays.
+            if self._kept[key].future.cancel():
+                del self._kept[key]
+
+    def _earlier(self, spec: JobSpec, device: Capacity | None) -> PlannedMemory | None:
+        if device is None:
+            return None
+        with self._database.read_jobs() as session:
+            found = memories.earlier(
+                session, spec.model_dump(mode="json"), world_size=spec.world_size(), device_type=device.device_type
+            )
+        if found is None:
+            return None
+        return PlannedMemory(
+            state="known",
+            source="history",
+            job=found.job_id,
+            forecast=MemoryForecast.model_validate(found.memory),
+            micro_batch_size=found.micro_batch_size,
+            measured_bytes=None if found.measured_bytes is None else int(found.measured_bytes),
+        )
+
+
+def request_of(train: Train, world_size: int, device: Capacity | None) -> ForecastRequest:
+    """What is asked for a built-in task: the fields that decide its memory, so that others find the same answer."""
+    optimizer = train.optimizer.model_copy(update={"lr": type(train.optimizer).model_fields["lr"].default})
+    args = {name: value for name, value in train.task_args.items() if name not in _NOT_FOR_MEMORY.get(train.task, ())}
+    lean = Train(
+        task=train.task,
+        task_args=args,
+        batch=train.batch,
+        steps=1,
+        optimizer=optimizer,
+        precision=train.precision,
+        strategy=train.strategy,
+        activation_checkpointing=train.activation_checkpointing,
+    )
+    available = None
+    if device is not None and device.memory_bytes is not None:
+        available = int(device.memory_bytes * (1 - train.memory_headroom))
+    return ForecastRequest(
+        train=lean, world_size=world_size, available_bytes=available, memory_limit_bytes=PROCESS_BYTES_MAX
+    )
+
+
+_NOT_FOR_MEMORY: Final = {"causal_lm": ("path", "glob", "max_bytes"), "image_classification": ("eval_fraction",)}
+
+
+def here() -> Compute | None:
+    """How this installation computes a forecast; None without torch, which is looked for and not imported."""
+    return Beside() if importlib.util.find_spec("torch") is not None else None
+
+
+class Beside:
+    """Has a process of its own answer."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __call__(self, request: ForecastRequest) -> ForecastAnswer:
+        """Answer, or say why there is no forecast."""
+        # Nothing of the service's settings and secrets goes in.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "lockstep.engine.memory.job_forecast", str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+            )
+        except OSError as error:
+            return ForecastAnswer(why=f"its process could not be started: {error}")
+        with process:
+            self._process = process
+            try:
+                answer, _ = process.communicate(request.model_dump_json().encode(), timeout=DEADLINE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return ForecastAnswer(why=f"it took longer than {DEADLINE_SECONDS:.0f} s")
+            finally:
+                self._process = None
+        try:
+            return ForecastAnswer.model_validate_json(answer)
+        except ValidationError:
+            return ForecastAnswer(why=f"its process ended with code {process.returncode} and without an answer")
+
+    def close(self) -> None:
+        """Kill the process, so that this program does not wait for it at its end."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
+
+def _of_device(device: Capacity | None, train: Train) -> dict[str, Any]:
+    if device is None:
+        return {}
+    return {
+        "device_type": device.device_type,
+        "capacity_bytes": device.memory_bytes,
+        "headroom": train.memory_headroom,
+    }

@@ -1,0 +1,82 @@
+"""What would happen to a job if it were submitted now: its plan, its place, its turn. Writes nothing.
+
+The scheduler decides by the same pure function with the same facts, so the answer is what its next pass would do; it may
+be overtaken before that.
+
+Not here: doing it (``scheduler``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lockstep.api.jobs.estimates import releases, rounded
+from lockstep.api.jobs.forecasts import Forecasts
+from lockstep.api.jobs.submitting import check_capacity, settle
+from lockstep.api.jobs.uploads import Uploads
+from lockstep.api.jobs.views import moment
+from lockstep.domain.placement.decide import Placed, Request, Waiting, nodes_asked, place
+from lockstep.domain.placement.forecast import starts
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.reading import invalid, read_spec
+from lockstep.domain.training.plan import plan_of
+from lockstep.domain.views import PlanView, QueuePlace
+from lockstep.storage.attempts import nodes
+from lockstep.storage.control import scheduling
+from lockstep.storage.db.clock import now
+from lockstep.storage.db.database import Database
+
+_THIS: Final = "the planned job"
+"""Stands for the id it does not have."""
+
+
+def plan(
+    database: Database, uploads: Uploads, document: object, *, lease_seconds: float, forecasts: Forecasts
+) -> PlanView:
+    """Check a document as a submit would, and say where it would go.
+
+    Raises
+    ------
+    LockstepError
+        When a submit would be refused.
+    """
+    spec = read_spec(document)
+    spec, missing = settle(database, uploads, spec)
+    with database.read_jobs() as session:
+        largest = nodes.largest_ever(session)
+        queue = scheduling.queue(session)
+        cluster = scheduling.cluster(session, lease_seconds=lease_seconds)
+        at = now(session)
+    errors = (*check_capacity(spec, largest), *missing)
+    if errors:
+        raise invalid(errors)
+    requests = [job.request() for job in queue] + [_request_of(spec, created_at=at)]
+    decisions = place(requests, cluster, now=at)
+    mine = next(decision for decision in decisions if decision.job_id == _THIS)
+    batch = plan_of(spec)
+    turn = None
+    if isinstance(mine, Waiting):
+        start = starts(requests, cluster, releases(database, at=at), now=at).get(_THIS)
+        about = None if start is None else moment(rounded(start, now=at))
+        turn = QueuePlace(position=mine.position, reason=mine.reason, estimated_start=about)
+    placed = [name for name, _ in mine.devices] if isinstance(mine, Placed) else []
+    return PlanView(
+        plan=batch,
+        sentence=None if batch is None else batch.sentence(),
+        spec=spec.model_dump(mode="json"),
+        placement=placed,
+        queue=turn,
+        memory=forecasts.of(spec, nodes=placed),
+        warnings=[] if largest else ["no node is registered yet, so whether the job fits is not known"],
+    )
+
+
+def _request_of(spec: JobSpec, *, created_at: float) -> Request:
+    return Request(
+        job_id=_THIS,
+        priority=spec.priority,
+        created_at=created_at,
+        devices=spec.device_count(),
+        nodes=nodes_asked(spec.resources.nodes),
+        device_type=spec.resources.gpu_type,
+    )

@@ -1,0 +1,167 @@
+"""A submit, from a decoded document to a row.
+
+The order matters: an idempotency key is looked at before anything that may have changed since the first time (the code
+archive, the nodes), so a repeat answers with the job even then. Those checks run inside the transaction, which a refusal
+rolls back; the blob store and a git repository are asked before it, because nothing slow may happen inside.
+
+Not here: HTTP (``api.routes.jobs``), and what a job without room waits for (``scheduler``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstep.api.http.body import JsonBody
+from lockstep.api.jobs.uploads import Uploads
+from lockstep.api.jobs.views import waits_because
+from lockstep.domain.errors import FieldError, LockstepError
+from lockstep.domain.spec.init_from import job_checkpoint
+from lockstep.domain.spec.job import GitCode, JobSpec, Train, UploadedCode
+from lockstep.domain.spec.reading import invalid, read_spec
+from lockstep.domain.training.plan import plan_of
+from lockstep.storage.attempts import checkpoints, events, nodes
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import JobRow
+from lockstep.storage.jobs import jobs
+from lockstep.storage.objects import repositories
+
+
+def submit(
+    database: Database,
+    uploads: Uploads,
+    body: JsonBody,
+    *,
+    actor: str,
+    idempotency_key: str | None,
+    origin: str | None = None,
+) -> tuple[JobRow, bool, str]:
+    """Write a job.
+
+    Parameters
+    ----------
+    database : Database
+    uploads : Uploads
+    body : JsonBody
+    actor : str
+    idempotency_key : str or None
+    origin : str, optional
+        Of a clone: where its spec comes from, for its history.
+
+    Returns
+    -------
+    (JobRow, bool, str)
+        The job, whether it was written now, and why it waits.
+
+    Raises
+    ------
+    LockstepError
+        When the document is refused; nothing is written then.
+    """
+    spec = read_spec(body.document)
+    spec, missing = settle(database, uploads, spec)
+    plan = plan_of(spec)
+    with database.jobs() as session:
+        job, created = jobs.create(
+            session,
+            document=body.document,
+            spec=spec,
+            plan=plan,
+            actor=actor,
+            idempotency=None if idempotency_key is None else (idempotency_key, body.fingerprint),
+        )
+        largest = nodes.largest_ever(session)
+        if created:
+            errors = (*check_capacity(spec, largest), *missing)
+            if errors:
+                raise invalid(errors)
+            if origin is not None:
+                events.add(session, job_id=job.id, attempt=None, kind="cloned", message=origin, actor=actor)
+    return job, created, waits_because(largest)
+
+
+def settle(database: Database, uploads: Uploads, spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
+    """What the spec names and is kept elsewhere, looked up: the spec with what each name means now, and what is missing."""
+    code_errors = tuple(_check_code(spec, uploads))
+    spec, ref_errors = _settle_ref(spec)
+    spec, source_errors = _settle_source(database, spec)
+    return spec, (*code_errors, *ref_errors, *source_errors)
+
+
+def _settle_ref(spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
+    """The spec with the commit that its git ref is now, and what is wrong with that."""
+    if not isinstance(spec.code, GitCode):
+        return spec, ()
+    try:
+        commit = repositories.commit_of(spec.code.git, spec.code.ref)
+    except repositories.RepositoryError as error:
+        return spec, (FieldError("/code/ref", str(error), spec.code.ref, "name a branch, a tag or a whole commit id"),)
+    except repositories.UnreachableError as error:
+        step = "check the address, and that the service's machine may read it; or write the whole commit id as ref"
+        return spec, (FieldError("/code/git", f"the repository does not answer: {error}", spec.code.git, step),)
+    return spec.model_copy(update={"code": GitCode(git=spec.code.git, ref=commit)}), ()
+
+
+def _settle_source(database: Database, spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
+    """The spec with the full id of the job whose checkpoint it starts from, and what is wrong with that.
+
+    A name, or ``last``, would mean another job by the time the checkpoint is fetched. Which checkpoint is left as it was
+    asked for: without a step it is the newest then.
+    """
+    source = job_checkpoint(spec.train.init_from) if spec.train is not None else None
+    if source is None:
+        return spec, ()
+    assert spec.train is not None
+    with database.read_jobs() as session:
+        try:
+            job = jobs.find(session, source.job)
+        except LockstepError as error:
+            return spec, (_wrong_source(spec.train, error.message, error.next_step),)
+        settled = source._replace(job=job.id)
+        found = checkpoints.named(session, settled)
+        there = ", ".join(str(row.step) for row in checkpoints.of_job(session, job.id))
+    train = spec.train.model_copy(update={"init_from": str(settled)})
+    if found is None:
+        which = source.which
+        what = (
+            "checkpoint" if which is None else "best checkpoint" if which == "best" else f"checkpoint of step {which}"
+        )
+        step = f"it has those of steps {there}" if there else "wait until it has saved one"
+        return spec, (_wrong_source(spec.train, f"job {job.id} has no {what}", step),)
+    return spec.model_copy(update={"train": train}), ()
+
+
+def _wrong_source(train: Train, message: str, next_step: str) -> FieldError:
+    return FieldError("/train/init_from", message, train.init_from, next_step)
+
+
+def check_capacity(spec: JobSpec, largest: int) -> Iterator[FieldError]:
+    """Whether the job could ever start. With no node registered yet nobody can know: then it waits.
+
+    Parameters
+    ----------
+    spec : JobSpec
+    largest : int
+        Most devices that all nodes ever had together; 0 when none was ever registered.
+    """
+    asked = spec.device_count()
+    if largest and asked > largest:
+        yield FieldError(
+            "/resources/gpus",
+            f"{asked} devices are asked for, and all nodes ever registered had {largest} together: it could never start",
+            asked,
+            f"ask for at most {largest}, or register more nodes first",
+        )
+
+
+def _check_code(spec: JobSpec, uploads: Uploads) -> Iterator[FieldError]:
+    """Whether the archive that the job names is there and fits its kind."""
+    if not isinstance(spec.code, UploadedCode):
+        return
+    archive = uploads.find(spec.code.upload)
+    if archive is None:
+        yield FieldError(
+            "/code/upload",
+            "no archive of this digest was uploaded",
+            spec.code.upload,
+            "send it first with PUT /v1/uploads/{sha256}, or submit with: lockstep submit --code DIR",
+        )

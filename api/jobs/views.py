@@ -1,0 +1,266 @@
+"""From rows to the types of ``domain.views``: the one place where a job's answer is put together.
+
+A page of jobs costs a fixed number of statements however many jobs are on it: ``Around`` loads what lies around them all
+at once.
+
+Not here: which rows (``storage``), and which requests (``api.routes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final, Literal
+
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.life.outcomes import Outcome
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.domain.views import (
+    AttemptView,
+    CheckpointView,
+    DeviceView,
+    EventView,
+    JobView,
+    NodeView,
+    Progress,
+    QueuePlace,
+)
+from lockstep.storage.attempts import attempts, nodes
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.series_tables import ProgressRow
+from lockstep.storage.db.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
+from lockstep.storage.jobs.listing import Mark
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.series import series
+
+NOT_LOOKED_AT: Final = "the scheduler has not looked at it yet"
+NO_NODE: Final = "no node is registered yet: it waits until one is"
+NodeState = Literal["ready", "draining", "quarantined", "leaving", "lost"]
+NONE: Final[Mapping[str, float]] = MappingProxyType({})
+Value = float | str
+"""As JSON carries it: non-finite ones are strings."""
+THROUGHPUT: Final = "throughput/samples_per_second"
+
+
+@dataclass(frozen=True)
+class Around:
+    """What belongs to some jobs and lies in other tables, by job id."""
+
+    attempts: Mapping[str, AttemptRow] = field(default_factory=dict)
+    """The newest of each."""
+    progress: Mapping[str, ProgressRow] = field(default_factory=dict)
+    latest: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    """Newest value of each series."""
+    waits_because: str = NOT_LOOKED_AT
+    """For jobs of which the scheduler has not said it yet."""
+    starts: Mapping[str, float] = field(default_factory=dict)
+    """When queued ones are likely to start (``api.jobs.estimates``)."""
+
+    @classmethod
+    def load(
+        cls,
+        database: Database,
+        jobs: Sequence[JobRow],
+        starts: Mapping[str, float] = NONE,
+    ) -> Around:
+        """All of it, for these jobs."""
+        # A job that was never placed has nothing around it; most of a long queue is like that.
+        ids = [job.id for job in jobs if job.attempt_count]
+        unseen = any(is_unseen(job) for job in jobs)
+        if not ids and not unseen:
+            return cls(starts=starts)
+        with database.read_jobs() as session:
+            newest = attempts.newest(session, ids) if ids else {}
+            because = waits_because(nodes.largest_ever(session)) if unseen else NOT_LOOKED_AT
+        if not ids:
+            return cls(waits_because=because, starts=starts)
+        with database.read_series() as session:
+            return cls(newest, series.progress(session, ids), series.latest(session, ids), because, starts)
+
+
+def is_unseen(job: JobRow) -> bool:
+    """Whether the scheduler has not said yet why it waits."""
+    return job.state is JobState.QUEUED and job.wait_reason is None
+
+
+def waits_because(largest: int) -> str:
+    """Why a job waits before the scheduler has looked at it, where ``largest`` devices were ever registered."""
+    return NOT_LOOKED_AT if largest else NO_NODE
+
+
+def job_views(database: Database, jobs: Sequence[JobRow], starts: Mapping[str, float] = NONE) -> list[JobView]:
+    """Views of jobs, in their order."""
+    around = Around.load(database, jobs, starts)
+    return [job_view(job, around) for job in jobs]
+
+
+def job_view(job: JobRow, around: Around) -> JobView:
+    plan = None if job.plan is None else BatchPlan.model_validate(job.plan)
+    attempt = around.attempts.get(job.id)
+    waits = (job.wait_reason or around.waits_because) if job.state is JobState.QUEUED else None
+    return JobView(
+        id=job.id,
+        name=job.name,
+        project=job.project,
+        kind=_kind(job.kind),
+        state=job.state,
+        reason=waits or job.reason,
+        spec=job.document,
+        plan=plan,
+        plan_sentence=None if plan is None else plan.sentence(),
+        progress=_progress(job, plan, around),
+        attempt=None if attempt is None else attempt_view(attempt),
+        queue=None
+        if waits is None or job.wait_position is None
+        else QueuePlace(
+            position=job.wait_position, reason=waits, estimated_start=_moment_or_none(around.starts.get(job.id))
+        ),
+        intent=job.intent,
+        outcome=None if job.outcome is None else Outcome.stored(job.outcome),
+        priority=job.priority,
+        labels=job.labels,
+        owner=job.actor,
+        created_at=moment(job.created_at),
+        started_at=_moment_or_none(job.started_at),
+        finished_at=_moment_or_none(job.finished_at),
+        version=job.version,
+    )
+
+
+def job_tag(job: JobRow | Mark, batches: int) -> tuple[object, ...]:
+    """What a job's entity tag is made of: one of the numbers changes whenever its answer may.
+
+    ``batches`` counts its stored pieces of points and lines.
+    """
+    return job.id[-12:], job.version, batches
+
+
+def _progress(job: JobRow, plan: BatchPlan | None, around: Around) -> Progress | None:
+    row = around.progress.get(job.id)
+    if row is None or not row.attempt:
+        return None  # nothing, or log lines only
+    latest = around.latest.get(job.id, {})
+    steps = None if plan is None else plan.steps
+    fraction = None if not steps else min(1.0, row.step / steps)
+    return Progress(
+        step=row.step,
+        steps=steps,
+        samples=None if plan is None else row.step * plan.batch_size,
+        fraction=fraction,
+        eta_seconds=seconds_left(row, plan, latest) if job.state is JobState.RUNNING else None,
+        latest=dict(latest),
+    )
+
+
+def seconds_left(row: ProgressRow, plan: BatchPlan | None, latest: Mapping[str, Value]) -> float | None:
+    """Seconds left at the present speed; at the attempt's mean speed where the present one is not reported."""
+    if plan is None or plan.steps is None:
+        return None
+    steps_left = max(0, plan.steps - row.step)
+    samples_per_second = latest.get(THROUGHPUT)
+    # A string is a value that is not finite.
+    if isinstance(samples_per_second, float) and samples_per_second > 0:
+        return steps_left * plan.batch_size / samples_per_second
+    if row.time is None or row.first_time is None or row.first_step is None:
+        return None
+    seconds = row.time - row.first_time
+    steps = row.step - row.first_step
+    return steps_left * seconds / steps if steps > 0 and seconds > 0 else None
+
+
+def attempt_view(attempt: AttemptRow) -> AttemptView:
+    return AttemptView(
+        number=attempt.number,
+        state=attempt.state,
+        nodes=attempt.nodes,
+        world_size=attempt.world_size,
+        plan_sentence=None if attempt.plan is None else BatchPlan.model_validate(attempt.plan).sentence(),
+        outcome=None if attempt.outcome is None else Outcome.stored(attempt.outcome),
+        created_at=moment(attempt.created_at),
+        running_at=_moment_or_none(attempt.running_at),
+        ended_at=_moment_or_none(attempt.ended_at),
+    )
+
+
+def event_view(event: EventRow) -> EventView:
+    return EventView(
+        id=event.id,
+        at=moment(event.at),
+        kind=event.kind,
+        attempt=event.attempt,
+        actor=event.actor,
+        message=event.message,
+        data=event.data,
+    )
+
+
+def checkpoint_view(checkpoint: CheckpointRow, blobs: BlobStore, *, best: bool) -> CheckpointView:
+    """One checkpoint; where it is, as a path or URL that a person can open, and not as the store's own key."""
+    return CheckpointView(
+        step=checkpoint.step,
+        attempt=checkpoint.attempt,
+        bytes=checkpoint.bytes,
+        sha256=checkpoint.sha256,
+        final=checkpoint.final,
+        value=checkpoint.value,
+        best=best,
+        created_at=moment(checkpoint.created_at),
+        location=blobs.location(checkpoint.location),
+    )
+
+
+def node_view(node: NodeRow, *, now: float, lease_seconds: float) -> NodeView:
+    """One node; ``now`` is the database's clock, as is the time it was last heard."""
+    devices = [device for device in node.devices if device.present]
+    return NodeView(
+        name=node.name,
+        state=node_state(node, now=now, lease_seconds=lease_seconds),
+        reason=node.quarantine,
+        seen_at=moment(node.seen_at),
+        devices=[
+            DeviceView(
+                index=device.index,
+                kind="cuda" if device.kind == "cuda" else "cpu",
+                type=device.type,
+                memory_bytes=device.memory_bytes,
+                job_id=device.job_id,
+            )
+            for device in devices
+        ],
+        devices_free=sum(device.free for device in devices),
+        version=node.version,
+    )
+
+
+def node_state(node: NodeRow, *, now: float, lease_seconds: float) -> NodeState:
+    """The state of a node.
+
+    One that was silent for a lease is lost, draining or not: what ran there is being placed elsewhere. One whose agent
+    was stopped in order is leaving until then, or until an agent is back.
+    """
+    if node_is_lost(node.seen_at, now=now, lease_seconds=lease_seconds):
+        return "lost"
+    if node.left_at is not None and node.left_at >= node.seen_at:
+        return "leaving"
+    if node.quarantined_at is not None:
+        return "quarantined"
+    return "draining" if node.draining else "ready"
+
+
+def node_is_lost(seen_at: float, *, now: float, lease_seconds: float) -> bool:
+    return now - seen_at > lease_seconds
+
+
+def moment(seconds: float) -> datetime:
+    """Seconds since the epoch as RFC 3339 shows them: UTC."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _moment_or_none(seconds: float | None) -> datetime | None:
+    return None if seconds is None else moment(seconds)
+
+
+def _kind(kind: str) -> Literal["train", "script"]:
+    return "train" if kind == "train" else "script"

@@ -1,0 +1,25 @@
+"""What an agent and its warm process say to each other: the only other contract between them is the attempt's folder.
+
+Over a ``SOCK_SEQPACKET`` pair, one message after another: the warm process says ``READY`` once; then each ``LaunchRequest``,
+sent with the descriptor of the launcher's log, is answered by the launcher's pid in decimal digits.
+
+Not here: the two sides (``worker.launch.fork_client``, ``engine.launcher.start.fork_server``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import BaseModel
+
+READY: Final = b"ready"
+BYTES_MAX: Final = 128 * 1024
+"""One message; a socket's buffer holds more."""
+
+
+class LaunchRequest(BaseModel):
+    """Fork the launcher of this folder."""
+
+    folder: str
+    environ: dict[str, str]
+    """All of its environment."""

@@ -1,0 +1,373 @@
+"""How an attempt ended, and what that means for its job.
+
+An attempt ends with an *outcome*: a reason from the enum below, the first failing rank, its exception or signal, the
+last step, and advice. One table maps each reason to the job's final state, to a retry class, and to whose fault it is;
+``judge`` applies it to what the job went through before (``Record``). Nothing else decides whether a job is tried again:
+
+1. A success succeeds. A requested cancel wins over everything else.
+2. A class ``never`` fails, and so does ``replan`` where the micro-batch is one sample already or the loop is the job's own.
+3. Whoever failed on ``STUCK_NODES_MAX`` nodes after the same step fails: the nodes are not to blame.
+4. A *counted* attempt uses up one of ``retry.max``. **Progress** since the attempt before, whatever ended that, starts
+   the count again: of a train job a newer published checkpoint, because it is what the next attempt has; of a script,
+   which keeps its own, a later step in its metrics. So a run of a week that fails every day goes on, and one that fails
+   between the same two checkpoints does not. With ``retry.max: 3`` a job ends when four attempts in a row got no
+   further: five attempts in all, if the second one got further than the first. Each retry's event has its number.
+5. Attempts that are not counted end the job only where it spins: ``FRUITLESS_MAX`` in a row without progress, none of
+   which ran for ``LONG_SECONDS``. User code that sends its own launcher SIGTERM looks like a service that restarts.
+6. Nothing is tried more often than ``ATTEMPTS_MAX`` times, because a script can claim any step.
+
+Not here: the wait before a retry (``domain.life.timings``), where the job goes next (``domain.placement.decide``), and when a node
+is given no more work (``domain.life.quarantine``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+STUCK_NODES_MAX: Final = 3
+"""Nodes on which a job may fail after the same step before it is held to be its own fault."""
+FRUITLESS_MAX: Final = 30
+"""Short attempts in a row without progress. With the backoff about an hour: a service may restart often, too."""
+LONG_SECONDS: Final = 600.0
+"""An attempt that ran for so long does not spin, even if nobody can see what it got done."""
+ATTEMPTS_MAX: Final = 1_000
+
+
+class RetryClass(StrEnum):
+    """What a reason says about trying again."""
+
+    NEVER = "never"
+    """The same would happen again: the person must change something."""
+    RETRY = "retry"
+    """It may pass anywhere, the same node included."""
+    RETRY_ELSEWHERE = "retry-elsewhere"
+    """It may pass on another node; the same node is tried last."""
+    REPLAN = "replan"
+    """It may pass with a smaller micro-batch: the next attempt halves it, down to one sample, and the batch stays."""
+
+
+class Reason(StrEnum):
+    """Why an attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    """Every rank ended well."""
+    CANCELLED = "cancelled"
+    """Somebody asked for it."""
+    TIMED_OUT = "timed_out"
+    """The job ran for longer than its ``timeout_seconds``."""
+    SHUTDOWN = "shutdown"
+    """The service was stopped; the job goes on at the next start."""
+    PREEMPTED = "preempted"
+    """The job gave its devices to a more urgent one."""
+    USER_ERROR = "user_error"
+    """The task or the script raised, or exited with a code other than 0."""
+    BAD_SPEC = "bad_spec"
+    """The spec cannot be carried out: the task's class is missing, its arguments are refused, a checkpoint does not fit."""
+    CODE_UNAVAILABLE = "code_unavailable"
+    """The job's code could not be brought to the node."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The device's memory ran out."""
+    HOST_OUT_OF_MEMORY = "host_out_of_memory"
+    """The node's own memory ran out, and the system killed a rank."""
+    KILLED = "killed"
+    """A rank, or the launcher of running ranks, was ended by a signal that the service did not send."""
+    NON_FINITE = "non_finite"
+    """The loss or the gradient was no finite number."""
+    DIVERGED = "diverged"
+    """The ranks' models were no longer the same, although every step gives all of them the same gradient."""
+    STALL = "stall"
+    """No step was completed for longer than the limit: a rank waits for what the others do not do."""
+    EXIT_STALL = "exit_stall"
+    """One rank ended well and the others did not follow in time."""
+    NETWORK = "network"
+    """Ranks could not reach each other."""
+    STORAGE = "storage"
+    """The disk or the store is full or unreachable."""
+    LAUNCH_FAILED = "launch_failed"
+    """The launcher could not start the ranks, or failed itself."""
+    LOST = "lost"
+    """The node fell silent for longer than its lease."""
+    CUT_OFF = "cut_off"
+    """The node could not renew its lease and stopped its ranks by itself, but nobody missed it: the service was away."""
+    UNANSWERED = "unanswered"
+    """The node never took what it was given: nothing of the attempt ran, so it uses up no retry."""
+    VERSION = "version"
+    """A program of another version of Lockstep could not read what was written for it."""
+
+
+class _Rule(NamedTuple):
+    retry: RetryClass
+    charged: bool
+    """Whether the attempt counts against ``retry.max``."""
+    state: str
+    """The job's final state when it is not tried again."""
+    advice: str
+    blames_node: bool = False
+    """The node may be at fault. It counts for ``domain.life.quarantine`` where the agent or the scheduler observed it."""
+
+
+_NEVER, _RETRY, _ELSEWHERE = RetryClass.NEVER, RetryClass.RETRY, RetryClass.RETRY_ELSEWHERE
+
+RULES: Final[dict[Reason, _Rule]] = {
+    Reason.SUCCEEDED: _Rule(_NEVER, False, "succeeded", ""),
+    Reason.CANCELLED: _Rule(_NEVER, False, "cancelled", ""),
+    Reason.TIMED_OUT: _Rule(_NEVER, True, "failed", "Raise timeout_seconds, or give the job fewer steps."),
+    Reason.SHUTDOWN: _Rule(
+        _RETRY, False, "failed", "The job goes on from its checkpoint when the service is up again."
+    ),
+    Reason.PREEMPTED: _Rule(_RETRY, False, "failed", "The job goes on from its checkpoint when devices are free."),
+    Reason.USER_ERROR: _Rule(_NEVER, True, "failed", "Read the traceback, fix the code, and submit again."),
+    Reason.BAD_SPEC: _Rule(_NEVER, True, "failed", "Correct the spec and submit again."),
+    Reason.CODE_UNAVAILABLE: _Rule(
+        _RETRY, True, "failed", "Check that the node reaches the store, then submit again with --code."
+    ),
+    Reason.OUT_OF_MEMORY: _Rule(
+        RetryClass.REPLAN,
+        False,
+        "failed",
+        "Use activation_checkpointing: true, precision: bf16, a smaller model or devices with more memory; in a script, "
+        "a smaller micro-batch.",
+    ),
+    Reason.HOST_OUT_OF_MEMORY: _Rule(
+        _ELSEWHERE,
+        True,
+        "failed",
+        "Lower train.loader.workers, or use a node with more memory.",
+    ),
+    Reason.KILLED: _Rule(_RETRY, True, "failed", "Look at the node's system log for who sent the signal."),
+    Reason.NON_FINITE: _Rule(_NEVER, True, "failed", "Lower the learning rate, or set clip_grad_norm."),
+    Reason.DIVERGED: _Rule(
+        _ELSEWHERE,
+        True,
+        "failed",
+        "Test the memory and the links of the named rank's device; a task that changes parameters itself does this too.",
+    ),
+    Reason.STALL: _Rule(
+        _RETRY, True, "failed", "Look at the stacks of the ranks: one waits for what the others do not do."
+    ),
+    Reason.EXIT_STALL: _Rule(
+        _NEVER, True, "failed", "Let all ranks end together: one is waiting for another that has left."
+    ),
+    Reason.NETWORK: _Rule(_RETRY, True, "failed", "Check that the nodes reach each other on the ranks' ports."),
+    Reason.STORAGE: _Rule(_ELSEWHERE, True, "failed", "Free space on the node or in the store.", blames_node=True),
+    Reason.LAUNCH_FAILED: _Rule(
+        _ELSEWHERE, True, "failed", "Read the launcher's own lines in the job's logs.", blames_node=True
+    ),
+    Reason.LOST: _Rule(
+        _ELSEWHERE, True, "failed", "Check the node: lockstep nodes shows when it was last heard.", blames_node=True
+    ),
+    Reason.CUT_OFF: _Rule(
+        _RETRY, False, "failed", "Check that the database answers, and that the node's agent is running."
+    ),
+    Reason.UNANSWERED: _Rule(
+        _ELSEWHERE, False, "failed", "Check the node: lockstep nodes shows when it was last heard.", blames_node=True
+    ),
+    Reason.VERSION: _Rule(
+        _ELSEWHERE, False, "failed", "Upgrade Lockstep on the node: lockstep nodes shows the version of each."
+    ),
+}
+"""What each reason means. Every reason has exactly one line."""
+
+
+class Outcome(BaseModel):
+    """How an attempt ended, for the person who reads it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    reason: Reason
+    message: str
+    """What happened, in one sentence."""
+    rank: int | None = None
+    """The first rank that failed."""
+    node: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    """Name of the signal that ended the rank, such as SIGKILL."""
+    exception: str | None = None
+    """Type and message of the exception that ended the rank."""
+    traceback: str | None = None
+    """The end of its traceback."""
+    log_excerpt: str | None = None
+    """The last lines that the rank wrote."""
+    last_step: int | None = None
+    """The last optimizer step that was completed, counted from 1."""
+    advice: str = ""
+
+    @classmethod
+    def stored(cls, document: Mapping[str, Any]) -> Outcome:
+        """Read an outcome that another version may have stored.
+
+        It is a report: a field that only a newer version has is left out, and a reason that only a newer version has
+        becomes ``version``, so that one such row stops no pass and no page.
+        """
+        known = document.get("reason") in set(Reason)
+        return cls.model_validate(document if known else {**document, "reason": Reason.VERSION})
+
+    @classmethod
+    def of(cls, reason: Reason, message: str, **details: object) -> Outcome:
+        """An outcome with its reason's advice."""
+        return cls.model_validate({"reason": reason, "message": message, "advice": RULES[reason].advice, **details})
+
+
+_DEVICE_MEMORY: Final = re.compile(
+    r"OutOfMemoryError|\b(CUDA|HIP|XPU|MPS backend)( error:)? out of memory", re.IGNORECASE
+)
+DEVICE_MEMORY_ADVICE: Final = (
+    "The memory of the device ran out. Use a smaller micro-batch with more accumulation steps in the script, lower "
+    "precision or activation checkpointing, or ask for devices with more memory."
+)
+
+
+def with_advice_of_cause(outcome: Outcome) -> Outcome:
+    """Return the outcome with the advice of its cause where its reason says only that the user's code failed.
+
+    A script handles its own batch, so Lockstep cannot run it again with a smaller one: the reason stays.
+    """
+    if outcome.reason is not Reason.USER_ERROR or outcome.advice != RULES[Reason.USER_ERROR].advice:
+        return outcome
+    told = "\n".join(filter(None, (outcome.exception, outcome.traceback, outcome.log_excerpt)))
+    if _DEVICE_MEMORY.search(told) is None:
+        return outcome
+    return outcome.model_copy(update={"advice": DEVICE_MEMORY_ADVICE})
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the rules remember of a job's earlier attempts."""
+
+    charged: int = 0
+    """Counted attempts since the last progress."""
+    fruitless: int = 0
+    """Short attempts in a row without progress, counted or not."""
+    step: int = 0
+    """How far the job had come when its last attempt ended; see ``Ending.reached``."""
+    stuck_step: int | None = None
+    """The step after which the last counted attempt failed."""
+    stuck_nodes: tuple[str, ...] = ()
+    """On which nodes, one after the other, attempts have failed after it."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What is known of an attempt that has ended, beside its outcome."""
+
+    number: int
+    """Counted from 1."""
+    ran_seconds: float
+    """From all ranks having met to the end; 0 where they never met."""
+    reached: int
+    """What the next attempt can go on from: a train job's newest published checkpoint, a script's last step; 0 if none."""
+    retries_max: int
+    """``retry.max`` of the spec."""
+    cancel_requested: bool = False
+    """Somebody asked to cancel the job. That wins over any retry and over any failure: nothing of the job runs, which is
+    what was asked for. It does not undo a success."""
+    can_halve: bool = False
+    """The plan's micro-batch holds more than one sample."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an outcome means for the job."""
+
+    step: str
+    """A name from ``lifecycle.STEPS``."""
+    charged: bool
+    record: Record
+    """To be judged by the next time."""
+    failures: int = 0
+    """How many waits to double (``Timings.backoff``); 0 tries again at once."""
+    halve: bool = False
+    """The next attempt runs half the micro-batch."""
+    note: str = ""
+    """Why it is not tried again, although the reason allows it."""
+    explanation: str = ""
+    """Number of this retry of ``retry.max``, and why the count started again if it did; empty without a retry."""
+    advice: str = ""
+    """Replaces the outcome's, where the note changes what is to be done."""
+
+
+def judge(outcome: Outcome, before: Record, ending: Ending) -> Verdict:
+    """Decide what happens to a job whose attempt ended with ``outcome``. The rules are in the module's docstring."""
+    rule = RULES[outcome.reason]
+    if outcome.reason is Reason.SUCCEEDED:
+        return Verdict("succeed", charged=False, record=before)
+    if ending.cancel_requested or rule.state == "cancelled":
+        return Verdict("cancel", charged=False, record=before)
+    if rule.retry is RetryClass.NEVER or (rule.retry is RetryClass.REPLAN and not ending.can_halve):
+        return Verdict("fail", rule.charged, record=before)
+    record = _recorded(outcome, before, ending, charged=rule.charged)
+    verdict = Verdict(
+        "requeue",
+        rule.charged,
+        record,
+        # The first that is not counted is nobody's fault and does not wait: a service was restarted.
+        failures=record.fruitless if rule.charged else record.fruitless - 1,
+        halve=rule.retry is RetryClass.REPLAN,
+    )
+    note, advice = _why_not_again(record, ending, charged=rule.charged)
+    if note:
+        return replace(verdict, step="fail", halve=False, note=note, advice=advice)
+    return replace(verdict, explanation=_which_retry(before, record, ending, charged=rule.charged))
+
+
+def _which_retry(before: Record, record: Record, ending: Ending, *, charged: bool) -> str:
+    if not charged:
+        return "not counted as a retry"
+    which = f"retry {record.charged} of {ending.retries_max}"
+    if before.charged and record.step > before.step:
+        return f"{which}: the count starts again, because the job got from step {before.step} to step {record.step}"
+    if record.charged > 1:
+        return f"{which} without progress" + (f" since step {record.step}" if record.step else "")
+    return which
+
+
+def _recorded(outcome: Outcome, before: Record, ending: Ending, *, charged: bool) -> Record:
+    progressed = ending.reached > before.step
+    stuck_step, stuck_nodes = before.stuck_step, before.stuck_nodes
+    if charged:
+        if outcome.last_step != stuck_step:
+            stuck_step, stuck_nodes = outcome.last_step, ()
+        if outcome.last_step is not None and outcome.node is not None and outcome.node not in stuck_nodes:
+            stuck_nodes = (*stuck_nodes, outcome.node)
+    return Record(
+        charged=(0 if progressed else before.charged) + (1 if charged else 0),
+        fruitless=1 if progressed or ending.ran_seconds >= LONG_SECONDS else before.fruitless + 1,
+        step=max(before.step, ending.reached),
+        stuck_step=stuck_step,
+        stuck_nodes=stuck_nodes,
+    )
+
+
+def _why_not_again(record: Record, ending: Ending, *, charged: bool) -> tuple[str, str]:
+    """What keeps a job from being tried again although its reason allows it, and what to do then. Empty: nothing does."""
+    if charged and len(record.stuck_nodes) >= STUCK_NODES_MAX:
+        nodes = ", ".join(record.stuck_nodes)
+        return (
+            f"it failed on {len(record.stuck_nodes)} nodes ({nodes}) after the same step, so the fault is the job's own",
+            f"Look at what the job does after step {record.stuck_step}: its code, or the samples of that batch.",
+        )
+    if charged and record.charged > ending.retries_max:
+        counted = "an attempt" if record.charged == 1 else f"{record.charged} attempts in a row"
+        further = f"no further than step {record.step}" if record.step else "no further"
+        note = f"{counted} got {further}, and retry.max is {ending.retries_max}"
+        if earlier := ending.number - record.charged:
+            note += (
+                f"; {earlier} of the {ending.number} attempts {'is' if earlier == 1 else 'are'} not in this count, "
+                "which starts again when the job gets further and leaves out ends such as a preemption"
+            )
+        return note, ""
+    if not charged and record.fruitless >= FRUITLESS_MAX:
+        return (
+            f"{record.fruitless} attempts in a row ended soon and got no further",
+            "Find out what ends it: the job's own code may stop its launcher, or the service restarts too often.",
+        )
+    if ending.number >= ATTEMPTS_MAX:
+        return f"it was tried {ending.number} times", ""
+    return "", ""

@@ -1,0 +1,1 @@
+"""Placement of queued jobs, and forecasts of their start."""

@@ -1,0 +1,1 @@
+"""Job spec: its fields, validation, changes and stored form."""

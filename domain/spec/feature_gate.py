@@ -1,0 +1,45 @@
+"""What the interface names and this version does not do yet, as one table.
+
+Nothing that a person asks for is ever ignored: a value listed here is refused with its name and what to write
+instead. When a function arrives, its line goes.
+
+Not here: values that are wrong in any version (``domain.spec.job``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from lockstep.domain.errors import FieldError
+from lockstep.domain.spec.job import GpuRange, JobSpec
+
+
+class _Later(NamedTuple):
+    pointer: str
+    value: Callable[[JobSpec], object]
+    """The value as asked for, or None if this function was not asked for."""
+    what: str
+    instead: str
+
+
+LATER: Final = (
+    _Later(
+        "/resources/gpus",
+        lambda spec: spec.resources.gpus.model_dump() if isinstance(spec.resources.gpus, GpuRange) else None,
+        "elastic jobs",
+        "write one number, such as gpus: 2",
+    ),
+    _Later("/secrets", lambda spec: list(spec.secrets) or None, "secrets", "use env for what is not secret"),
+)
+"""Every such function, in the order of the spec. ``docs/spec.md`` marks the fields with it."""
+
+
+def not_yet(spec: JobSpec) -> Iterator[FieldError]:
+    """One error per thing that ``spec`` asks for and this version cannot do."""
+    for later in LATER:
+        value = later.value(spec)
+        if value is not None:
+            yield FieldError(
+                later.pointer, f"this version of Lockstep does not have {later.what} yet", value, later.instead
+            )

@@ -1,0 +1,66 @@
+"""The spec's sections about how a step's gradient moves the weights.
+
+Not here: the optimizers themselves (``engine.step.optimizer``), and the rate at a step (``engine.step.schedule``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from lockstep.domain import limits
+from lockstep.domain.errors import at_field
+from lockstep.domain.spec.fields import NO_BOOL, Section
+
+
+class AdamW(Section):
+    """AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101)."""
+
+    name: Literal["adamw"] = "adamw"
+    """Also meant where no name is written."""
+    lr: Annotated[float, Field(gt=0, le=100), NO_BOOL] = 3e-4
+    """Learning rate after the warm-up, per optimizer step."""
+    weight_decay: Annotated[float, Field(ge=0, le=10), NO_BOOL] = 0.1
+    """Decoupled decay, multiplied by the learning rate; not applied to parameters with fewer than two dimensions."""
+    betas: tuple[Annotated[float, Field(ge=0, lt=1), NO_BOOL], Annotated[float, Field(ge=0, lt=1), NO_BOOL]] = (
+        0.9,
+        0.95,
+    )
+    """Decay rates of the running averages of the gradient and of its square."""
+    eps: Annotated[float, Field(gt=0, le=1), NO_BOOL] = 1e-8
+    """Added to the denominator, so that it is never zero."""
+
+
+class SGD(Section):
+    """Stochastic gradient descent, with momentum as PyTorch defines it."""
+
+    name: Literal["sgd"]
+    lr: Annotated[float, Field(gt=0, le=1000), NO_BOOL] = 0.1
+    """Learning rate after the warm-up, per optimizer step."""
+    momentum: Annotated[float, Field(ge=0, lt=1), NO_BOOL] = 0.0
+    """Part of the last step's movement that is kept; 0 keeps none."""
+    nesterov: bool = False
+    """Nesterov's momentum; needs a ``momentum`` above 0."""
+    weight_decay: Annotated[float, Field(ge=0, le=10), NO_BOOL] = 0.0
+    """Added to the gradient; not applied to parameters with fewer than two dimensions."""
+
+    @model_validator(mode="after")
+    def _nesterov_needs_momentum(self) -> Self:
+        if self.nesterov and self.momentum == 0:
+            raise at_field(("nesterov",), "expected a momentum above 0 with it", "set momentum, such as 0.9")
+        return self
+
+
+Optimizer = Annotated[AdamW | SGD, Field(discriminator="name")]
+
+
+class Schedule(Section):
+    """Learning rate as a function of the optimizer step."""
+
+    name: Literal["constant", "cosine", "linear"] = "constant"
+    """After the warm-up: stay at ``lr``, or fall to ``min_lr`` at the last step along a cosine or a line."""
+    warmup_steps: Annotated[int, Field(ge=0, le=limits.STEPS_MAX), NO_BOOL] = 0
+    """Optimizer steps over which the rate rises linearly to ``lr``."""
+    min_lr: Annotated[float, Field(ge=0), NO_BOOL] = 0.0
+    """Learning rate at the last step of ``cosine`` and ``linear``; at most ``optimizer.lr``."""

@@ -1,0 +1,1 @@
+"""Batch plan, memory forecast, metrics and scaling of a training job."""

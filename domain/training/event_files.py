@@ -1,0 +1,254 @@
+"""TensorBoard's event files, as far as scalars go: the bytes of a record, and what is read from and written to them.
+
+A file is a row of TFRecords, each of them
+
+====================  =================================================
+8 bytes               length of the payload, little-endian
+4 bytes               masked CRC-32C of these eight
+length                the payload: one ``Event`` as a protocol buffer
+4 bytes               masked CRC-32C of the payload
+====================  =================================================
+
+and of an ``Event`` these fields matter: ``wall_time`` (1, double), ``step`` (2, int64), ``summary.value`` (5, 1) with ``tag``
+(1), ``simple_value`` (2, float), ``tensor`` (8) and the plug-in that it is for (9, 1, 1). PyTorch and TensorFlow 1 write
+``simple_value``; TensorFlow 2 writes a tensor of one number for the plug-in ``scalars``. Everything else (images, graphs,
+histograms, hyperparameters) is passed over. The layout is that of tensorflow/core/util/event.proto, framework/summary.proto,
+framework/tensor.proto and lib/io/record_writer.h.
+
+Not here: which files there are, and how far each is read (``worker.upload.tensorboard``).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+HEADER_BYTES: Final = 12
+FOOTER_BYTES: Final = 4
+RECORD_BYTES_MAX: Final = 64 * 1024
+"""A longer payload holds an image, a graph or a histogram, and is passed over unread: a scalar's is some fifty bytes."""
+_FILE_VERSION: Final = b"brain.Event:2"
+_VARINT_BYTES_MAX: Final = 10
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+"""Wire types."""
+_DT_FLOAT, _DT_DOUBLE = 1, 2
+
+
+class DamagedError(ValueError):
+    """Bytes that no writer of event files has written. The message says what is wrong."""
+
+
+class Scalar(NamedTuple):
+    """One number of one event."""
+
+    step: int
+    time: float
+    """Seconds since the epoch."""
+    tag: str
+    value: float
+
+
+class Split(NamedTuple):
+    """The whole records at the beginning of some bytes."""
+
+    payloads: list[bytes]
+    end: int
+    """Bytes that they take."""
+    beyond: int | None = None
+    """Bytes that the record behind them takes in all, where it is too long to be read."""
+    damage: str = ""
+    """What is wrong with the record behind them; empty if nothing is, or it is not whole yet."""
+
+
+def split(data: bytes) -> Split:
+    """Take bytes apart, up to a record that is not whole, too long or damaged."""
+    payloads: list[bytes] = []
+    place = 0
+    while len(data) - place >= HEADER_BYTES:
+        length, length_crc = struct.unpack_from("<QI", data, place)
+        if masked_crc(data[place : place + 8]) != length_crc:
+            return Split(payloads, place, damage="the checksum of a record's length is wrong")
+        whole = HEADER_BYTES + length + FOOTER_BYTES
+        if length > RECORD_BYTES_MAX:
+            return Split(payloads, place, beyond=whole)
+        if len(data) - place < whole:
+            break
+        payload = data[place + HEADER_BYTES : place + HEADER_BYTES + length]
+        (crc,) = struct.unpack_from("<I", data, place + HEADER_BYTES + length)
+        if masked_crc(payload) != crc:
+            return Split(payloads, place, damage="the checksum of a record is wrong")
+        payloads.append(payload)
+        place += whole
+    return Split(payloads, place)
+
+
+def scalars(payload: bytes) -> list[Scalar]:
+    """The numbers in one event; none in most events that are not for scalars.
+
+    Raises
+    ------
+    DamagedError
+        If it is no event.
+    """
+    step, time = 0, 0.0
+    found: list[tuple[str, float]] = []
+    for field, wire, value in _fields(payload):
+        if field == 1 and wire == _FIXED64:
+            (time,) = struct.unpack("<d", value)
+        elif field == 2 and wire == _VARINT:
+            step = _signed(value)
+        elif field == 5 and wire == _BYTES:
+            for number, kind, part in _fields(value):
+                if number == 1 and kind == _BYTES and (scalar := _scalar(part)) is not None:
+                    found.append(scalar)
+    return [Scalar(step, time, tag, value) for tag, value in found]
+
+
+def _scalar(part: bytes) -> tuple[str, float] | None:
+    """Tag and number of a ``Summary.Value``; None if it holds something else."""
+    tag, plugin = "", b""
+    number: float | None = None
+    for field, wire, value in _fields(part):
+        if field == 1 and wire == _BYTES:
+            tag = value.decode(errors="replace")
+        elif field == 2 and wire == _FIXED32:
+            (number,) = struct.unpack("<f", value)
+        elif field == 8 and wire == _BYTES:
+            number = _one_number(value)
+        elif field == 9 and wire == _BYTES:
+            plugin = _inside(_inside(value, 1), 1)
+    return None if number is None or not tag or plugin not in {b"", b"scalars"} else (tag, number)
+
+
+def _one_number(tensor: bytes) -> float | None:
+    """The value of a tensor of one float or double; None for any other."""
+    kind, size = 0, 1
+    content = floats = doubles = b""
+    for field, wire, value in _fields(tensor):
+        if field == 1 and wire == _VARINT:
+            kind = _signed(value)
+        elif field == 2 and wire == _BYTES:
+            for _dim, _wire, dimension in _fields(value):
+                lengths = [_signed(length) for number, _, length in _fields(dimension) if number == 1]
+                size *= lengths[-1] if lengths else 0
+        elif field == 4 and wire == _BYTES:
+            content = value
+        elif field == 5 and wire in {_BYTES, _FIXED32}:
+            floats += value
+        elif field == 6 and wire in {_BYTES, _FIXED64}:
+            doubles += value
+    form, raw = {_DT_FLOAT: ("<f", content or floats), _DT_DOUBLE: ("<d", content or doubles)}.get(kind, ("", b""))
+    if size != 1 or not form or len(raw) != struct.calcsize(form):
+        return None
+    return float(struct.unpack(form, raw)[0])
+
+
+def _inside(message: bytes, wanted: int) -> bytes:
+    """The last field of this number that holds bytes; empty if there is none."""
+    return next((value for field, wire, value in reversed(list(_fields(message))) if (field, wire) == (wanted, 2)), b"")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Number, wire type and bytes of each field; a varint's bytes are its value as eight bytes, little-endian."""
+    place, end = 0, len(message)
+    while place < end:
+        key, place = _varint(message, place)
+        field, wire = key >> 3, key & 7
+        if wire == _VARINT:
+            number, place = _varint(message, place)
+            yield field, wire, struct.pack("<Q", number)
+            continue
+        if wire == _BYTES:
+            size, place = _varint(message, place)
+        elif wire in {_FIXED64, _FIXED32}:
+            size = 8 if wire == _FIXED64 else 4
+        else:
+            raise DamagedError(f"a record is no event: it has a field of wire type {wire}")
+        if size > end - place:
+            raise DamagedError("a record is no event: a field ends behind its end")
+        yield field, wire, message[place : place + size]
+        place += size
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    number = 0
+    for shift, byte in enumerate(message[place : place + _VARINT_BYTES_MAX]):
+        number |= (byte & 0x7F) << (7 * shift)
+        if byte < 0x80:
+            return number & 0xFFFF_FFFF_FFFF_FFFF, place + shift + 1
+    raise DamagedError("a record is no event: a number in it does not end")
+
+
+def _signed(value: bytes) -> int:
+    return int(struct.unpack("<q", value)[0])
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def header(time: float) -> bytes:
+    """The record with which an event file begins."""
+    return _record(_double(1, time) + _bytes(3, _FILE_VERSION))
+
+
+def record(step: int, time: float, values: Mapping[str, float]) -> bytes:
+    """One event with its scalars. They are stored as 32-bit floats, as everybody stores them: about seven digits stay."""
+    parts = [_bytes(1, _bytes(1, tag.encode()) + b"\x15" + _float(value)) for tag, value in values.items()]
+    return _record(_double(1, time) + b"\x10" + _to_varint(step) + _bytes(5, b"".join(parts)))
+
+
+def _record(payload: bytes) -> bytes:
+    length = struct.pack("<Q", len(payload))
+    crcs = struct.pack("<I", masked_crc(length)), struct.pack("<I", masked_crc(payload))
+    return length + crcs[0] + payload + crcs[1]
+
+
+def _float(value: float) -> bytes:
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        return struct.pack("<f", float("inf") if value > 0 else float("-inf"))
+
+
+def _double(field: int, value: float) -> bytes:
+    return _to_varint(field << 3 | _FIXED64) + struct.pack("<d", value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _to_varint(field << 3 | _BYTES) + _to_varint(len(value)) + value
+
+
+def _to_varint(number: int) -> bytes:
+    digits = bytearray()
+    while number > 0x7F:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
+
+
+# --- checksums --------------------------------------------------------------------------------------------------------
+
+
+def _table() -> Sequence[int]:
+    """CRC-32C (Castagnoli), one byte at a time; the polynomial is 0x1EDC6F41, reflected."""
+    table = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        table.append(crc)
+    return tuple(table)
+
+
+_CRC_TABLE: Final = _table()
+
+
+def masked_crc(data: bytes) -> int:
+    """CRC-32C, rotated and shifted as TFRecords do it: the CRC of bytes that hold a CRC would be weak."""
+    table, crc = _CRC_TABLE, 0xFFFF_FFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFF_FFFF
+    return ((crc >> 15 | crc << 17) + 0xA282_EAD8) & 0xFFFF_FFFF

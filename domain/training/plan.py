@@ -1,0 +1,186 @@
+"""The batch plan: how one promised batch becomes ranks, shares, slots and accumulation steps.
+
+The batch ``B`` is given. For ``W`` ranks and micro-batches of at most ``m`` samples:
+
+* the batch is split into W contiguous *shares* that differ by at most one sample;
+* each share is split into the same number of *slots*, K = ⌈⌈B/W⌉/m⌉, of near-equal size. Every rank runs K slots,
+  so every rank enters every collective; a slot may be empty, and then runs one masked sample of weight zero.
+
+Dealing whole slots of ``m`` over the ranks instead would leave ranks idle for up to half a step, and hang strategies
+that communicate in every slot. The last batch of an ``epochs:`` run may be smaller; the same rule splits it.
+
+Not here: which samples the positions hold (``engine.data.order``), and how slots are weighted (``engine.step.gradient``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lockstep.domain import limits
+from lockstep.domain.errors import FieldError
+from lockstep.domain.training.memory import MemoryForecast
+
+if TYPE_CHECKING:
+    from lockstep.domain.spec.job import JobSpec
+
+
+def ceil_div(a: int, b: int) -> int:
+    """⌈a / b⌉ for positive ``b``, without floats."""
+    return -(-a // b)
+
+
+def part(size: int, parts: int, index: int) -> tuple[int, int]:
+    """Bounds [start, stop) of part ``index`` when ``size`` things are split into ``parts`` contiguous, near-equal parts.
+
+    The larger parts come first; parts differ by at most one.
+    """
+    small, larger = divmod(size, parts)
+    start = index * small + min(index, larger)
+    return start, start + small + (1 if index < larger else 0)
+
+
+def accumulation_steps(batch_size: int, micro_batch_size: int, world_size: int) -> int:
+    """Micro-batches that every rank runs before one optimizer step: K = ⌈⌈B/W⌉/m⌉.
+
+    Parameters
+    ----------
+    batch_size : int
+        Samples in one optimizer step, over all ranks. This never changes while a job lives.
+    micro_batch_size : int
+        Samples in one forward and backward on one device, at most.
+    world_size : int
+        Ranks that share the step.
+    """
+    return max(1, ceil_div(ceil_div(batch_size, world_size), micro_batch_size))
+
+
+class BatchPlan(BaseModel):
+    """One job's batch on one number of ranks, in numbers.
+
+    ``micro_batch_size`` and ``accumulation_steps`` are null until the first attempt settles ``micro_size: auto``.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    batch_size: Annotated[int, Field(ge=1)]
+    """Samples in one optimizer step, over all ranks: the promise."""
+    micro_batch_size: Annotated[int, Field(ge=1)] | None
+    """Samples in one forward and backward on one device, at most."""
+    accumulation_steps: Annotated[int, Field(ge=1)] | None
+    """Slots that every rank runs before one optimizer step."""
+    world_size: Annotated[int, Field(ge=1)]
+    """Ranks, one per device."""
+    steps: int | None = None
+    """Optimizer steps of the run; null where it is given in epochs, until the dataset's length is known."""
+    memory: MemoryForecast | None = None
+    """Null until the first attempt has worked it out, and where it cannot be."""
+
+    def slots(self, rank: int, batch_size: int | None = None) -> list[tuple[int, int]]:
+        """Bounds [start, stop) inside the batch of each slot of ``rank``; a slot may be empty (start == stop).
+
+        Parameters
+        ----------
+        rank : int
+        batch_size : int, optional
+            Samples of this batch; the last one of an ``epochs:`` run may be smaller than the plan's.
+        """
+        if self.micro_batch_size is None:
+            raise ValueError("the micro-batch is not settled yet")
+        size = self.batch_size if batch_size is None else batch_size
+        start, stop = part(size, self.world_size, rank)
+        count = accumulation_steps(size, self.micro_batch_size, self.world_size)
+        return [(start + a, start + b) for a, b in (part(stop - start, count, index) for index in range(count))]
+
+    def halved(self) -> BatchPlan | None:
+        """The same batch in micro-batches of half the size; None where they hold one sample already."""
+        largest = max(stop - start for start, stop in self.slots(0))
+        if largest == 1:
+            return None
+        return self.settled(ceil_div(largest, 2))
+
+    def settled(self, micro_batch_size: int) -> BatchPlan:
+        """The same batch in micro-batches of at most so many samples."""
+        steps = accumulation_steps(self.batch_size, micro_batch_size, self.world_size)
+        return self.model_copy(
+            update={"micro_batch_size": micro_batch_size, "accumulation_steps": steps, "memory": None}
+        )
+
+    def sentence(self) -> str:
+        """The plan in words: "64 = 2 ranks × 8 samples × 4 accumulation steps"."""
+        ranks = _count(self.world_size, "rank")
+        if self.micro_batch_size is None or self.accumulation_steps is None:
+            return f"{self.batch_size} over {ranks}; the micro-batch is settled by the first attempt"
+        steps = _count(self.accumulation_steps, "accumulation step")
+        sizes = {stop - start for rank in {0, self.world_size - 1} for start, stop in self.slots(rank)}
+        if len(sizes) == 1:
+            return f"{self.batch_size} = {ranks} × {_count(sizes.pop(), 'sample')} × {steps}"
+        shares = sorted(
+            {
+                stop - start
+                for start, stop in (part(self.batch_size, self.world_size, rank) for rank in (0, self.world_size - 1))
+            }
+        )
+        share = " or ".join(map(str, shares))
+        micro = f"{min(sizes)} to {max(sizes)}"
+        return f"{self.batch_size} over {ranks}: shares of {share}, each in {steps} of {micro} samples"
+
+
+def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
+    """The batch plan of a spec on ``world_size`` ranks (the spec's own by default); None for a script.
+
+    A script owns its loop, so Lockstep promises nothing about its batch.
+    """
+    if spec.train is None:
+        return None
+    world = spec.world_size() if world_size is None else world_size
+    batch = spec.train.batch
+    micro = None if batch.micro_size == "auto" else min(batch.micro_size, ceil_div(batch.size, world))
+    return BatchPlan(
+        batch_size=batch.size,
+        micro_batch_size=micro,
+        accumulation_steps=None if micro is None else accumulation_steps(batch.size, micro, world),
+        world_size=world,
+        steps=spec.train.steps,
+    )
+
+
+_SEARCHLESS: Final = frozenset({"fsdp"})
+"""Strategies under which every forward needs all ranks: one that runs out of memory would leave the others waiting."""
+
+
+def check_batch(spec: JobSpec) -> Iterator[FieldError]:
+    """What is wrong with a spec's batch on the ranks it asks for."""
+    if spec.train is None:
+        return
+    world = spec.world_size()
+    size = spec.train.batch.size
+    if size < world:
+        yield FieldError(
+            "/train/batch/size",
+            f"a batch of {size} cannot be shared by {world} ranks: at least one sample per rank is expected",
+            size,
+            f"ask for at most {size} gpus, or a batch of at least {world}",
+        )
+        return
+    micro = spec.train.batch.micro_size
+    if micro == "auto" and spec.train.strategy.name in _SEARCHLESS:
+        yield FieldError(
+            "/train/batch/micro_size",
+            f"auto tries sizes on each rank alone, and under {spec.train.strategy.name} no rank can compute alone",
+            micro,
+            "name how many samples one device takes at a time, such as micro_size: 8",
+        )
+    if micro != "auto" and accumulation_steps(size, micro, world) > limits.PLAN_SLOTS_MAX:
+        yield FieldError(
+            "/train/batch/micro_size",
+            f"micro-batches of {micro} would need more than {limits.PLAN_SLOTS_MAX} accumulation steps",
+            micro,
+            "use a larger micro_size, or a smaller batch.size",
+        )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

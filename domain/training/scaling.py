@@ -1,0 +1,192 @@
+"""How well a job scales: what the same batch costs on other numbers of devices, and what to do about it.
+
+The batch is the same on every number of ranks, so this is strong scaling: on W ranks a step should take 1/W of the time
+of one. Efficiency is the throughput on W ranks over W/W₀ times that on the fewest, W₀.
+
+Not here: where the numbers come from (``engine.runtime.timeline`` measures them, ``client.cli.scaling`` collects them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Final, NamedTuple
+
+from pydantic import ValidationError
+
+from lockstep.domain.spec.strategy import Strategy
+
+COLLECTIVE_FORWARD: Final = frozenset({"fsdp"})
+"""Strategies under which ranks wait for each other in forward and backward: there these are not computing alone."""
+_SHARED_UPDATE: Final = ("zero1", "fsdp")
+"""Strategies under which each rank has a part of the optimizer already."""
+_BOUND: Final = 0.15
+"""A part above this fraction of the step is worth a person's attention."""
+_GOOD: Final = 0.9
+"""Efficiency above which nothing needs to be done."""
+_SLOWER: Final = 1.25
+"""Growth of the computing time per sample and rank above which the ranks are in each other's way."""
+_NOT_TRAINING: Final = ("eval", "checkpoint")
+
+
+class Measured(NamedTuple):
+    """One run: medians over its measured steps, of rank 0."""
+
+    world_size: int
+    bucket_cap_mb: float | None
+    step_seconds: float
+    """Of training: evaluation and checkpoints left out."""
+    samples_per_second: float
+    parts: dict[str, float]
+    """Seconds of each step by part: data, forward, backward, communication, optimizer, other."""
+
+    def share(self, part: str) -> float:
+        """What fraction of the step a part takes."""
+        return self.parts.get(part, 0.0) / self.step_seconds if self.step_seconds else 0.0
+
+    @property
+    def compute_seconds(self) -> float:
+        """Forward and backward."""
+        return self.parts.get("forward", 0.0) + self.parts.get("backward", 0.0)
+
+
+class Row(NamedTuple):
+    """A run beside the one on the fewest ranks."""
+
+    measured: Measured
+    speedup: float
+    efficiency: float
+    """1 is linear."""
+
+
+def measured(
+    world_size: int,
+    steps: Sequence[Mapping[str, float]],
+    *,
+    batch_size: int,
+    bucket_cap_mb: float | None = None,
+) -> Measured:
+    """Medians of a run's steps.
+
+    Parameters
+    ----------
+    world_size : int
+    steps : sequence of mapping
+        Seconds by part of each measured step, as ``time/<part>_seconds`` has them, without ``step``.
+    batch_size : int
+        Samples of one step.
+    bucket_cap_mb : float, optional
+        The bucket size that was asked for.
+
+    Raises
+    ------
+    ValueError
+        If there is no step.
+    """
+    if not steps:
+        raise ValueError("no step was measured")
+    training = [{part: value for part, value in step.items() if part not in _NOT_TRAINING} for step in steps]
+    step_seconds = median(sum(step.values()) for step in training)
+    parts = {
+        part: median(step.get(part, 0.0) for step in training) for part in sorted({p for s in training for p in s})
+    }
+    return Measured(world_size, bucket_cap_mb, step_seconds, batch_size / step_seconds, parts)
+
+
+def compared(runs: Sequence[Measured]) -> list[Row]:
+    """Each run beside the one on the fewest ranks, in the order given."""
+    first = min(runs, key=lambda run: run.world_size)
+    rows = []
+    for run in runs:
+        speedup = run.samples_per_second / first.samples_per_second
+        rows.append(Row(run, speedup, speedup * first.world_size / run.world_size))
+    return rows
+
+
+def advice(rows: Sequence[Row], strategy: Strategy, *, swept: bool = False) -> str:
+    """One sentence: what holds the run on the most ranks back, and what to change.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+    strategy : domain.strategy.Strategy
+        Of all runs. Nothing is recommended that the spec refuses for it, or that it does already.
+    swept : bool
+        Whether sizes of buckets were asked for already.
+    """
+    most = max(rows, key=lambda row: row.measured.world_size)
+    fewest = min(rows, key=lambda row: row.measured.world_size)
+    run = most.measured
+    data, waiting, update = (run.share(part) for part in ("data", "communication", "optimizer"))
+    ranks = "1 rank" if run.world_size == 1 else f"{run.world_size} ranks"
+    if data >= _BOUND and data >= waiting:
+        return f"data-bound: on {ranks} {data:.0%} of the step waits for data; raise train.loader.workers"
+    if waiting >= _BOUND:
+        slower = _growth(run, fewest.measured)
+        if slower > _SLOWER:
+            return _in_the_way(ranks, slower, strategy)
+        options = _to_wait_less(strategy, swept=swept)
+        return f"communication-bound: on {ranks} {waiting:.0%} of the step waits for the other ranks; {options}"
+    if update >= _BOUND:
+        shares = run.world_size > 1 and strategy.name not in _SHARED_UPDATE and _takes(strategy, name="zero1")
+        return (
+            f"update-bound: on {ranks} {update:.0%} of the step is the optimizer's; a larger batch.size has fewer updates"
+            f"{', train.strategy.name: zero1 shares them' if shares else ''}"
+        )
+    if most is fewest or most.efficiency >= _GOOD:
+        return f"compute-bound, as it should be: on {ranks} {run.compute_seconds / run.step_seconds:.0%} of the step computes"
+    slower = _growth(run, fewest.measured)
+    if slower > _SLOWER:
+        return _in_the_way(ranks, slower, strategy)
+    return (
+        f"on {ranks} {most.efficiency:.0%} of linear: no part of the step stands out; a larger batch.size gives each rank "
+        "more to do per step"
+    )
+
+
+def best_bucket(runs: Sequence[Measured]) -> str:
+    """One sentence about a sweep of bucket sizes."""
+    best = min(runs, key=lambda run: run.step_seconds)
+    usual = next((run for run in runs if run.bucket_cap_mb is None), best)
+    gain = usual.step_seconds / best.step_seconds - 1
+    if best is usual or gain < 0.03:
+        return "leave strategy.bucket_cap_mb out: no size is more than 3 % faster than torch's own"
+    return f"strategy.bucket_cap_mb: {best.bucket_cap_mb:g} is {gain:.0%} faster than torch's own sizes"
+
+
+def _growth(run: Measured, first: Measured) -> float:
+    """How much longer a rank computes for each of its samples than on the fewest ranks."""
+    if not first.compute_seconds:
+        return 1.0
+    return (run.compute_seconds * run.world_size) / (first.compute_seconds * first.world_size)
+
+
+def _to_wait_less(strategy: Strategy, *, swept: bool) -> str:
+    options = ["use fewer ranks or a larger batch.size"]
+    if not swept and _takes(strategy, bucket_cap_mb=25.0):
+        options.append("try --buckets")
+    if strategy.compression == "none" and _takes(strategy, compression="bf16"):
+        options.append("train.strategy.compression: bf16")
+    *others, last = options
+    return f"{', '.join(others)}, or {last}" if others else last
+
+
+def _takes(strategy: Strategy, **changes: object) -> bool:
+    """Whether the spec accepts this strategy with these changes."""
+    try:
+        Strategy.model_validate(strategy.model_dump() | changes)
+    except ValidationError:
+        return False
+    return True
+
+
+def _in_the_way(ranks: str, slower: float, strategy: Strategy) -> str:
+    if strategy.one_process or strategy.name in COLLECTIVE_FORWARD:
+        return (
+            f"on {ranks} forward and backward take {slower:.1f} times as long for each sample as on the fewest: under "
+            f"{strategy.name} the devices wait for each other in both; use fewer of them or a larger batch.size"
+        )
+    return (
+        f"on {ranks} each sample takes {slower:.1f} times as long to compute as on the fewest: the ranks share cores, "
+        "memory or power; use fewer ranks on this node"
+    )

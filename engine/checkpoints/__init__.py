@@ -1,0 +1,1 @@
+"""Checkpoints: files, saving, restoring, export, and initial weights."""

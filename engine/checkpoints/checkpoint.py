@@ -1,0 +1,338 @@
+"""Checkpoints: whole or not there, and checked before they are used.
+
+1. Everything is written into a temporary folder beside its final place (the same file system), each file synced. A
+   file's SHA-256 is made of the bytes on their way to it, so that a disk that changes them is found out.
+2. ``manifest.json``, with size and SHA-256 of every file, is written and synced last.
+3. The folder is renamed to ``step-00000050`` and its parent synced: from here on the checkpoint is durable.
+4. Only then are older ones deleted. Each first loses its name, at once and whole.
+
+A process that dies at any point leaves the checkpoints before it untouched, and at most folders whose names begin with
+a dot, which nobody reads and the next run clears away (:func:`tidy`). What was torn or changed afterwards fails its
+manifest and is refused by name.
+
+``state.pt`` is what ``torch.save`` writes: plain values and tensors, nothing that runs code when it is loaded. Which
+ones is ``engine.checkpoints.state``'s to say. Other files may lie beside it, such as the exported model.
+
+Not here: writing while training goes on (``engine.checkpoints.saving``), where a checkpoint goes from this node (the agent
+publishes it), which ones are kept (``domain.life.retention``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import torch
+
+from lockstep.domain.life.attempt import MANIFEST
+from lockstep.domain.life.manifest import Manifest, ManifestError, ManifestFile, ManifestMetric, read_manifest
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.life.retention import superseded
+from lockstep.domain.training.metrics import from_json, jsonable
+from lockstep.engine.runtime.errors import EngineError
+
+STATE: Final = "state.pt"
+_PREFIX: Final = "step-"
+_TEMPORARY: Final = "tmp"
+_TRASH: Final = "trash"
+_ASIDE: Final = "aside"
+_BUFFER_BYTES: Final = 1 << 20
+
+State = dict[str, Any]
+
+
+class DamagedCheckpointError(Exception):
+    """A checkpoint's files are not what its manifest says. The message names the file."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """One file of a checkpoint, durable."""
+
+    size_bytes: int
+    sha256: str
+
+
+Part = Callable[[Path], Written]
+"""Writes one file of a checkpoint and makes it durable."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a checkpoint was worth, for keeping the best."""
+
+    name: str
+    """Of the metric, such as ``eval/loss``."""
+    value: float | None
+    """None where the step did not measure it."""
+
+    def document(self) -> dict[str, Any]:
+        """As it travels in JSON."""
+        return {"name": self.name, "value": None if self.value is None else jsonable(self.value)}
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A durable checkpoint."""
+
+    step: int
+    folder: Path
+    size_bytes: int
+    sha256: str
+    """Of the manifest, which has the digests of all other files."""
+    measured: Measured | None = None
+
+
+def folder_name(step: int) -> str:
+    """``step-00000050``."""
+    return f"{_PREFIX}{step:08d}"
+
+
+def save(
+    parent: Path,
+    step: int,
+    state: State,
+    *,
+    others: Mapping[str, Part] | None = None,
+    measured: Measured | None = None,
+) -> Saved:
+    """Write a checkpoint of ``step`` below ``parent`` and make it durable. One that is there already is replaced.
+
+    Parameters
+    ----------
+    parent : Path
+    step : int
+        Completed optimizer steps.
+    state : dict
+        Of tensors and plain values, in dicts, lists and tuples.
+    others : mapping of str to callable, optional
+        More files, by name.
+    measured : Measured, optional
+
+    Raises
+    ------
+    EngineError
+        ``storage``, if the disk is full or broken. Older checkpoints are untouched then.
+    """
+    target = parent / folder_name(step)
+    temporary = _beside(target, _TEMPORARY)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        parts = {STATE: hashed(lambda file: torch.save({**state, "step": step}, file)), **(others or {})}
+        written = {name: write(temporary / name) for name, write in parts.items()}
+        manifest = hashed(lambda file: file.write(_manifest(step, written, measured)))(temporary / MANIFEST)
+        _sync_folder(temporary)
+        _publish(temporary, target)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise EngineError(
+            Reason.STORAGE, f"the checkpoint of step {step} could not be written to {parent}: {error}"
+        ) from error
+    size_bytes = manifest.size_bytes + sum(file.size_bytes for file in written.values())
+    return Saved(step, target, size_bytes, manifest.sha256, measured)
+
+
+def prune(parent: Path, newest: Saved, *, keep_last: int) -> None:
+    """Delete what ``newest`` makes superfluous: all but the newest ``keep_last`` and the best by the same metric.
+
+    What claims to be of a later step goes too: a run saves behind such a checkpoint only because it was damaged.
+    """
+    metric = newest.measured.name if newest.measured else None
+    earlier = [folder for folder in complete(parent) if _step_of(folder) <= newest.step]
+    old = superseded(earlier, keep_last, lambda folder: _value(folder, metric))
+    for folder in complete(parent):
+        if folder in old or folder not in earlier:
+            _remove(folder)
+
+
+def tidy(parent: Path) -> None:
+    """Clear away what a run that was killed left half done. Only while nobody writes below ``parent``."""
+    if not parent.is_dir():
+        return
+    for path in parent.glob(f".{_PREFIX}*.{_ASIDE}"):
+        target = parent / path.name[1:].split(".")[0]
+        if target.exists():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.rename(target)  # Killed between the two renames of a replacement.
+    for kind in (_TEMPORARY, _TRASH):
+        for path in parent.glob(f".{_PREFIX}*.{kind}"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def complete(parent: Path) -> Iterator[Path]:
+    """Checkpoint folders below ``parent``, newest first. Those that are not finished have another name."""
+    if parent.is_dir():
+        found = (path for path in parent.glob(f"{_PREFIX}*") if path.is_dir() and _step_of(path) >= 0)
+        yield from sorted(found, key=_step_of, reverse=True)
+
+
+def measured_of(folder: Path) -> Measured | None:
+    """What a checkpoint's manifest says of its worth; None where it says nothing that can be read."""
+    try:
+        said = read_manifest((folder / MANIFEST).read_bytes()).metric
+    except (OSError, ManifestError):
+        return None
+    if said is None:
+        return None
+    return Measured(said.name, None if said.value is None else from_json(said.value))
+
+
+def verify(folder: Path) -> int:
+    """Check every file of a checkpoint against its manifest; returns its step.
+
+    Raises
+    ------
+    DamagedCheckpointError
+        If the manifest or a file is missing, torn or changed.
+    """
+    try:
+        manifest = read_manifest((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise DamagedCheckpointError(f"{MANIFEST} is missing, so the checkpoint was never finished") from None
+    except ManifestError as error:
+        raise DamagedCheckpointError(f"{MANIFEST} {error}") from None
+    if STATE not in manifest.files:
+        raise DamagedCheckpointError(f"{MANIFEST} does not name {STATE}")
+    for name, expected in manifest.files.items():
+        path = folder / name
+        if not path.is_file():
+            raise DamagedCheckpointError(f"{name} is missing")
+        size = path.stat().st_size
+        if size != expected.bytes:
+            raise DamagedCheckpointError(f"{name} has {size} bytes, but was written with {expected.bytes}")
+        if digest_of(path).sha256 != expected.sha256:
+            raise DamagedCheckpointError(f"{name} has changed since it was written: its SHA-256 differs")
+    return manifest.step
+
+
+def damage_of(folder: Path) -> str:
+    """What :func:`verify` finds wrong with a checkpoint, in words; empty if it is whole."""
+    try:
+        verify(folder)
+    except DamagedCheckpointError as error:
+        return str(error)
+    return ""
+
+
+def load(folder: Path) -> State:
+    """The state in a checkpoint that was verified, on the CPU. Reads tensors and plain values only, runs no code."""
+    state: State = torch.load(folder / STATE, map_location="cpu", weights_only=True)
+    return state
+
+
+def hashed(write: Callable[[BinaryIO], object]) -> Part:
+    """A part that ``write`` streams; its digest is made on the way, without reading the file again."""
+
+    def part(path: Path) -> Written:
+        with path.open("wb", buffering=_BUFFER_BYTES) as file:
+            stream = _Hashing(file)
+            try:
+                write(stream)  # type: ignore[arg-type] # of a BinaryIO, torch.save needs no more than this
+            except RuntimeError:
+                if stream.failure is not None:
+                    raise stream.failure from None  # Which torch.save made an error of its own.
+                raise
+            file.flush()
+            os.fsync(file.fileno())
+        return Written(stream.size_bytes, stream.sha256())
+
+    return part
+
+
+def digest_of(path: Path) -> Written:
+    """Size and SHA-256 of a file as it lies on the disk."""
+    digest = hashlib.sha256()
+    size_bytes = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_BUFFER_BYTES):
+            digest.update(chunk)
+            size_bytes += len(chunk)
+    return Written(size_bytes, digest.hexdigest())
+
+
+class _Hashing:
+    """A binary stream that knows the digest of what went through it."""
+
+    def __init__(self, file: BinaryIO):
+        self._file, self._digest = file, hashlib.sha256()
+        self.size_bytes = 0
+        self.failure: OSError | None = None
+
+    def write(self, block: bytes | memoryview) -> int:
+        # Both release the interpreter for large blocks, so that the training thread goes on.
+        self._digest.update(block)
+        try:
+            self._file.write(block)
+        except OSError as error:
+            self.failure = error
+            raise
+        size = memoryview(block).nbytes
+        self.size_bytes += size
+        return size
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+def _manifest(step: int, files: Mapping[str, Written], measured: Measured | None) -> bytes:
+    manifest = Manifest(
+        step=step,
+        files={name: ManifestFile(bytes=file.size_bytes, sha256=file.sha256) for name, file in files.items()},
+        metric=None if measured is None else ManifestMetric.model_validate(measured.document()),
+    )
+    return manifest.model_dump_json(indent=1).encode()
+
+
+def _value(folder: Path, metric: str | None) -> float | None:
+    found = measured_of(folder)
+    return found.value if found is not None and found.name == metric else None
+
+
+def _step_of(folder: Path) -> int:
+    """The step that a folder's name says; -1 where it says none. Names alone sort wrongly from the ninth digit on."""
+    digits = folder.name.removeprefix(_PREFIX)
+    return int(digits) if digits.isdecimal() else -1
+
+
+def _beside(target: Path, kind: str) -> Path:
+    return target.with_name(f".{target.name}.{kind}")
+
+
+def _publish(temporary: Path, target: Path) -> None:
+    """Give a finished folder its name, for good."""
+    aside = _beside(target, _ASIDE)
+    if target.exists():
+        # Of an earlier run into the same folder, and maybe the only one that is whole: it stays until this one is there.
+        shutil.rmtree(aside, ignore_errors=True)
+        target.rename(aside)
+    temporary.rename(target)
+    _sync_folder(target.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make renames inside ``folder`` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(folder: Path) -> None:
+    """Delete a checkpoint: it loses its name first, so that no half of it is ever taken for one."""
+    trash = _beside(folder, _TRASH)
+    shutil.rmtree(trash, ignore_errors=True)
+    folder.rename(trash)
+    shutil.rmtree(trash, ignore_errors=True)

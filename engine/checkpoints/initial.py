@@ -1,0 +1,141 @@
+"""Weights to start from: ``train.init_from`` (contract C42).
+
+It names one of
+
+* a checkpoint's folder, or a folder with a ``model.safetensors``;
+* a ``.safetensors`` file, or a file that ``torch.save`` wrote: a checkpoint's ``state.pt``, or a state dict;
+* ``job:ID`` or ``job:ID@STEP``, a checkpoint of another job, which the agent has put into the attempt's ``init/``.
+
+The weights must be the model's, key by key; everything else begins anew: optimizer, schedule, data. Numbers are converted
+to the model's format. Reading runs no code.
+
+Not here: going on with a run (``engine.checkpoints.state``), whose every part must fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from lockstep.domain.life import attempt
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.init_from import JOB_PREFIX
+from lockstep.engine.checkpoints import checkpoint, export
+from lockstep.engine.data.fingerprint import differences, sentence
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+
+_SAFETENSORS: Final = ".safetensors"
+
+
+def load_initial(model: nn.Module, given: str, folder: Path, ranks: Ranks) -> None:
+    """Put the weights that ``given`` names into ``model``. All ranks must call this.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The person's, before anything wraps it.
+    given : str
+        ``train.init_from``. A relative path starts at the working directory, which is the job's code.
+    folder : Path
+        The attempt's folder.
+    ranks : Ranks
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``: there is nothing there, or it does not fit; ``storage``: it is damaged.
+    """
+    path = _path(given, folder)
+    weights = _weights(path, given, ranks)
+    mine = model.state_dict()
+    weights = {**weights, **_tied(mine, weights)}
+    wrong = differences(weights, mine, formats=False)
+    if wrong:
+        raise EngineError(Reason.BAD_SPEC, f"train.init_from: {given} does not fit the model: {sentence(wrong)}")
+    model.load_state_dict(weights)
+
+
+def _path(given: str, folder: Path) -> Path:
+    if not given.startswith(JOB_PREFIX):
+        path = Path(given)
+        if not path.exists():
+            raise EngineError(Reason.BAD_SPEC, f"train.init_from: there is no {path.absolute()} on this node")
+        return path
+    path = folder / attempt.INIT
+    if not path.is_dir():
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"train.init_from: {given} is fetched by the service, which does not run this job: name a folder or a file",
+        )
+    return path
+
+
+def _weights(path: Path, given: str, ranks: Ranks) -> dict[str, Any]:
+    """All ranks must call this: the first of each node checks for all of them."""
+    damage = next(filter(None, ranks.gather(_damage(path) if ranks.local_rank == 0 else "")), "")
+    if damage:
+        raise EngineError(Reason.STORAGE, f"train.init_from: {given} is damaged: {damage}")
+    file = _file(path, given)
+    try:
+        if file.suffix == _SAFETENSORS:
+            return load_file(file)
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - of a file that is something else, torch raises whatever it stumbles over
+        raise EngineError(
+            Reason.BAD_SPEC, f"train.init_from: {file} cannot be read as weights: {_first_line(error)}"
+        ) from None
+    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
+        found = found["model"]
+    if not isinstance(found, Mapping) or not any(isinstance(value, Tensor) for value in found.values()):
+        raise EngineError(
+            Reason.BAD_SPEC, f"train.init_from: {file} has no weights: expected a checkpoint or a state dict"
+        )
+    return dict(found)
+
+
+def _damage(path: Path) -> str:
+    """What is wrong with a checkpoint; nothing where there is no manifest to check."""
+    if not (path / attempt.MANIFEST).is_file():
+        return ""
+    try:
+        checkpoint.verify(path)
+    except checkpoint.DamagedCheckpointError as error:
+        return str(error)
+    return ""
+
+
+def _file(path: Path, given: str) -> Path:
+    if not path.is_dir():
+        return path
+    for name in (checkpoint.STATE, export.MODEL):
+        if (path / name).is_file():
+            return path / name
+    raise EngineError(
+        Reason.BAD_SPEC, f"train.init_from: {given} has neither {checkpoint.STATE} nor {export.MODEL} in it"
+    )
+
+
+def _tied(mine: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Values for names that the file leaves out because the model has them under another name, too."""
+    by_place = {_place(mine[name]): weights[name] for name in weights if isinstance(mine.get(name), Tensor)}
+    return {
+        name: by_place[_place(value)]
+        for name, value in mine.items()
+        if name not in weights and isinstance(value, Tensor) and value.numel() and _place(value) in by_place
+    }
+
+
+def _place(tensor: Tensor) -> object:
+    return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,69 @@
+"""Weights and optimizer state of a checkpoint, put into the model and the optimizer of a resumed run.
+
+Not here: which checkpoint is resumed, and whether it belongs to the run (``engine.checkpoints.state``).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.checkpoints.checkpoint import State
+from lockstep.engine.data import fingerprint
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.telemetry import Telemetry
+from lockstep.engine.strategies.base import Strategy
+
+
+def restore_model(model: nn.Module, state: State) -> None:
+    """Load the weights and buffers of ``state`` into ``model``; ``engine.checkpoints.state`` has compared their shapes."""
+    model.load_state_dict(state["model"])
+
+
+def restore_optimizer(
+    strategy: Strategy, optimizer: torch.optim.Optimizer, state: State, ranks: Ranks, telemetry: Telemetry
+) -> None:
+    """Load moments and counts of ``state`` into ``optimizer``, and the strategy's own state. All ranks must call this."""
+    mine, theirs = fingerprint.parameter_order(strategy.model, optimizer), state.get("parameters")
+    if theirs is not None and theirs != mine:
+        raise EngineError(
+            Reason.BAD_SPEC,
+            "the checkpoint's optimizer has other parameters, or has them in another order: "
+            f"{_first_difference(theirs, mine)}; param_groups() must return what it did when the run began",
+        )
+    try:
+        strategy.load_optimizer(optimizer, state["optimizer"])
+    except (ValueError, KeyError) as error:
+        raise EngineError(Reason.BAD_SPEC, f"the checkpoint does not fit the optimizer: {error}") from error
+    unused = _restore_extra(strategy, state, ranks)
+    if unused:
+        telemetry.warn(f"the strategy begins without what it remembered in the checkpoint: {unused}")
+
+
+def _restore_extra(strategy: Strategy, state: State, ranks: Ranks) -> str:
+    """Load the strategy's own state of this rank. Return why it cannot be used; empty where it is, or there is none."""
+    extra: list[State] = state.get("extra", [])
+    there, here = state["layout"]["strategy"], strategy.options.label
+    if there != here or not any(extra):
+        return ""
+    if len(extra) != ranks.world_size:
+        return f"{len(extra)} ranks saved it, and now there are {ranks.world_size}"
+    try:
+        strategy.load_extra(extra[ranks.rank])
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _first_difference(theirs: list[list[str]], mine: list[list[str]]) -> str:
+    for group in range(max(len(theirs), len(mine))):
+        before = theirs[group] if group < len(theirs) else []
+        now = mine[group] if group < len(mine) else []
+        for index in range(max(len(before), len(now))):
+            was = before[index] if index < len(before) else "none"
+            is_now = now[index] if index < len(now) else "none"
+            if was != is_now:
+                return f"group {group} has {was} in place {index}, now {is_now}"
+    return f"{len(theirs)} groups, now {len(mine)}"

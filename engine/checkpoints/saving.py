@@ -1,0 +1,273 @@
+"""Checkpoints while training goes on: a copy between two steps, and a thread that writes it.
+
+1. *Copy.* The state of step t is copied into host memory that is kept from one save to the next; training waits for
+   this alone. On CUDA the memory is page-locked and the copy runs on a stream of its own, behind which the next
+   *update* queues up; forward and backward of the next step, which change no parameter, overlap it.
+2. *Write.* A thread writes, syncs and renames (``engine.checkpoints.checkpoint``), says so once the checkpoint is durable, and only
+   then deletes older ones.
+
+At most one is being written: a second would need a second copy of the state, and a disk that cannot keep up does not
+get faster by being asked for more. A save that finds the last one unfinished waits for it, and the job is told once.
+
+What goes wrong in the thread is raised in the rank that asked, at its next :meth:`Saver.poll`, :meth:`Saver.begin` or
+:meth:`Saver.finish`. Waiting for the thread has no limit of its own: a disk that never answers is a stall, and found as
+one.
+
+Not here: the files (``engine.checkpoints.checkpoint``), what the state is made of (``engine.checkpoints.state``).
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.checkpoints import checkpoint
+from lockstep.engine.checkpoints.checkpoint import Measured, Part, Saved, State
+from lockstep.engine.runtime.errors import reason_of
+
+_WAIT_TOLD_SECONDS: Final = 1.0
+"""A save that had to wait longer for the one before it is worth a warning."""
+ABANDON_SECONDS: Final = 2.0
+"""What a rank that fails gives the checkpoint that is being written: the whole gang must be gone within five seconds."""
+
+
+_NO_PINNED_MEMORY: Final = "out of memory"
+"""In what CUDA says of page-locked memory that it cannot have; torch raises no type of its own for it."""
+
+
+class HostCopy:
+    """Host memory for one copy of a state, filled again by each :meth:`take`.
+
+    It is as large as the state: for AdamW three times the parameters.
+    """
+
+    def __init__(self, device: torch.device):
+        self._cuda = device if device.type == "cuda" else None
+        self._stream = torch.cuda.Stream(device) if self._cuda else None  # type: ignore[no-untyped-call] # torch's own
+        self._buffers: list[Tensor] = []
+        self._copied: torch.cuda.Event | None = None
+        self._sources: State | None = None
+
+    def take(self, state: State) -> State:
+        """A copy of ``state`` as it is now. What :meth:`take` returned before is overwritten.
+
+        Tensors that are one and the same in ``state`` (tied weights) are so in the copy. On CUDA the copy is only
+        queued: :meth:`wait` until it is there, and :meth:`hold` before anything of the state is changed.
+        """
+        filling = _Filling(self._buffers, pinned=self._cuda is not None)
+        if self._stream is None:
+            taken: State = filling.copy(state)
+        else:
+            current = torch.cuda.current_stream(self._cuda)
+            self._stream.wait_stream(current)
+            with torch.cuda.stream(self._stream):
+                # Weights and buffers first. Everything behind us waits for these on the device, because the next
+                # forward may write to buffers; the rest, the larger part, is only changed by the next update.
+                model = filling.copy(state.get("model"))
+                current.wait_event(self._stream.record_event())
+                taken = {key: model if key == "model" else filling.copy(value) for key, value in state.items()}
+                self._copied = self._stream.record_event()
+            # What was gathered for this save alone must not be reused while it is still being read.
+            self._sources = state
+        self._buffers = filling.used
+        return taken
+
+    def hold(self) -> None:
+        """Let the device finish the copy before it goes on with the current stream. The host does not wait."""
+        if self._copied is not None:
+            torch.cuda.current_stream(self._cuda).wait_event(self._copied)
+
+    def wait(self) -> None:
+        """Wait until the copy is on the host."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        self._sources = None
+
+    def give_back(self) -> None:
+        """Free the memory."""
+        self._buffers, self._sources, self._copied = [], None, None
+
+
+class _Filling:
+    """One walk over a state, which takes the buffers of the walk before it where they fit."""
+
+    def __init__(self, buffers: list[Tensor], *, pinned: bool):
+        self._old, self._pinned = buffers, pinned
+        self.used: list[Tensor] = []
+        self._taken: dict[object, Tensor] = {}
+
+    def copy(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self._tensor(value.detach())
+        if isinstance(value, dict):
+            copied = copy.copy(value)  # With its type and attributes: a state_dict knows its modules' versions.
+            copied.update({key: self.copy(each) for key, each in value.items()})
+            return copied
+        if isinstance(value, list | tuple):
+            return type(value)(self.copy(each) for each in value)
+        return copy.deepcopy(value)
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+        buffer = self._taken.get(place)
+        if buffer is None:
+            buffer = self._taken[place] = self._buffer_for(tensor).copy_(tensor, non_blocking=True)
+        return buffer
+
+    def _buffer_for(self, tensor: Tensor) -> Tensor:
+        index = len(self.used)
+        buffer = self._old[index] if index < len(self._old) else None
+        if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
+            buffer = torch.empty_like(tensor, device="cpu", pin_memory=self._pinned)
+        self.used.append(buffer)
+        return buffer
+
+
+class Saver:
+    """The checkpoints of one run, on the rank that writes them.
+
+    Parameters
+    ----------
+    parent : Path
+        Folder of the checkpoints.
+    keep_last : int
+    device : torch.device
+        Where the state lives.
+    background : bool
+        Whether training may go on while a checkpoint is written.
+    durable : callable
+        Called with each checkpoint once it is durable; from the thread.
+    warn : callable
+        Called with a sentence for the job's owner; from any thread.
+    """
+
+    def __init__(
+        self,
+        parent: Path,
+        *,
+        keep_last: int,
+        device: torch.device,
+        background: bool,
+        durable: Callable[[Saved], None],
+        warn: Callable[[str], None],
+    ):
+        self._parent, self._keep_last, self._background = parent, keep_last, background
+        self._durable, self._warn = durable, warn
+        self._copies = HostCopy(device)
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._told_of_waiting = False
+        self.newest: Saved | None = None
+        """The newest durable one."""
+        self.newest_step: int | None = None
+        """Of the newest one that was begun."""
+
+    def begin(self, step: int, state: State, *, measured: Measured | None = None) -> None:
+        """Save the state of ``step`` while training goes on. The state may be changed after the next :meth:`poll`.
+
+        Raises
+        ------
+        EngineError
+            ``storage``, if the checkpoint before this one could not be written.
+        """
+        if not self._background:
+            self.write(step, state, measured=measured)
+            return
+        self._wait_for_the_last(step)
+        try:
+            taken = self._copies.take(state)
+        except (RuntimeError, MemoryError) as error:
+            if reason_of(error) is not Reason.OUT_OF_MEMORY and _NO_PINNED_MEMORY not in str(error):
+                raise
+            self._copies.give_back()
+            self._background = False
+            self._warn(f"no memory for a copy of the state: training waits while checkpoints are written ({error})")
+            self.write(step, state, measured=measured)
+            return
+        self.newest_step = step
+        self._thread = threading.Thread(
+            target=self._run, args=(step, taken, measured), name=f"checkpoint-{step}", daemon=True
+        )
+        self._thread.start()
+
+    def write(
+        self,
+        step: int,
+        state: State,
+        *,
+        measured: Measured | None = None,
+        others: Mapping[str, Part] | None = None,
+    ) -> Saved:
+        """Save the state of ``step`` and wait until it is durable. Nothing is copied.
+
+        Raises
+        ------
+        EngineError
+            ``storage``, if this checkpoint, or the one before it, could not be written.
+        """
+        self.finish()
+        self.newest_step = step
+        return self._save(step, state, measured, others)
+
+    def poll(self) -> None:
+        """Call before each update: what failed in the thread is raised here, and the device finishes its copy first."""
+        self._copies.hold()
+        self._raise()
+
+    def finish(self) -> None:
+        """Wait until what was begun is durable.
+
+        Raises
+        ------
+        EngineError
+            ``storage``, if it could not be written.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._raise()
+
+    def abandon(self) -> None:
+        """This rank has failed: give what is being written a moment to become durable, and then leave it."""
+        if self._thread is not None:
+            self._thread.join(ABANDON_SECONDS)
+
+    def _wait_for_the_last(self, step: int) -> None:
+        started = time.monotonic()
+        self.finish()
+        waited = time.monotonic() - started
+        if waited > _WAIT_TOLD_SECONDS and not self._told_of_waiting:
+            self._told_of_waiting = True
+            self._warn(
+                f"the checkpoint of step {step} waited {waited:.1f} s until the one before it was written: "
+                "checkpoints are asked for faster than the disk takes them; raise checkpoint.every_steps"
+            )
+
+    def _run(self, step: int, taken: State, measured: Measured | None) -> None:
+        try:
+            self._copies.wait()
+            self._save(step, taken, measured, None)
+        except BaseException as error:  # noqa: BLE001 - raised again in the rank's main thread
+            self._failure = error
+
+    def _save(self, step: int, state: State, measured: Measured | None, others: Mapping[str, Part] | None) -> Saved:
+        self.newest = saved = checkpoint.save(self._parent, step, state, measured=measured, others=others)
+        self._durable(saved)
+        try:
+            checkpoint.prune(self._parent, saved, keep_last=self._keep_last)
+        except OSError as error:
+            self._warn(f"older checkpoints could not be deleted: {error}")
+        return saved
+
+    def _raise(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure

@@ -1,0 +1,382 @@
+"""What of a run is saved, and what a run that goes on checks before it believes it.
+
+``state.pt`` holds ``model``, ``optimizer``, ``step`` (completed optimizer steps), and
+
+* ``identity``: what decides which samples a step holds (batch size, seed, size of the dataset). With another one the
+  same step is at another place in the data, and the checkpoint is refused.
+* ``samples`` and ``parameters``: what the dataset and the model are known by (``engine.data.fingerprint``); others are
+  refused, by name.
+* ``layout``: what the last bits of a result depend on. In the same layout a resumed run is exact, in another it is equal
+  to rounding.
+* ``train``: the training fields of the spec. A run that resumes with others reports them (``engine.checkpoints.changes``).
+* ``precision``: the loss scale, where there is one.
+* ``extra``: what else the strategy needs, of each rank; used again on as many ranks.
+
+The state is whole, however it is spread over ranks while training, so that any number of ranks can go on from it. The
+position of the loader and of the schedule is the step; random draws are seeded from it too (``engine.runtime.randomness``), so no
+generator's state is kept.
+
+Not here: files and digests (``engine.checkpoints.checkpoint``), the thread that writes them (``engine.checkpoints.saving``), when to save
+(``engine.loop.trainer``).
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import nn
+
+from lockstep.domain.life import attempt
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.job import JobSpec, Train
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.engine.checkpoints import changes, checkpoint, export
+from lockstep.engine.checkpoints.checkpoint import Measured, Saved, State
+from lockstep.engine.checkpoints.saving import Saver
+from lockstep.engine.data import fingerprint
+from lockstep.engine.data.fingerprint import Samples
+from lockstep.engine.model.precision import Precision
+from lockstep.engine.runtime.errors import EngineError, describe
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.telemetry import Telemetry
+from lockstep.engine.strategies.base import Strategy
+
+_EVAL: Final = "eval/"
+_EXPORT: Final = ".export"
+"""Folder below the attempt's in which a task writes its files; removed after the last checkpoint."""
+
+
+class TrainingState:
+    """Saves and restores one run.
+
+    Parameters
+    ----------
+    folder : Path
+        The attempt's folder.
+    train : Train
+    plan : BatchPlan
+    ranks : Ranks
+    telemetry : Telemetry
+    size : int
+        Of the training dataset.
+    samples : mapping
+        How some of its samples look (``engine.data.fingerprint.samples_of``).
+    look_again : callable
+        Looks at the same samples once more.
+    precision : Precision
+    spec : JobSpec, optional
+        Of the job, where there is one; written beside the exported model.
+    export_files : callable, optional
+        ``Task.export_files`` with the model.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        train: Train,
+        plan: BatchPlan,
+        ranks: Ranks,
+        telemetry: Telemetry,
+        *,
+        size: int,
+        samples: Samples,
+        look_again: Callable[[], Samples],
+        precision: Precision,
+        spec: JobSpec | None = None,
+        export_files: Callable[[Path], None] = lambda _: None,
+    ):
+        self._folder, self._ranks, self._telemetry = folder, ranks, telemetry
+        self._train, self._plan, self._spec = train, plan, spec
+        self._samples, self._look_again, self._precision = samples, look_again, precision
+        self._export_files = export_files
+        self._identity = {"batch_size": plan.batch_size, "seed": train.seed, "samples": size}
+        self._layout = {
+            "world_size": plan.world_size,
+            "micro_batch_size": plan.micro_batch_size,
+            "strategy": train.strategy.label,
+            "threads": torch.get_num_threads(),
+            "device": ranks.device.type,
+            "torch": str(torch.__version__),
+            "machine": platform.machine(),
+        }
+        self._final_step: int | None = None
+        self._told_of_metric = False
+        self._resumed: Measured | None = None
+        self._resumed_step = -1
+        self._saver: Saver | None = None
+        if ranks.first:
+            self._saver = Saver(
+                folder / attempt.CHECKPOINTS,
+                keep_last=train.checkpoint.keep_last,
+                device=ranks.device,
+                background=train.checkpoint.background,
+                durable=self._tell,
+                warn=telemetry.warn,
+            )
+
+    @property
+    def newest(self) -> Saved | None:
+        """The newest durable checkpoint that this run wrote; on rank 0 only."""
+        return self._saver.newest if self._saver is not None else None
+
+    # --- saving
+
+    def save(
+        self,
+        step: int,
+        strategy: Strategy,
+        optimizer: torch.optim.Optimizer,
+        *,
+        ends: bool,
+        final: bool,
+        values: Mapping[str, float],
+    ) -> None:
+        """Save the state after ``step``. All ranks must call this where the strategy saves together.
+
+        Parameters
+        ----------
+        step : int
+            Completed optimizer steps.
+        strategy, optimizer
+        ends : bool
+            Whether no step follows. Then the checkpoint is durable at the return; otherwise it may still be written
+            while training goes on, and :meth:`poll` must come before the next update.
+        final : bool
+            Whether it is the run's last step: the model is exported, too.
+        values : mapping of str to float
+            What the step measured, for keeping the best.
+        """
+        if not (self._saver is not None or strategy.saves_together):
+            return
+        state: State = {
+            "model": strategy.model_state(),
+            "optimizer": strategy.optimizer_state(optimizer),
+            "identity": self._identity,
+            "samples": self._samples,
+            "parameters": fingerprint.parameter_order(strategy.model, optimizer),
+            "layout": self._layout,
+            "train": changes.training_fields(self._train),
+            "conditional": strategy.tracks_usage,
+            "precision": self._precision.state(),
+        }
+        if strategy.saves_together:
+            state["extra"] = self._ranks.to_first(strategy.extra_state())
+        if self._saver is None:
+            return
+        self._final_step = step if final else None
+        measured = self._measured(step, values)
+        if ends:
+            others = self._exported(state["model"], step, values) if final else {}
+            self._saver.write(step, state, measured=measured, others=others)
+            shutil.rmtree(self._folder / _EXPORT, ignore_errors=True)
+        else:
+            self._saver.begin(step, state, measured=measured)
+
+    def poll(self) -> None:
+        """Call before each update. Raises what went wrong with a checkpoint that was written meanwhile."""
+        if self._saver is not None:
+            self._saver.poll()
+
+    def finish(self) -> None:
+        """Wait until every checkpoint is durable."""
+        if self._saver is not None:
+            self._saver.finish()
+
+    def abandon(self) -> None:
+        """This rank fails: give the checkpoint that is being written a moment."""
+        if self._saver is not None:
+            self._saver.abandon()
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The run's; settled by the checkpoint that it goes on from, if the spec leaves it open."""
+        return self._plan
+
+    def replanned(self, plan: BatchPlan) -> None:
+        """From the next checkpoint on, the layout is that of another plan."""
+        self._plan = plan
+        self._layout = self._layout | {"micro_batch_size": plan.micro_batch_size}
+
+    def _tell(self, saved: Saved) -> None:
+        measured = {} if saved.measured is None else {"metric": saved.measured.document()}
+        self._telemetry.event(
+            "checkpoint",
+            step=saved.step,
+            folder=saved.folder.name,
+            bytes=saved.size_bytes,
+            sha256=saved.sha256,
+            final=saved.step == self._final_step,
+            **measured,
+        )
+
+    def _measured(self, step: int, values: Mapping[str, float]) -> Measured | None:
+        name = self._train.checkpoint.keep_best
+        if name is None:
+            return None
+        if step == self._resumed_step and self._resumed is not None:
+            return self._resumed  # Nothing was trained since: what was measured then still holds.
+        value = values.get(name)
+        # An evaluation that is not due now may still come; any other number would be here.
+        expected = not name.startswith(_EVAL) or any(key.startswith(_EVAL) for key in values)
+        if value is None and expected and values and not self._told_of_metric:
+            self._told_of_metric = True
+            there = ", ".join(sorted(values))
+            self._telemetry.warn(
+                f"keep_best: step {step} has no {name}, so its checkpoint cannot be the best; it has {there}"
+            )
+        return Measured(name, value)
+
+    def _exported(self, model: State, step: int, values: Mapping[str, float]) -> Mapping[str, checkpoint.Part]:
+        about = {
+            "job": self._spec.name if self._spec is not None else "",
+            "task": self._train.task,
+            "step": step,
+            "batch_plan": self._plan.sentence(),
+            "loss": values.get("train/loss"),
+            "plan": self._plan.model_dump(mode="json"),
+            "spec": (
+                self._spec.model_dump(mode="json")
+                if self._spec is not None
+                else {"train": self._train.model_dump(mode="json")}
+            ),
+        }
+        try:
+            return {**self._task_files(), **export.parts(model, about)}
+        except export.NotExportableError as error:
+            self._telemetry.warn(f"the final checkpoint is there, but has no {export.MODEL} beside it: {error}")
+            return {}
+
+    def _task_files(self) -> Mapping[str, checkpoint.Part]:
+        folder = self._folder / _EXPORT
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.mkdir()
+            self._export_files(folder)
+            files, refused = export.files_of(folder)
+        except Exception as error:  # noqa: BLE001 - the job's code; the trained weights must not be lost by it
+            self._telemetry.warn(f"the export has no files of the task: export_files raised {describe(error)}")
+            return {}
+        if refused:
+            self._telemetry.warn(f"the export leaves out files of the task: {', '.join(refused)}")
+        return files
+
+    # --- restoring
+
+    def restored(self, model: nn.Module, *, steps: int, goes_on: bool) -> State | None:
+        """The state to go on from, on every rank; None at a fresh start. All ranks must call this.
+
+        Parameters
+        ----------
+        model : nn.Module
+            The person's, whose weights the checkpoint must have.
+        steps : int
+            Optimizer steps of the whole run.
+        goes_on : bool
+            Whether this folder's own checkpoints count, where there is no ``resume``.
+        """
+        found, damage = self._ranks.from_first(self._find(goes_on=goes_on) if self._ranks.first else (None, ""))
+        if damage:
+            raise EngineError(Reason.STORAGE, f"the checkpoint to resume from is damaged: {damage}")
+        if found is None:
+            return None
+        found = self._folder / found
+        self._require_whole_copies(found)
+        state = checkpoint.load(found)
+        name = found.relative_to(self._folder).as_posix()
+        self._refuse_another(name, state, model)
+        if state["step"] > steps:
+            raise EngineError(
+                Reason.BAD_SPEC, f"the checkpoint {name} is at step {state['step']}, but the run has only {steps}"
+            )
+        self._resumed_step = state["step"]
+        self._resumed = checkpoint.measured_of(found)
+        layout = state["layout"]
+        if self._plan.micro_batch_size is None and layout["world_size"] == self._plan.world_size:
+            self.replanned(self._plan.settled(layout["micro_batch_size"]))  # Not searched again: the run stays exact.
+        self._report_resume(name, state)
+        return state
+
+    def _report_resume(self, name: str, state: State) -> None:
+        """Report the step, the training fields that changed, and whether the run stays exact."""
+        found = changes.changes(state.get("train"), self._train)
+        exact = state["layout"] == self._layout and not changes.affect_weights(found, self._train)
+        changed = changes.sentence(found)
+        reported = {"changed": changed} if changed else {}
+        self._telemetry.event("resumed", step=state["step"], exact=exact, **{"from": name}, **reported)
+        if changed:
+            self._telemetry.say(f"training fields changed since the checkpoint of step {state['step']}: {changed}")
+
+    def _refuse_another(self, name: str, state: State, model: nn.Module) -> None:
+        """Raise where the checkpoint is not of this run, with what differs. All ranks must call this."""
+        there = state["identity"]
+        wrong = [
+            f"{key} {there.get(key)!r}, now {value!r}"
+            for key, value in self._identity.items()
+            if there.get(key) != value
+        ]
+        if wrong:
+            raise EngineError(Reason.BAD_SPEC, f"the checkpoint {name} belongs to another run: {'; '.join(wrong)}")
+        wrong = fingerprint.differences(state["model"], model.state_dict(), formats=True)
+        if wrong:
+            raise EngineError(
+                Reason.BAD_SPEC, f"the checkpoint {name} belongs to another model: {fingerprint.sentence(wrong)}"
+            )
+        # Rank 0 has looked at the samples, and speaks for all.
+        wrong = self._ranks.from_first(self._other_samples(state.get("samples", {})) if self._ranks.first else [])
+        if wrong:
+            raise EngineError(
+                Reason.BAD_SPEC, f"the checkpoint {name} belongs to another dataset: {fingerprint.sentence(wrong)}"
+            )
+
+    def _other_samples(self, there: Samples) -> list[str]:
+        wrong = fingerprint.other_samples(there, self._samples)
+        if wrong and fingerprint.other_samples(self._look_again(), self._samples):
+            self._telemetry.warn(
+                "the same sample of the dataset is another one each time it is fetched: whether this is the dataset that "
+                "the checkpoint was made with cannot be told, and the run cannot be repeated"
+            )
+            return []
+        return wrong
+
+    def _find(self, *, goes_on: bool) -> tuple[Path | None, str]:
+        """The checkpoint to go on from, verified, inside the folder; or what is wrong with the one that was given.
+
+        Rank 0 only: one reader's verdict holds for all.
+        """
+        checkpoint.tidy(self._folder / attempt.CHECKPOINTS)
+        resume = self._folder / attempt.RESUME
+        if resume.is_dir():
+            damage = self._damage_of(resume)
+            return (None, damage) if damage else (Path(attempt.RESUME), "")
+        for folder in checkpoint.complete(self._folder / attempt.CHECKPOINTS) if goes_on else ():
+            if not self._damage_of(folder):
+                return folder.relative_to(self._folder), ""
+        return None, ""
+
+    def _require_whole_copies(self, found: Path) -> None:
+        """Raise where another node's own copy is damaged, or is of another checkpoint. All ranks must call this."""
+        reads = self._ranks.local_rank == 0
+        damage = checkpoint.damage_of(found) if reads and not self._ranks.first else ""
+        manifest = checkpoint.digest_of(found / attempt.MANIFEST).sha256 if reads and not damage else ""
+        copies = self._ranks.gather((damage, manifest))
+        found_damage = [damage for damage, _ in copies if damage]
+        if found_damage:
+            # Whose copy is whole is not at fault: it only cannot go on without the other node.
+            reason, whose = (Reason.STORAGE, "this") if damage else (Reason.NETWORK, "another")
+            raise EngineError(reason, f"{whose} node's copy of the checkpoint is damaged: {damage or found_damage[0]}")
+        if len({manifest for _, manifest in copies if manifest}) > 1:
+            message = "the nodes have brought different checkpoints: the newest did not arrive whole on one of them"
+            raise EngineError(Reason.NETWORK, message)
+
+    def _damage_of(self, folder: Path) -> str:
+        """What is wrong with a checkpoint, which is said; empty if it is whole."""
+        damage = checkpoint.damage_of(folder)
+        if damage:
+            self._telemetry.event("checkpoint_skipped", folder=folder.name, why=damage)
+            self._telemetry.say(f"warning: the checkpoint {folder.name} is damaged and not used: {damage}")
+        return damage

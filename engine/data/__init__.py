@@ -1,0 +1,1 @@
+"""Order of samples, and the path from dataset items to micro-batches."""

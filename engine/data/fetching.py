@@ -1,0 +1,274 @@
+"""From items to micro-batches: samples fetched, augmented, collated and weighed, in this process or in workers.
+
+All of it runs under the seeds of ``engine.runtime.randomness.ItemSeeds``, so what a sample's augmentation draws is a function of
+(seed, epoch, item), whoever fetches it and in whichever micro-batch.
+
+Not here: which items a micro-batch holds (``engine.data.loader``, ``engine.loop.evaluation``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing import queues
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkContext
+from typing import Any, Final, TypeVar
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from lockstep.domain import limits
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.training.plan import ceil_div
+from lockstep.engine.runtime import failure_text, randomness
+from lockstep.engine.runtime.errors import EngineError, describe, put_at, reason_of
+
+_WORKER_END_SECONDS: Final = 2.0
+"""How long a worker may take to be gone after what it had begun to send could not be read."""
+_PR_SET_PDEATHSIG: Final = 1
+
+Item = tuple[int, int]
+"""(epoch, index in the dataset)."""
+M = TypeVar("M")
+"""A micro-batch: whatever the fetcher's ``make`` returns."""
+
+
+class Fetcher(Dataset[M]):
+    """Makes micro-batches out of items; indexed by a list of items, as a worker process does it.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Map-style. One that has ``__getitems__`` is asked for all items of a micro-batch at once.
+    make : callable
+        Collates samples, and whatever else is done where they were fetched.
+    seed : int
+        The job's.
+    purpose : int
+        ``randomness.ITEM`` or ``randomness.EVAL_ITEM``.
+    """
+
+    def __init__(
+        self, dataset: Dataset[Any], make: Callable[[list[Any]], M], *, seed: int, purpose: int = randomness.ITEM
+    ):
+        self._dataset, self._make = dataset, make
+        self._seeds = randomness.ItemSeeds(seed, purpose)
+        self._split = _split_of(purpose)
+        self._several = getattr(dataset, "__getitems__", None)
+
+    def __getitem__(self, items: list[Item]) -> M:
+        return self._seeds.fetch(lambda seeded: self._read(items, seeded=seeded))
+
+    def many(self, lists: list[list[Item]]) -> list[M]:
+        """Several micro-batches; cheaper than one by one."""
+        return self._seeds.fetch(lambda seeded: [self._read(items, seeded=seeded) for items in lists])
+
+    def _read(self, items: list[Item], *, seeded: bool) -> M:
+        if seeded:
+            return self._make([self._seeded(epoch, index) for epoch, index in items])
+        if self._several is not None:
+            return self._make(self._all_at_once([index for _, index in items]))
+        dataset, split = self._dataset, self._split
+        return self._make([_sample(dataset, index, split) for _, index in items])
+
+    def _seeded(self, epoch: int, index: int) -> Any:
+        self._seeds.seed(epoch, index)
+        return _sample(self._dataset, index, self._split)
+
+    def _all_at_once(self, indices: list[int]) -> list[Any]:
+        assert self._several is not None
+        try:
+            samples: list[Any] = self._several(indices)
+        except Exception as error:
+            one_of = "item" if len(indices) == 1 else "one of the items"
+            put_at(error, f"{one_of} {', '.join(map(str, indices))} of dataset({self._split!r})")
+            raise
+        return samples
+
+
+def seeded_sample(dataset: Dataset[Any], index: int, *, seed: int, purpose: int = randomness.ITEM) -> Any:
+    """Return the sample of ``index`` that training (or with another purpose, evaluation) sees in epoch 0."""
+    randomness.seed_host(randomness.seed_of(purpose, seed, 0, index))
+    return _sample(dataset, index, _split_of(purpose))
+
+
+def _split_of(purpose: int) -> str:
+    return "train" if purpose == randomness.ITEM else "eval"
+
+
+def _sample(dataset: Dataset[Any], index: int, split: str) -> Any:
+    """Return one sample; add the item's index and split to an exception of the dataset."""
+    try:
+        return dataset[index]
+    except Exception as error:
+        put_at(error, f"item {index} of dataset({split!r})")
+        raise
+
+
+def micro_batches(
+    fetcher: Fetcher[M], slots: Iterable[list[Item]], *, workers: int, ahead: int, pin: bool
+) -> Iterator[M]:
+    """One micro-batch after the other. What goes wrong in a worker is raised here, with its own reason and words.
+
+    Parameters
+    ----------
+    fetcher : Fetcher
+    slots : iterable of lists
+        The items of each micro-batch.
+    workers : int
+        Processes; 0 fetches in the calling thread.
+    ahead : int
+        Micro-batches that the workers together keep ready.
+    pin : bool
+        Whether batches are put into page-locked memory.
+    """
+    if not workers:
+        return (pinned(fetcher[items]) if pin else fetcher[items] for items in slots)
+    loader: DataLoader[Any] = DataLoader(
+        _InWorker(fetcher),
+        batch_size=None,
+        collate_fn=_as_it_is,
+        sampler=slots,
+        num_workers=workers,
+        pin_memory=pin,
+        worker_init_fn=_WorkerStart(),
+        generator=torch.Generator(),  # Its own, or it would draw from the rank's.
+        prefetch_factor=max(2, ceil_div(ahead, workers)),
+        multiprocessing_context=_WorkerContext(),
+    )
+    return _received(iter(loader))  # Not inside: the workers are to begin now.
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """What went wrong in a worker, in place of a micro-batch.
+
+    Words and no exception: one that pickle writes is not always one that it can read. torch's own way is to call the
+    exception's type with the whole traceback, which loses the reason, and the message among the lines.
+    """
+
+    reason: Reason
+    message: str
+    traceback: str
+
+    def error(self) -> EngineError:
+        """What the rank raises: the worker's traceback comes after its own, so that the last lines are the person's."""
+        error = EngineError(self.reason, self.message)
+        error.add_note(self.traceback)
+        return error
+
+
+class _InWorker(Dataset[Any]):
+    """A fetcher in a worker process."""
+
+    def __init__(self, fetcher: Fetcher[Any]):
+        self._fetcher = fetcher
+
+    def __getitem__(self, items: list[Item]) -> Any:
+        try:
+            return self._fetcher[items]
+        except Exception as error:  # noqa: BLE001 - raised again in the rank
+            text = failure_text.without_our_frames(error)
+            return _Failed(reason_of(error), describe(error), text[-limits.TRACEBACK_CHARS_MAX :].rstrip())
+
+
+_CANNOT_PICKLE: Final = (TypeError, AttributeError, pickle.PicklingError)
+"""What Python's pickle raises for a value that it cannot write."""
+
+
+class _Results(queues.Queue):  # type: ignore[type-arg] # generic in the stubs alone
+    """Queue from the workers to the rank that replaces what cannot be sent by the reason.
+
+    A queue pickles in a thread of its own. Python's prints what that raises and drops the value, for which the rank
+    would wait until its stall limit.
+    """
+
+    def _on_queue_feeder_error(self, error: Exception, sent: tuple[int, Any]) -> None:
+        message = f"a loader worker cannot send a micro-batch to its rank: {describe(error)}"
+        reason = reason_of(error)
+        if isinstance(error, _CANNOT_PICKLE):
+            reason = Reason.BAD_SPEC
+            message += (
+                "; let the dataset and collate() return tensors, numbers, text or containers of them, or set "
+                "loader.workers to 0"
+            )
+        text = "".join(traceback.format_exception(error))
+        self.put((sent[0], _Failed(reason, message, text[-limits.TRACEBACK_CHARS_MAX :].rstrip())))
+
+
+class _WorkerContext(ForkContext):
+    """Start method ``fork``, with queues that report what cannot be sent."""
+
+    def Queue(self, maxsize: int = 0) -> queues.Queue[Any]:  # noqa: N802 - multiprocessing's name
+        return _Results(maxsize, ctx=self)
+
+
+def _received(batches: Any) -> Iterator[Any]:
+    """What the workers send, from torch's iterator."""
+    while True:
+        try:
+            made = next(batches)
+        except StopIteration:
+            return
+        except Exception:
+            # Of a worker that is gone torch knows little, or cannot read what it had begun to send.
+            _require_alive(batches._workers)
+            raise
+        if isinstance(made, _Failed):
+            raise made.error()
+        yield made
+
+
+def _require_alive(workers: list[Any]) -> None:
+    """Raise how a worker process ended, if one did."""
+    with contextlib.suppress(RuntimeError):  # torch's handler of SIGCHLD may find it out in the meantime.
+        gone = wait([worker.sentinel for worker in workers], _WORKER_END_SECONDS)
+        for worker in workers:
+            if worker.sentinel in gone:
+                worker.join()
+    for worker in workers:
+        code = worker.exitcode
+        if code is not None and code < 0:
+            what = f"a loader worker was ended by signal {-code} ({signal.strsignal(-code)})"
+            raise EngineError(Reason.KILLED, what)
+        if code is not None:
+            raise EngineError(Reason.USER_ERROR, f"a loader worker exited with code {code}")
+
+
+def _as_it_is(batch: M) -> M:
+    """What torch would otherwise do to a micro-batch that is made already is to turn its arrays into tensors."""
+    return batch
+
+
+def pinned(batch: M) -> M:
+    """A batch with its tensors in page-locked memory, from where a copy to the device does not wait."""
+    result: M = pin_memory(batch)  # type: ignore[no-untyped-call] # torch has no type for it
+    return result
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent dies; if that has happened already, leave."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class _WorkerStart:
+    """Runs first in each worker process."""
+
+    def __init__(self) -> None:
+        self._parent = os.getpid()
+
+    def __call__(self, _worker: int) -> None:
+        die_with_parent(self._parent)
+        # Ctrl-C and torchrun's SIGTERM reach the whole process group; the rank ends its workers in order.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)

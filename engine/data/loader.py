@@ -1,0 +1,291 @@
+"""From positions to micro-batches: this rank's slots of each batch, fetched before it is needed.
+
+What batch t holds is decided by ``engine.data.order`` and ``domain.training.plan``; a rank computes its own slots, so ranks share no
+sampler state and a run that starts at step 10,000 starts at once. Samples are fetched
+
+* in line, as long as that takes no time worth mentioning, and where the model draws from the generators that the
+  samples are made with (``engine.runtime.randomness``): when the batch is needed, or sooner, while the rank waits for others;
+* otherwise by a thread of the rank, while the step before computes. A thread costs a hand-over, and competes for the
+  interpreter's lock, so tiny samples are slower with one than without;
+* or by ``loader.workers`` processes. They die with their rank, however it dies.
+
+Not here: how items become micro-batches (``engine.data.fetching``), evaluation's batches (``engine.loop.evaluation``).
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torch.utils.data import Dataset
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.training.plan import BatchPlan, ceil_div
+from lockstep.engine.data import order
+from lockstep.engine.data.fetching import Fetcher, Item, micro_batches, pinned
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.task.interface import Batch, Task
+
+_THREAD_END_SECONDS: Final = 1.0
+"""How long a closing loader waits for the item it is fetching; the thread is a daemon and ends with the process."""
+_IN_LINE_SECONDS: Final = 2e-3
+_IN_LINE_TRIES: Final = 8
+"""Once so many batches in a row took longer than this to fetch, a thread fetches: one alone may be the machine's fault."""
+
+Made = tuple[Batch, int, tuple[float, ...]]
+"""A micro-batch, its samples, and its units of each loss term."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One micro-batch of this rank, on the host."""
+
+    batch: Batch
+    samples: int
+    """0 for an empty slot, whose batch is one masked sample."""
+    weights: tuple[float, ...]
+    """Units of each loss term; all zero for an empty slot."""
+    position: int
+    """Of its first sample in the whole batch: the samples of a slot are consecutive."""
+
+
+@dataclass(frozen=True)
+class RankBatch:
+    """This rank's slots of one batch."""
+
+    step: int
+    """Counted from 0."""
+    size: int
+    """Samples of the whole batch, over all ranks."""
+    slots: list[Slot]
+
+    def weights(self) -> tuple[float, ...]:
+        """Units of each loss term in this rank's share."""
+        return tuple(math.fsum(parts) for parts in zip(*(slot.weights for slot in self.slots), strict=True))
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run is, in steps and in samples."""
+
+    steps: int
+    samples: int
+
+    @classmethod
+    def of(cls, *, steps: int | None, epochs: int | None, dataset_size: int, batch_size: int) -> Length:
+        """Steps as asked for, or as many as the epochs need; then the last batch may be smaller."""
+        if steps is not None:
+            return cls(steps, steps * batch_size)
+        samples = (epochs or 0) * dataset_size
+        return cls(ceil_div(samples, batch_size), samples)
+
+    def batch_size(self, plan: BatchPlan, step: int) -> int:
+        """Samples of batch ``step``, counted from 0."""
+        return min(plan.batch_size, self.samples - step * plan.batch_size)
+
+
+def weights_of(weight: float | Mapping[str, float], terms: tuple[str, ...]) -> tuple[float, ...]:
+    """A task's weight as one number per loss term, checked."""
+    if isinstance(weight, Mapping):
+        if set(weight) != set(terms):
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"weight() names the terms {sorted(weight)}, but loss() returns {sorted(terms)}: they must agree",
+            )
+        weights = tuple(float(weight[term]) for term in terms)
+    else:
+        try:
+            weights = (float(weight),) * len(terms)
+        except (TypeError, ValueError, RuntimeError):  # A tensor of several numbers is a ValueError or a RuntimeError.
+            what = "None: is there a return missing?" if weight is None else repr(weight)
+            raise EngineError(Reason.BAD_SPEC, f"weight() must return a number, it returned {what}") from None
+    if not all(math.isfinite(value) and value >= 0 for value in weights):
+        raise EngineError(Reason.BAD_SPEC, f"weight() must count units, 0 or more, but it returned {weight!r}")
+    return weights
+
+
+class _Collated:
+    """Collates and weighs where the samples were fetched, so that a worker process does both."""
+
+    def __init__(self, task: Task, terms: tuple[str, ...]):
+        self._task, self._terms = task, terms
+
+    def __call__(self, samples: list[Any]) -> Made:
+        batch = self._task.collate(samples)
+        return batch, len(samples), weights_of(self._task.weight(batch), self._terms)
+
+
+class _Planned:
+    """The items of each of this rank's non-empty slots, step after step, in O(1) memory."""
+
+    def __init__(self, plan: BatchPlan, length: Length, *, rank: int, dataset_size: int, seed: int, first_step: int):
+        self._plan, self._length, self._rank = plan, length, rank
+        self._size, self._seed, self._first_step = dataset_size, seed, first_step
+        self._bounds: dict[int, list[tuple[int, int]]] = {}
+
+    def __iter__(self) -> Iterator[list[Item]]:
+        for step in range(self._first_step, self._length.steps):
+            yield from self.slots(step)
+
+    def slots(self, step: int) -> list[list[Item]]:
+        """The items of each non-empty slot of one step."""
+        origin = step * self._plan.batch_size
+        return [
+            order.samples(origin + start, origin + stop, size=self._size, seed=self._seed)
+            for start, stop in self.bounds(step)
+            if start < stop
+        ]
+
+    def bounds(self, step: int) -> list[tuple[int, int]]:
+        """Where each slot of one step begins and ends in its batch; an empty one ends where it begins."""
+        size = self._length.batch_size(self._plan, step)
+        if size not in self._bounds:  # All batches have one size, but for the last.
+            self._bounds[size] = self._plan.slots(self._rank, size)
+        return self._bounds[size]
+
+
+class Batches:
+    """This rank's batches in order, one at a time: ``request`` the next, ``take`` it when it is needed.
+
+    Between a ``take`` and the next ``request`` nothing is fetched by the thread, so evaluation may use the host's
+    generators then.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        dataset: Dataset[Any],
+        plan: BatchPlan,
+        length: Length,
+        *,
+        rank: int,
+        dataset_size: int,
+        seed: int,
+        first_step: int,
+        workers: int,
+        terms: tuple[str, ...],
+        masked: Batch,
+        in_line: bool,
+        pin: bool,
+    ):
+        self._fetcher = Fetcher(dataset, _Collated(task, terms), seed=seed)
+        self._length, self._rank, self._dataset_size, self._seed = length, rank, dataset_size, seed
+        self._workers, self._in_line, self._pin = workers, in_line, pin
+        self._empty: Made = (masked, 0, (0.0,) * len(terms))
+        self._slow = 0
+        self._ahead: RankBatch | BaseException | None = None
+        self._thread: _Ahead | None = None
+        self._from_workers: Iterator[Made] | None = None
+        self.replan(plan, first_step)
+
+    def replan(self, plan: BatchPlan, step: int) -> None:
+        """Go on at ``step`` with another split of the same batches. What was fetched ahead is discarded."""
+        self.close(seconds=None)  # What is being fetched draws from the generators that the next fetch seeds.
+        self._plan, self._next_step = plan, step
+        self._planned = _Planned(
+            plan, self._length, rank=self._rank, dataset_size=self._dataset_size, seed=self._seed, first_step=step
+        )
+        if self._workers:
+            ahead = plan.accumulation_steps or 1
+            self._from_workers = micro_batches(
+                self._fetcher, self._planned, workers=self._workers, ahead=ahead, pin=self._pin
+            )
+
+    def request(self) -> None:
+        """Begin to fetch the next batch, if there is one."""
+        if self._thread is not None and self._ahead is None and self._next_step < self._length.steps:
+            self._thread.request()
+
+    def fetch_ahead(self) -> None:
+        """Fetch the next batch, unless a thread does: for a moment at which this rank would only wait for others.
+
+        What it raises comes with the next ``take``.
+        """
+        if self._thread is None and self._ahead is None and self._next_step < self._length.steps:
+            try:
+                self._ahead = self._fetch_in_line()
+            except BaseException as error:  # noqa: BLE001 - raised again by take()
+                self._ahead = error
+
+    def take(self) -> RankBatch | None:
+        """The next batch, waiting for it; None after the last."""
+        if self._next_step >= self._length.steps:
+            return None
+        ahead, self._ahead = self._ahead, None
+        if isinstance(ahead, BaseException):
+            raise ahead
+        if ahead is None:
+            ahead = self._thread.take() if self._thread is not None else self._fetch_in_line()
+        self._next_step += 1
+        return ahead
+
+    def close(self, seconds: float | None = _THREAD_END_SECONDS) -> None:
+        """End the thread or the worker processes; for what the thread is fetching, wait so long, or until it is there."""
+        if self._thread is not None:
+            self._thread.close(seconds)
+        self._thread = self._from_workers = self._ahead = None
+
+    def _fetch_in_line(self) -> RankBatch:
+        began = time.perf_counter()
+        batch = self._fetch()
+        self._slow = self._slow + 1 if time.perf_counter() - began > _IN_LINE_SECONDS else 0
+        if self._slow >= _IN_LINE_TRIES and not self._in_line and not self._workers:
+            self._thread = _Ahead(self._fetch)
+        return batch
+
+    def _fetch(self) -> RankBatch:
+        step = self._next_step
+        made = iter(self._made(step))
+        slots = []
+        for start, stop in self._planned.bounds(step):
+            batch, samples, weights = next(made) if start < stop else self._empty
+            slots.append(Slot(batch, samples, weights, position=start))
+        return RankBatch(step, self._length.batch_size(self._plan, step), slots)
+
+    def _made(self, step: int) -> list[Made]:
+        slots = self._planned.slots(step)
+        if self._from_workers is not None:
+            return [next(self._from_workers) for _ in slots]
+        made = self._fetcher.many(slots)
+        return [(pinned(batch), samples, weights) for batch, samples, weights in made] if self._pin else made
+
+
+class _Ahead:
+    """A thread that calls ``fetch`` once per request and hands over what it returned or raised."""
+
+    def __init__(self, fetch: Callable[[], RankBatch]):
+        self._fetch = fetch
+        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[RankBatch | BaseException] = queue.SimpleQueue()
+        self._outstanding = 0
+        self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
+        self._thread.start()
+
+    def request(self) -> None:
+        self._outstanding += 1
+        self._requests.put(True)
+
+    def take(self) -> RankBatch:
+        if not self._outstanding:
+            self.request()
+        result = self._results.get()
+        self._outstanding -= 1
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def close(self, seconds: float | None) -> None:
+        self._requests.put(False)
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while self._requests.get():
+            try:
+                self._results.put(self._fetch())
+            except BaseException as error:  # noqa: BLE001 - raised again by take(), in the rank's main thread
+                self._results.put(error)

@@ -1,0 +1,166 @@
+"""What a task gives to the engine, its model and its datasets: of the right kind, and the same on every rank.
+
+The engine shares a dataset out itself. One that is shared out already, as a script does it under torchrun, would be
+trained in parts, and never the same ones on another number of ranks.
+
+Not here: the loss, which the probe looks at (``engine.preflight.additivity_check``), and whether a dataset is that of a checkpoint
+(``engine.checkpoints.state``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.data.fingerprint import Samples, other_samples
+from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.interface import Task
+
+
+def model_of(task: Task) -> nn.Module:
+    """The task's model.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``: it is none, it is wrapped to share gradients, or its embeddings are sparse.
+    """
+    model: object = task.model()
+    if not isinstance(model, nn.Module):
+        raise EngineError(Reason.BAD_SPEC, f"model() must return the nn.Module to train, it returned {_kind(model)}")
+    for module in model.modules():
+        if isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"model() returns a {type(module).__name__}: return the bare model, the engine shares its gradients "
+                "(train.strategy)",
+            )
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
+            raise sparse_gradients(f"{name}.weight" if name else "weight")
+    return model
+
+
+def sparse_gradients(name: str) -> EngineError:
+    """The error for a parameter whose gradient is sparse: no strategy reduces one, and no norm is taken of it."""
+    return EngineError(
+        Reason.BAD_SPEC,
+        f"the gradient of {name} is sparse, and the engine trains dense gradients only: remove sparse=True "
+        "from its embedding",
+    )
+
+
+def require_dense(model: nn.Module) -> None:
+    """Refuse sparse gradients, which a functional embedding makes too; after a backward.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``, with the name of the first.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and parameter.grad.layout != torch.strided:
+            raise sparse_gradients(name)
+
+
+def dataset_of(task: Task, split: str, *, seed: int) -> tuple[Dataset[Any], int]:
+    """The task's dataset of ``split``, and its length.
+
+    ``random``, ``numpy.random`` and torch are seeded alike before each call, on every rank and for
+    every split: a ``random_split`` inside ``dataset()`` divides the items the same way each time.
+    Afterwards the generators are what they were before.
+
+    Parameters
+    ----------
+    task : Task
+    split : str
+    seed : int
+        The job's seed.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``: it is none, has no length or no items, or is empty.
+    """
+    with randomness.unchanged_generators(torch.device("cpu")):
+        # Not of the split: the draws of one split decide what the others hold.
+        randomness.seed_host(randomness.seed_of(randomness.DATASET, seed))
+        dataset: Any = task.dataset(split)
+    if dataset is None:
+        asks = ", and eval.every_steps asks for it" if split == "eval" else ""
+        raise EngineError(
+            Reason.BAD_SPEC, f"dataset({split!r}) returned None{asks}: it must return a map-style dataset"
+        )
+    if isinstance(dataset, DataLoader):
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"dataset({split!r}) returned a DataLoader: return the dataset itself, the engine makes its micro-batches",
+        )
+    try:
+        size = len(dataset)
+    except TypeError:
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"dataset({split!r}) has no length: the engine takes map-style datasets; streams run as kind: script",
+        ) from None
+    if not _has_items(dataset):
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"dataset({split!r}) returned a {type(dataset).__name__}, which has no __getitem__: return a "
+            "map-style dataset with __len__ and __getitem__; streams run as kind: script",
+        )
+    if size < 1:
+        raise EngineError(Reason.BAD_SPEC, f"dataset({split!r}) is empty")
+    return dataset, size
+
+
+def require_same_data(ranks: Ranks, sizes: dict[str, int], samples: Samples, look_again: Callable[[], Samples]) -> None:
+    """Every rank must have the whole dataset, and the same. All ranks must call this.
+
+    Parameters
+    ----------
+    ranks : Ranks
+    sizes : mapping of str to int
+        Length of each split on this rank.
+    samples : mapping
+        How some samples of the training dataset look on this rank (``engine.data.fingerprint.samples_of``).
+    look_again : callable
+        Looks at the same samples once more: those that are others each time say nothing.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``, on all ranks.
+    """
+    if ranks.world_size == 1:
+        return
+    first_sizes, first_samples = ranks.from_first((sizes, samples))
+    wrong = ""
+    for split, size in first_sizes.items():
+        if size != sizes[split]:
+            wrong = f"dataset({split!r}) has {sizes[split]} samples on rank {ranks.rank} and {size} on rank 0"
+            break
+    else:
+        others = other_samples(first_samples, samples)
+        if others and not other_samples(look_again(), samples):
+            wrong = f"dataset('train') on rank {ranks.rank} is not that of rank 0: {others[0]}"
+    found = next(filter(None, ranks.gather(wrong)), "")
+    if found:
+        raise EngineError(Reason.BAD_SPEC, f"{found}. Return the whole dataset on every rank: the engine shares it out")
+
+
+def _has_items(dataset: Any) -> bool:
+    """Whether a dataset returns items by their number. torch's own base class only raises."""
+    method = getattr(type(dataset), "__getitem__", None)
+    return method is not None and method is not Dataset.__getitem__
+
+
+def _kind(value: object) -> str:
+    return "None: is there a return missing?" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,226 @@
+"""From what was seen to the outcome of the attempt on this node. A pure function.
+
+A gang falls like dominoes: one rank dies, its peers fail in their next collective, the launcher sends SIGTERM to the
+rest. A person wants the first. So a failure is *secondary*, and never the outcome while there is another, if the rank
+says that it lost a peer, or if it was ended by a signal while the gang was being torn down and says nothing itself. Of
+the others the earliest counts, by the time in its error file where it has one: a rank that raised first may well have
+exited last.
+
+Not here: what an outcome means for the job (``domain.life.outcomes``).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from lockstep.domain.life.attempt import AssignmentFile
+from lockstep.domain.life.outcomes import Outcome, Reason, with_advice_of_cause
+from lockstep.engine.launcher.evidence import Evidence, disagreement
+from lockstep.engine.launcher.stall.stalls import Stalled
+from lockstep.engine.launcher.watch import Exit, Facts, signal_name
+
+
+class _Failure(NamedTuple):
+    exit: Exit
+    found: Evidence
+    lost_peer: bool
+    secondary: bool
+
+    @property
+    def time(self) -> float:
+        return self.found.time or self.exit.time
+
+
+def decide(
+    facts: Facts,
+    evidence: Mapping[int, Evidence],
+    assignment: AssignmentFile,
+    *,
+    last_step: int | None,
+    steps: int | None,
+    memory_kills: int = 0,
+    last_lines: Mapping[int, str] | None = None,
+) -> Outcome:
+    """How the attempt ended on this node.
+
+    Parameters
+    ----------
+    facts : Facts
+        What the watch saw. At least one rank was started, unless a stop or the fence came first.
+    evidence : mapping
+        What each failed rank left behind, by rank.
+    assignment : AssignmentFile
+    last_step : int or None
+        Last step in the metrics spool.
+    steps : int or None
+        Steps of the whole run, where known: a stop that comes after the last one undoes nothing.
+    memory_kills : int
+        Processes that the kernel killed for lack of memory while the attempt ran.
+    last_lines : mapping, optional
+        The last lines that each rank wrote, by rank.
+    """
+    outcome = _decide(facts, evidence, assignment, last_step=last_step, steps=steps, memory_kills=memory_kills)
+    if outcome.reason is Reason.SUCCEEDED or outcome.rank is None:
+        return outcome
+    told = outcome.model_copy(update={"log_excerpt": (last_lines or {}).get(outcome.rank)})
+    return with_advice_of_cause(told)
+
+
+def _decide(
+    facts: Facts,
+    evidence: Mapping[int, Evidence],
+    assignment: AssignmentFile,
+    *,
+    last_step: int | None,
+    steps: int | None,
+    memory_kills: int,
+) -> Outcome:
+    common: dict[str, Any] = {"node": assignment.node_name, "last_step": last_step}
+    if facts.cause == "fence":
+        return Outcome.of(
+            Reason.CUT_OFF, "the node's lease was not renewed in time, so its ranks were killed", **common
+        )
+    # Ranks of the engine see the stop by themselves, and may have left well before the watch has seen it.
+    left_by_themselves = facts.cause is None and facts.stop is not None and assignment.spec.kind == "train"
+    if facts.cause == "stop" or left_by_themselves:
+        return _stopped(facts, steps, common)
+    if facts.cause == "exit_stall":
+        return _not_followed(facts, assignment, common)
+    if facts.stalled is not None:
+        return _stalled(facts.stalled, assignment, common)
+    if facts.cause is None:
+        return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
+    first = _first_failure(facts, evidence, assignment)
+    if first.exit.early:
+        return _left_early(first.exit.rank, common)
+    left = next((exit_ for exit_ in facts.exits if exit_.code == 0 and not exit_.torn_down), None)
+    if first.exit.code == -signal.SIGABRT and not first.found.tells:
+        # What C++ says when a thread still runs that should not: of a Python program, only while it is taken down.
+        said = first.found.traceback or ""
+        if left is not None or "terminate called without an active exception" in said:
+            return _aborted_at_the_end(first, common)
+    if first.lost_peer and left is not None:
+        message = (
+            f"rank {left.rank} exited with code 0 before the others had finished, "
+            f"and rank {first.exit.rank} failed for want of it"
+        )
+        details = {"rank": left.rank, "exit_code": 0, **_told(first.found), **common}
+        return Outcome.of(Reason.USER_ERROR, message, **details)
+    return _failed(first, assignment, memory_kills, common)
+
+
+def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome:
+    assert facts.stop is not None, "a stop is the cause only when one was asked for"
+    ended_well = bool(facts.ranks) and not facts.running() and not any(exit_.failed for exit_ in facts.exits)
+    last_step: int | None = common["last_step"]
+    if ended_well and steps is not None and last_step is not None and last_step >= steps:
+        return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
+    how = "the ranks were killed after the grace" if facts.grace_over else "the ranks ended in time"
+    if facts.left_behind and not ended_well:
+        how = "rank 0 saved the last completed step and left"
+        if len(facts.ranks) > 1:
+            how += ", and the ranks that were still in the next one were ended"
+    if not facts.ranks:
+        how = "the ranks had not been started"
+    return Outcome.of(Reason(facts.stop.reason), f"stopped on request ({facts.stop.reason}); {how}", **common)
+
+
+def _stalled(stalled: Stalled, assignment: AssignmentFile, common: dict[str, Any]) -> Outcome:
+    details = {"traceback": stalled.excerpt() or None, **common}
+    train = assignment.spec.train
+    if stalled.culprits:
+        details["rank"] = stalled.culprits[0].rank
+    elif train is not None and not train.debug:
+        details["advice"] = "Run it once with train.debug: true, which names ranks that enter different collectives."
+    return Outcome.of(Reason.STALL, stalled.sentence(), **details)
+
+
+def _left_early(rank: int, common: dict[str, Any]) -> Outcome:
+    message = f"rank {rank} exited with code 0 before the run was over"
+    advice = "Find what calls exit() in the task or in a library it uses: a task returns, and the engine ends the rank."
+    return Outcome.of(Reason.USER_ERROR, message, rank=rank, exit_code=0, advice=advice, **common)
+
+
+def _aborted_at_the_end(first: _Failure, common: dict[str, Any]) -> Outcome:
+    """No retry, which would do finished work again: torch aborted while the interpreter was being taken down."""
+    message = f"rank {first.exit.rank} aborted (SIGABRT) at its end, when its work was done or nearly so"
+    # torch 2.13: DDP's constructor imports torch.distributed.nn, where ten functions take the group as a default.
+    advice = (
+        "Let nothing keep torch's process group and its threads: import torch.distributed.nn before init_process_group(), "
+        "and at the end of the script delete the DDP model and call torch.distributed.destroy_process_group()."
+    )
+    details = {"rank": first.exit.rank, "signal": "SIGABRT", "advice": advice, **_told(first.found), **common}
+    return Outcome.of(Reason.USER_ERROR, message, **details)
+
+
+def _not_followed(facts: Facts, assignment: AssignmentFile, common: dict[str, Any]) -> Outcome:
+    left = facts.exits[0]
+    late = next((exit_.rank for exit_ in facts.exits if exit_.torn_down), left.rank)
+    message = (
+        f"rank {left.rank} exited with code 0, and rank {late} had not followed "
+        f"{assignment.exit_stall_seconds:g} s later, so it was killed"
+    )
+    return Outcome.of(Reason.EXIT_STALL, message, rank=late, **common)
+
+
+def _first_failure(facts: Facts, evidence: Mapping[int, Evidence], assignment: AssignmentFile) -> _Failure:
+    failures = []
+    for exit_ in facts.exits:
+        if not exit_.failed:
+            continue
+        found = evidence.get(exit_.rank, Evidence())
+        lost_peer = found.blames_peer and assignment.world_size > 1
+        silent = exit_.torn_down and exit_.code < 0 and not found.tells
+        failures.append(_Failure(exit_, found, lost_peer, lost_peer or silent))
+    return min(failures, key=lambda failure: (failure.secondary, failure.time))
+
+
+def _failed(first: _Failure, assignment: AssignmentFile, memory_kills: int, common: dict[str, Any]) -> Outcome:
+    rank, code, found = first.exit.rank, first.exit.code, first.found
+    details = {"rank": rank, **_told(found), **common}
+    if common["last_step"] is None:
+        details["last_step"] = found.step or None
+    # A rank that raised and was still on its way out when the launcher ended it: that signal is ours, and no news.
+    on_its_way_out = first.exit.torn_down and found.tells
+    if code >= 0:
+        details["exit_code"] = code
+    elif not on_its_way_out:
+        details["signal"] = signal_name(code)
+    disagreed = disagreement(found.exception)
+    if disagreed is not None:
+        advice = "Let every rank enter the same collectives in the same order; a task leaves them to the engine."
+        return Outcome.of(Reason.USER_ERROR, disagreed, advice=advice, **details)
+    if found.reason is Reason.KILLED and memory_kills > 0:
+        message = f"a loader worker of rank {rank} was killed because the node's memory ran out"
+        return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
+    if found.reason is Reason.NON_FINITE and (details["last_step"] or 0) <= 1:
+        details["advice"] = ""  # Nothing was learned yet, at whatever rate; the message says where to look.
+    if found.reason is not None:
+        return Outcome.of(found.reason, f"rank {rank} failed: {_brief(found)}", **details)
+    if first.lost_peer:
+        return Outcome.of(Reason.NETWORK, f"rank {rank} lost the other ranks: {_brief(found)}", **details)
+    if code >= 0:
+        who = "script" if assignment.spec.kind == "script" else "the engine"
+        return Outcome.of(Reason.USER_ERROR, f"{who} exited with code {code} on rank {rank}", **details)
+    if code == -signal.SIGKILL and memory_kills > 0:
+        message = f"rank {rank} was killed because the node's memory ran out"
+        return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
+    if on_its_way_out:
+        return Outcome.of(Reason.USER_ERROR, f"rank {rank} raised {_brief(found)}", **details)
+    return Outcome.of(Reason.KILLED, f"rank {rank} was ended by {signal_name(code)}", **details)
+
+
+def _brief(found: Evidence) -> str:
+    lines = (found.exception or "it gave no reason").splitlines()
+    return lines[0][:500]
+
+
+def _told(found: Evidence) -> dict[str, Any]:
+    return {"exception": found.exception, "traceback": found.traceback}
+
+
+def _all_ended(facts: Facts) -> str:
+    count = len(facts.ranks)
+    return "its rank ended well" if count == 1 else f"all {count} ranks ended well"

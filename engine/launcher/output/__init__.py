@@ -1,0 +1,1 @@
+"""Output of the ranks, from their pipes into the log."""

@@ -1,0 +1,98 @@
+r"""Bytes of one stream into lines.
+
+A program that rewrites its line with ``\r`` (a progress bar) has, on a terminal, one line; so it has here: of what stands
+between carriage returns the last is the line. While it runs, its state can be asked for now and then, so that a bar that
+takes hours is seen to move, and ten thousand rewrites are not ten thousand lines. Colours and other escapes are kept.
+
+Not here: the pipes (``engine.launcher.output.streams``).
+"""
+
+from __future__ import annotations
+
+
+class LineCutter:
+    """Splits one stream into lines, none longer than ``bytes_max``; what is beyond is counted and named, not kept."""
+
+    def __init__(self, bytes_max: int):
+        self._bytes_max = bytes_max
+        self._kept = bytearray()
+        self._dropped = 0
+        self._returned = False
+        """A carriage return stands behind what is kept: whatever follows replaces it."""
+        self._rewritten = False
+        """Something of this line was replaced."""
+        self._shown: bytes | None = None
+        """What of this line was handed out as its state."""
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """The lines that ``chunk`` completes."""
+        add = self._rewrite if self._returned or b"\r" in chunk else self._add
+        *ends, rest = chunk.split(b"\n")
+        lines = []
+        for end in ends:
+            add(end)
+            if not self._is_shown():
+                lines.append(self._text())
+            self._clear()
+        add(rest)
+        return lines
+
+    def skip(self, chunk: bytes, keep: int) -> tuple[bytes, int, int]:
+        """Pass over all lines that ``chunk`` completes but the last ``keep``: the rest of it, and lines and bytes passed over.
+
+        Of a flood most is thrown away; to decode it first would take the processor from its own ranks.
+        """
+        end = len(chunk)
+        for _ in range(keep + 1):
+            end = chunk.rfind(b"\n", 0, end)
+            if end < 0:
+                return chunk, 0, 0
+        size = len(self._kept) + self._dropped + end + 1
+        self._clear()
+        return chunk[end + 1 :], chunk.count(b"\n", 0, end + 1), size
+
+    def state(self) -> str | None:
+        """The line that is being rewritten, as it stands; None where none is, or where this was handed out before."""
+        if not self._rewritten or not self._kept or self._is_shown():
+            return None
+        self._shown = bytes(self._kept)
+        return self._text()
+
+    def finish(self) -> list[str]:
+        """The last line, where the stream ended without a newline."""
+        lines = [self._text()] if self._kept and not self._is_shown() else []
+        self._clear()
+        return lines
+
+    def _add(self, part: bytes) -> None:
+        room = self._bytes_max - len(self._kept)
+        self._kept += part[:room]
+        self._dropped += max(0, len(part) - room)
+
+    def _rewrite(self, part: bytes) -> None:
+        """Like :meth:`_add`, of a part that may hold carriage returns or follow one."""
+        written = part.rstrip(b"\r")
+        if written:
+            start = written.rfind(b"\r") + 1
+            if start or self._returned:
+                self._kept.clear()
+                self._dropped = 0
+                self._rewritten = True
+            self._add(written[start:])
+            self._returned = False
+        self._returned = self._returned or len(written) < len(part)
+
+    def _is_shown(self) -> bool:
+        return self._shown is not None and self._shown == self._kept
+
+    def _text(self) -> str:
+        text = self._kept.decode("utf-8", errors="replace")
+        if self._dropped:
+            text = f"{text.removesuffix(chr(0xFFFD))} [cut here: {self._dropped} more bytes in this line]"
+        return text
+
+    def _clear(self) -> None:
+        self._kept.clear()
+        self._dropped = 0
+        self._returned = self._rewritten = False
+        self._shown = None

@@ -1,0 +1,161 @@
+"""How much of what the ranks write goes into the log: all of it, unless they write faster than anybody can store or read.
+
+Time is cut into windows of ten seconds. In each the node's ranks may fill the log with so much, from the window's
+beginning; what comes after that is held back, stream by stream: the newest lines are kept in memory, the others counted. At
+the window's end a line says how many were left out, and the newest follow it. So a flood shows its head and its tail, the
+last words before an exit are always there, and its ranks never wait. A stream that has had less than its share of the
+window is not held back for what the others write.
+
+The same happens while more is unshipped than the node may keep: then a window goes on until there is room.
+
+Not here: pipes and files (``engine.launcher.output.streams``, ``engine.launcher.output.segments``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from lockstep.domain import limits
+from lockstep.domain.training.memory import in_words
+from lockstep.engine.launcher.bounds import Bounds
+
+
+class Stamped(NamedTuple):
+    """A line and when it was read, in seconds since the epoch."""
+
+    time: float
+    text: str
+
+
+class Flow:
+    """One stream of one rank: what it has had of the window, and what is held back of it."""
+
+    def __init__(self) -> None:
+        self.used_bytes = 0
+        self.newest: deque[Stamped] = deque()
+        self.newest_bytes = 0
+        self.left_lines = 0
+        self.left_bytes = 0
+
+    @property
+    def held(self) -> bool:
+        """Whether lines wait in it, so that no later one may pass them."""
+        return bool(self.newest)
+
+
+class Floods:
+    """The quota of one node's ranks. ``tell`` takes what the job's people are to know. For one thread at a time."""
+
+    def __init__(self, bounds: Bounds, tell: Callable[[str], None], *, clock: Callable[[], float]):
+        self._bounds = bounds
+        self._tell = tell
+        self._clock = clock
+        self._flows: list[Flow] = []
+        self._began: float | None = None
+        self._used_bytes = 0
+        self._flooded = False
+        """Something was held back in this window."""
+        self._full = False
+        """Because more is unshipped than may be."""
+        self._told_at: float | None = None
+        self._told = False
+        self._left_lines = 0
+        self._left_bytes = 0
+
+    def flow(self) -> Flow:
+        """A new stream."""
+        self._flows.append(Flow())
+        return self._flows[-1]
+
+    def take(self, flow: Flow, lines: Sequence[Stamped], *, full: bool) -> list[Stamped]:
+        """Which of a stream's new lines go into the log now; the others are held back.
+
+        Parameters
+        ----------
+        flow : Flow
+        lines : sequence of Stamped
+        full : bool
+            More is unshipped than may be.
+        """
+        budget = self._bounds.log_bytes_per_second * self._bounds.log_window_seconds
+        share = budget / len(self._flows)
+        passed: list[Stamped] = []
+        for line in lines:
+            cost = len(line.text) + limits.LOG_STAMP_BYTES
+            fits = self._used_bytes + cost <= budget or flow.used_bytes + cost <= share
+            if fits and not full and not flow.held:
+                flow.used_bytes += cost
+                self._used_bytes += cost
+                passed.append(line)
+            else:
+                self._hold(flow, line, full)
+        return passed
+
+    def leave_out(self, flow: Flow, lines: int, bytes_: int) -> None:
+        """Count lines of a stream that is held back, which nobody has even looked at."""
+        flow.left_lines += lines
+        flow.left_bytes += bytes_
+
+    def turn(self, *, full: bool) -> bool:
+        """Begin a new window if the old one is over and there is room; True if what is held back may go on now."""
+        now = self._clock()
+        if self._began is not None and (full or now - self._began < self._bounds.log_window_seconds):
+            return False
+        if not self._flooded and self._told:
+            self._end()
+        self._began, self._used_bytes, self._flooded = now, 0, False
+        for flow in self._flows:
+            flow.used_bytes = 0
+        return True
+
+    def release(self, flow: Flow) -> list[Stamped]:
+        """What was held back of a stream, behind a line that says what is missing before it."""
+        lines = list(flow.newest)
+        if flow.left_lines:
+            why = (
+                "they could not be stored as fast as they came"
+                if self._full
+                else f"the job writes faster than {in_words(self._bounds.log_bytes_per_second)}/s"
+            )
+            marker = f"… {flow.left_lines:,} lines ({in_words(flow.left_bytes)}) left out: {why} …"
+            lines.insert(0, Stamped(lines[0].time, marker))
+        self._left_lines += flow.left_lines
+        self._left_bytes += flow.left_bytes
+        flow.newest.clear()
+        flow.newest_bytes = flow.left_lines = flow.left_bytes = 0
+        flow.used_bytes += sum(len(line.text) + limits.LOG_STAMP_BYTES for line in lines)
+        return lines
+
+    def close(self) -> None:
+        """All streams are at their end, and released."""
+        if self._told:
+            self._end()
+
+    def _hold(self, flow: Flow, line: Stamped, full: bool) -> None:
+        self._flooded = True
+        self._full = full
+        flow.newest.append(line)
+        flow.newest_bytes += len(line.text)
+        while len(flow.newest) > 1 and (
+            len(flow.newest) > self._bounds.held_lines or flow.newest_bytes > self._bounds.held_bytes
+        ):
+            left = flow.newest.popleft()
+            flow.newest_bytes -= len(left.text)
+            self.leave_out(flow, 1, len(left.text))
+        now = self._clock()
+        if not self._told and (self._told_at is None or now - self._told_at >= self._bounds.flood_silence_seconds):
+            self._told, self._told_at = True, now
+            rate = in_words(self._bounds.log_bytes_per_second)
+            why = (
+                "its lines cannot be stored as fast as it writes them"
+                if full
+                else f"it writes more than {rate} a second"
+            )
+            self._tell(f"logs limited: {why}; the log says where lines are left out, and how many")
+
+    def _end(self) -> None:
+        self._told = False
+        self._tell(f"logs no longer limited: {self._left_lines:,} lines ({in_words(self._left_bytes)}) were left out")
+        self._left_lines = self._left_bytes = 0

@@ -1,0 +1,116 @@
+"""The log of an attempt on its node's disk: numbered segments of JSON lines, bounded by what has been shipped.
+
+A record goes to disk in one ``write`` of whole lines, unbuffered, so that a reader which takes whole lines loses
+nothing when the launcher is killed. Of the segments that lie wholly before ``logs/shipped`` the agent deletes the oldest, because it
+alone reads them.
+
+Not here: reading the ranks' pipes (``engine.launcher.output.streams``), and shipping (``worker.upload.shipping``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import ShippedFile
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.files import read_model
+
+
+class Line(NamedTuple):
+    """The fields of ``attempt.LogRecord``. A model per line would cost more than everything else together."""
+
+    time: float
+    rank: int
+    stream: Literal["stdout", "stderr", "launcher"]
+    text: str
+
+
+class Segments:
+    """Appends lines; any thread may. Starts behind segments that are there already."""
+
+    def __init__(self, folder: Path, bounds: Bounds):
+        self._logs = folder / attempt.LOGS
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._shipped = folder / attempt.SHIPPED
+        self._bounds = bounds
+        self._lock = threading.Lock()
+        self._place = ShippedFile(segment=0, offset=0)
+        self._sizes = {int(path.stem): path.stat().st_size for path in self._logs.glob("[0-9]*.jsonl")}
+        self._number = max(self._sizes, default=-1) + 1
+        self._file = self._open()
+
+    def write(self, lines: Iterable[Line]) -> None:
+        """Append lines in order, starting new segments where one is full.
+
+        Raises
+        ------
+        OSError
+            If the disk is full; some of the lines may then be in the log, none is there in part.
+        """
+        with self._lock:
+            pending: list[bytes] = []
+            size = self._sizes[self._number]
+            for line in lines:
+                record = json.dumps(line._asdict(), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+                if size and size + len(record) > self._bounds.segment_bytes:
+                    self._append(pending)
+                    os.close(self._file)
+                    self._number += 1
+                    self._file = self._open()
+                    pending, size = [], 0
+                pending.append(record)
+                size += len(record)
+            self._append(pending)
+
+    def say(self, text: str, *, rank: int = -1) -> None:
+        """Add lines of the launcher itself, about a rank or the gang, if the disk has room for them.
+
+        A kill must not fail for want of a line.
+        """
+        now = time.time()
+        with contextlib.suppress(OSError):
+            self.write(Line(now, rank, "launcher", line) for line in text.splitlines())
+
+    def is_full(self) -> bool:
+        """Whether more is unshipped than the log may hold. Looks at ``logs/shipped`` only when it has to."""
+        with self._lock:
+            if self._unshipped_bytes() <= self._bounds.backlog_bytes_max:
+                return False
+            self._place = read_model(self._shipped, ShippedFile) or self._place
+            # Of segments that are shipped nothing more is asked, except of the one that is written.
+            for number in [number for number in self._sizes if number < min(self._place.segment, self._number)]:
+                del self._sizes[number]
+            return self._unshipped_bytes() > self._bounds.backlog_bytes_max
+
+    def _unshipped_bytes(self) -> int:
+        behind = sum(size for number, size in self._sizes.items() if number >= self._place.segment)
+        return behind - self._place.offset
+
+    def close(self) -> None:
+        """Close the current segment; nothing may be written afterwards."""
+        with self._lock:
+            os.close(self._file)
+
+    def _open(self) -> int:
+        self._sizes[self._number] = 0
+        path = self._logs / attempt.segment_name(self._number)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def _append(self, records: list[bytes]) -> None:
+        rest = memoryview(b"".join(records))
+        size = len(rest)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError:
+            os.ftruncate(self._file, self._sizes[self._number])
+            raise
+        self._sizes[self._number] += size

@@ -1,0 +1,177 @@
+"""The ranks' stdout and stderr, from their pipes into the log.
+
+Each stream of each rank is a named pipe under ``launch/``, opened for reading before the rank exists, so that the stub's
+opening for writing cannot wait. One thread reads them all and stamps each line. It never stops reading: ranks that wait for
+a log, because a disk, an agent or a database is slow, are a run that waits. What is too much is left out, and counted.
+
+When the ranks have ended, the main thread takes over and reads what the pipes still hold (64 KiB each at most): the last
+line before an exit is the one that people look for.
+
+Not here: lines (``engine.launcher.output.lines``), the files (``engine.launcher.output.segments``), and what is left out of a flood (``engine.launcher.output.rate_limit``).
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from lockstep.domain import limits
+from lockstep.domain.life.redaction import Redactor
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.output.lines import LineCutter
+from lockstep.engine.launcher.output.rate_limit import Floods, Flow, Stamped
+from lockstep.engine.launcher.output.segments import Line, Segments
+
+Stream = Literal["stdout", "stderr"]
+
+
+class _Pipe:
+    def __init__(self, path: Path, rank: int, stream: Stream, bounds: Bounds, flow: Flow):
+        self.path = path
+        self.flow = flow
+        self.rank = rank
+        self.stream = stream
+        self.cutter = LineCutter(bounds.line_bytes_max)
+        self.state_at = float("-inf")
+        """When the state of a line that is rewritten was last kept."""
+        os.mkfifo(path, 0o600)
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+class Streams:
+    """All pipes of the node's ranks."""
+
+    def __init__(
+        self, folder: Path, segments: Segments, bounds: Bounds, tell: Callable[[str], None], redactor: Redactor
+    ):
+        self._folder = folder
+        self._floods = Floods(bounds, tell, clock=time.monotonic)
+        self._segments = segments
+        self._redactor = redactor
+        self._bounds = bounds
+        self._pipes: list[_Pipe] = []
+        self._tails: dict[int, str] = {}
+        self._last_lines: dict[int, deque[str]] = {}
+        self._lost = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._read_while_running, name="streams", daemon=True)
+
+    def open(self, rank: int) -> None:
+        """Make a rank's pipes, before the rank is started."""
+        streams: tuple[Stream, Stream] = ("stdout", "stderr")
+        for stream in streams:
+            self._pipes.append(
+                _Pipe(self._folder / f"{rank}.{stream}", rank, stream, self._bounds, self._floods.flow())
+            )
+
+    def start(self) -> None:
+        """Begin to read, once every pipe is made."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; from now on the caller reads, by :meth:`drain`."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def drain(self, seconds: float) -> None:
+        """Read until nobody can write any more, or for ``seconds``."""
+        deadline = time.monotonic() + seconds
+        while self._pipes and time.monotonic() < deadline:
+            silent = True
+            for pipe in list(self._pipes):
+                chunk = self._read(pipe)
+                silent = silent and chunk is None
+                if chunk == b"":
+                    self._end(pipe)
+            if silent:
+                time.sleep(0.01)
+
+    def close(self) -> None:
+        """Keep the last line of each stream, and let go of the pipes."""
+        for pipe in list(self._pipes):
+            self._end(pipe)
+        self._floods.close()
+
+    def tail(self, rank: int) -> str:
+        """The end of what a rank wrote to stderr."""
+        return self._tails.get(rank, "")
+
+    def last_lines(self) -> dict[int, str]:
+        """The last lines that each rank wrote to either stream, for its outcome."""
+        return {rank: "\n".join(lines)[-limits.EXCERPT_CHARS_MAX :] for rank, lines in self._last_lines.items()}
+
+    def _read_while_running(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for pipe in self._pipes:
+                selector.register(pipe.descriptor, selectors.EVENT_READ, pipe)
+            while selector.get_map() and not self._stopping.is_set():
+                if self._floods.turn(full=self._segments.is_full()):
+                    for pipe in self._pipes:
+                        self._write(pipe, self._floods.release(pipe.flow))
+                self._keep_states()
+                for key, _ in selector.select(timeout=0.1):
+                    if self._read(key.data) == b"":
+                        selector.unregister(key.fd)
+                        self._end(key.data)
+
+    def _keep_states(self) -> None:
+        """Let lines that are rewritten, such as progress bars, be seen now and then."""
+        now = time.monotonic()
+        for pipe in self._pipes:
+            if now - pipe.state_at >= self._bounds.state_seconds and (state := pipe.cutter.state()) is not None:
+                pipe.state_at = now
+                self._keep(pipe, [state])
+
+    def _read(self, pipe: _Pipe) -> bytes | None:
+        """Read once: what was there, nothing at the pipe's end, None where its writers are silent."""
+        try:
+            chunk = os.read(pipe.descriptor, self._bounds.read_bytes)
+        except BlockingIOError:
+            return None
+        rest = chunk
+        if pipe.flow.held:
+            rest, lines, size = pipe.cutter.skip(chunk, self._bounds.held_lines)
+            self._floods.leave_out(pipe.flow, lines, size)
+            self._stopping.wait(self._bounds.flood_pause_seconds)
+        self._keep(pipe, pipe.cutter.feed(rest))
+        return chunk
+
+    def _end(self, pipe: _Pipe) -> None:
+        self._keep(pipe, pipe.cutter.finish())
+        self._write(pipe, self._floods.release(pipe.flow))
+        os.close(pipe.descriptor)
+        self._pipes.remove(pipe)
+        pipe.path.unlink(missing_ok=True)
+
+    def _keep(self, pipe: _Pipe, texts: list[str]) -> None:
+        if not texts:
+            return
+        # Before anything keeps them: the outcome quotes a rank's last lines, too.
+        texts = [self._redactor.clean(text) for text in texts]
+        now = time.time()
+        passed = self._floods.take(pipe.flow, [Stamped(now, text) for text in texts], full=self._segments.is_full())
+        self._write(pipe, passed)
+        last = self._last_lines.setdefault(pipe.rank, deque(maxlen=limits.EXCERPT_LINES_MAX))
+        last.extend(text[: limits.EXCERPT_LINE_CHARS_MAX] for text in texts[-limits.EXCERPT_LINES_MAX :])
+        if pipe.stream == "stderr":
+            tail = "\n".join((self._tails.get(pipe.rank, ""), *texts))
+            self._tails[pipe.rank] = tail[-self._bounds.tail_chars :]
+
+    def _write(self, pipe: _Pipe, lines: Sequence[Stamped]) -> None:
+        if not lines:
+            return
+        try:
+            if self._lost:
+                lost = f"{self._lost} lines of output were lost: the node's disk was full."
+                self._segments.write([Line(time.time(), -1, "launcher", lost)])
+                self._lost = 0
+            self._segments.write(Line(line.time, pipe.rank, pipe.stream, line.text) for line in lines)
+        except OSError:
+            self._lost += len(lines)  # the ranks train on; were their pipes not read they would wait for a disk

@@ -1,0 +1,169 @@
+"""Asking ranks what they are doing, and reading their answers.
+
+Python stacks come by signal, in the format of ``faulthandler``: one block per thread, its innermost frame first. A rank's
+forked loader workers have inherited its handler and its file, so they are asked too, one after the other, each under a
+line that says who speaks. Only a process that has a handler is ever signalled. The trace of collectives is asked for
+through a pipe and comes from a thread of the rank, if its interpreter is not blocked.
+
+Not here: when to ask, and what follows (``engine.launcher.stall.stalls``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sysconfig
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lockstep.engine.launcher.files import read_object
+from lockstep.engine.launcher.start import processes
+from lockstep.engine.runtime import heartbeat
+
+WORKERS_MAX = 4
+"""Loader workers asked per rank: what one is stuck in, the others are too."""
+_STACKS_SECONDS = 1.5
+"""A stack is written within milliseconds, unless the process is frozen or waits for a disk."""
+_TRACE_SECONDS = 1.5
+_STILL_SECONDS = 0.1
+"""A file that has not grown for so long is whole. On a busy machine a process may rest between two of its lines."""
+_POLL_SECONDS = 0.02
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)(?: \[.*\])? \(most recent call first\):$")
+_FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
+_ASKED = re.compile(r"^--- process (\d+)")
+_ENGINE = str(Path(__file__).parents[2]) + os.sep
+_LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+class Frame(NamedTuple):
+    """One line of a stack."""
+
+    file: str
+    line: str
+    function: str
+
+    @property
+    def users(self) -> bool:
+        """Whether it is the job's own code, not Python's, a library's or ours."""
+        return not self.file.startswith(("<", _ENGINE, *_LIBRARIES)) and "site-packages" not in self.file
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name} line {self.line} in {self.function}"
+
+
+class Thread(NamedTuple):
+    """One thread's stack, the innermost frame first."""
+
+    pid: int
+    identity: int
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a rank answered."""
+
+    pid: int
+    state: str
+    """As the kernel has it: ``R`` runs, ``S`` sleeps, ``D`` waits for a device, ``T`` was stopped."""
+    threads: tuple[Thread, ...] = ()
+    collectives: int | None = None
+    """Collectives entered so far, over all groups; None where unknown."""
+
+
+def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, Answer]:
+    """Ask all ranks at once; takes a few seconds, whatever they do.
+
+    Parameters
+    ----------
+    folder : Path
+        The attempt's folder.
+    pids : mapping of int to int
+        Process ids of the ranks to ask, by rank.
+    """
+    for rank in pids:
+        heartbeat.trace_of(folder, rank).unlink(missing_ok=True)
+        _ask_for_trace(folder, rank)
+    askers = [threading.Thread(target=_ask_for_stacks, args=(folder, rank, pid)) for rank, pid in pids.items()]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    deadline = time.monotonic() + _TRACE_SECONDS
+    while not all(heartbeat.trace_of(folder, rank).exists() for rank in pids) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    return {rank: _answer_of(folder, rank, pid) for rank, pid in pids.items()}
+
+
+def parse(text: str, pid: int) -> tuple[Thread, ...]:
+    """The stacks in a rank's file. ``pid`` is who speaks before the first line that says so."""
+    threads: list[tuple[int, int, list[Frame]]] = []
+    for line in text.splitlines():
+        if asked := _ASKED.match(line):
+            pid = int(asked[1])
+        elif thread := _THREAD.match(line):
+            threads.append((pid, int(thread[1], 16), []))
+        elif (frame := _FRAME.match(line)) and threads:
+            threads[-1][2].append(Frame(*frame.groups()))
+    return tuple(Thread(speaker, identity, tuple(frames)) for speaker, identity, frames in threads)
+
+
+def _ask_for_trace(folder: Path, rank: int) -> None:
+    # Without O_NONBLOCK this would wait for a reader that a frozen rank is not.
+    with contextlib.suppress(OSError):
+        pipe = os.open(heartbeat.ask_of(folder, rank), os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            os.write(pipe, b"?")
+        finally:
+            os.close(pipe)
+
+
+def _ask_for_stacks(folder: Path, rank: int, pid: int) -> None:
+    children = [child for child in processes.living_descendants(pid) if heartbeat.catches(child)]
+    file = heartbeat.stacks_of(folder, rank)
+    for process in [pid, *children[:WORKERS_MAX]]:
+        if not heartbeat.catches(process):
+            continue
+        with contextlib.suppress(OSError):
+            with file.open("ab") as answer:
+                answer.write(f"--- process {process}{'' if process == pid else ', forked by the rank'}\n".encode())
+            asked_size = file.stat().st_size
+            os.kill(process, heartbeat.STACKS_SIGNAL)
+            _wait_until_written(file, asked_size)
+
+
+def _wait_until_written(file: Path, size: int) -> None:
+    """Wait until the file has grown and then stays as it is for a moment."""
+    asked_size, grew_at = size, time.monotonic()
+    deadline = grew_at + _STACKS_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        previous, size = size, file.stat().st_size
+        if size != previous:
+            grew_at = time.monotonic()
+        elif size > asked_size and time.monotonic() - grew_at >= _STILL_SECONDS:
+            return
+
+
+def _answer_of(folder: Path, rank: int, pid: int) -> Answer:
+    try:
+        text = heartbeat.stacks_of(folder, rank).read_text(errors="replace")
+    except OSError:
+        text = ""
+    return Answer(
+        pid, processes.state_of(pid), parse(text, pid), _entered(read_object(heartbeat.trace_of(folder, rank)))
+    )
+
+
+def _entered(trace: dict[str, Any] | None) -> int | None:
+    status = None if trace is None else trace.get("pg_status")
+    if not isinstance(status, dict):
+        return None
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        return sum(int(group["last_enqueued_collective"]) for group in status.values())
+    return None

@@ -1,0 +1,257 @@
+"""Whether the ranks still move, and if not, which of them the others wait for.
+
+Ranks meet in every step, so one that hangs brings all of them to a halt within that step: the gang has stalled when no
+rank has changed its phase for longer than the limit. The limit is long until a first step is complete, and while a rank
+is in a phase that may take long (set-up, evaluation, a checkpoint); afterwards it is a multiple of the median step.
+
+Quiet time is counted from look to look and no gap counts for more than a moment, so that a machine that slept, or a
+launcher that was stopped, does not take its own absence for a stall.
+
+Of a gang over several nodes only the ranks of this one are seen. While each of them may be waiting for another node,
+where a rank may be in a long phase, the limit is long as well: the node whose rank hangs knows better.
+
+Those that wait are found by their phase (``communication``) or by a stack that ends in torch's collectives; whoever is
+left over is the one they wait for. Where all wait, the one that has entered fewer collectives is.
+
+Not here: asking for stacks (``engine.launcher.stall.stacks``), killing (``engine.launcher.watch``).
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from lockstep.domain import limits
+from lockstep.domain.spec.job import Stall as Limits
+from lockstep.engine.launcher.stall import stacks
+from lockstep.engine.launcher.stall.stacks import Answer, Frame, Thread
+from lockstep.engine.runtime import heartbeat
+from lockstep.engine.runtime.heartbeat import Beat
+
+_LONG_PHASES: Final = frozenset({"setup", "eval", "checkpoint"})
+_OWN_PHASES: Final = frozenset({"data", "other"})
+"""In these a rank waits for no other, whatever the strategy: fully sharded ones meet in forward and optimizer, too."""
+_STEPS_KEPT: Final = 101
+_GAP_SECONDS_MAX: Final = 3.0
+_FRAMES_MAX: Final = 12
+"""Frames per thread in the outcome; the job's log has them all."""
+_NAMED_MAX: Final = 3
+_TOLD_AT: Final = 0.5
+_TOLD_MAX: Final = 8
+_COLLECTIVE_PARTS: Final = ("torch/distributed/", "engine/runtime/ranks.py")
+
+
+@dataclass(frozen=True)
+class View:
+    """One rank of a gang that does not move."""
+
+    rank: int
+    beat: Beat | None
+    quiet_seconds: float
+    """Since it entered its phase."""
+    answer: Answer
+
+    @property
+    def phase(self) -> str:
+        return "setup" if self.beat is None else self.beat.phase
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for other ranks, as far as can be seen."""
+        if self.answer.state in "TDX":  # stopped, or in the hands of a device: it could not go on if they came
+            return False
+        if self.phase == "communication":
+            return True
+        main = self._main()
+        return main is not None and any(part in frame.file for frame in main.frames[:4] for part in _COLLECTIVE_PARTS)
+
+    def where(self) -> Frame | None:
+        """The innermost frame of the job's own code, in the main thread if it is there; else the innermost of any."""
+        main = self._main()
+        threads = ([main] if main else []) + [thread for thread in self.answer.threads if thread is not main]
+        for thread in threads:
+            found = next((frame for frame in thread.frames if frame.users), None)
+            if found is not None:
+                return found
+        return next((thread.frames[0] for thread in threads if thread.frames), None)
+
+    def sentence(self) -> str:
+        """``rank 3 has been in data for 64 s, at dataset.py line 41 in __getitem__``."""
+        where = self.where()
+        place = "" if where is None else f", at {where}"
+        stopped = {"T": " (its process was stopped)", "D": " (its process waits for a disk or device)"}
+        state = stopped.get(self.answer.state, "")
+        return f"rank {self.rank} has been in {self.phase} for {self.quiet_seconds:.0f} s{place}{state}"
+
+    def excerpt(self, *, frames_max: int | None = None) -> str:
+        """Its stacks as text; threads of the engine's own that only wait to be asked are left out."""
+        lines = [f"rank {self.rank}, {self.phase} for {self.quiet_seconds:.0f} s:"]
+        for thread in self.answer.threads:
+            if any(frame.file.endswith("engine/runtime/heartbeat.py") for frame in thread.frames):
+                continue
+            name = "main thread" if self.beat is not None and thread.identity == self.beat.thread else "thread"
+            name += "" if thread.pid == self.answer.pid else f" of its process {thread.pid}"
+            lines.append(f"  {name}, innermost frame first:")
+            lines += [f'    File "{file}", line {line}, in {name}' for file, line, name in thread.frames[:frames_max]]
+        if len(lines) == 1:
+            lines.append("  it did not answer")
+        return "\n".join(lines)
+
+    def _main(self) -> Thread | None:
+        if self.beat is None:
+            return None
+        own = (thread for thread in self.answer.threads if thread.pid == self.answer.pid)
+        return next((thread for thread in own if thread.identity == self.beat.thread), None)
+
+
+@dataclass(frozen=True)
+class Stalled:
+    """A gang that does not move."""
+
+    quiet_seconds: float
+    limit_seconds: float
+    views: tuple[View, ...]
+
+    @property
+    def culprits(self) -> tuple[View, ...]:
+        """The ranks that the others wait for; none where that cannot be seen."""
+        busy = tuple(view for view in self.views if not view.waits)
+        if busy:
+            return busy
+        entered = [view.answer.collectives for view in self.views]
+        known = [count for count in entered if count is not None]
+        if len(known) == len(entered) and known and min(known) < max(known):
+            return tuple(view for view in self.views if view.answer.collectives == min(known))
+        return ()
+
+    def sentence(self) -> str:
+        """What happened, for the outcome."""
+        culprits = self.culprits
+        head = f"no rank has moved for {self.quiet_seconds:.0f} s (the limit is {self.limit_seconds:.0f} s)"
+        if not culprits:
+            return f"{head}: all of them wait in a collective, which another node or a lost message does not let end"
+        named = "; ".join(view.sentence() for view in culprits[:_NAMED_MAX])
+        more = f"; so have {len(culprits) - _NAMED_MAX} more" if len(culprits) > _NAMED_MAX else ""
+        waiting = [str(view.rank) for view in self.views if view not in culprits]
+        rest = f"; rank {', '.join(waiting)} waits" if len(waiting) == 1 else f"; {len(waiting)} ranks wait"
+        return f"{head}: {named}{more}{rest if waiting else ''}"
+
+    def excerpt(self) -> str:
+        """The stacks, culprits first, cut to what an outcome may hold."""
+        culprits = self.culprits
+        order = [*culprits, *(view for view in self.views if view not in culprits)]
+        return "\n".join(view.excerpt(frames_max=_FRAMES_MAX) for view in order)[: limits.TRACEBACK_CHARS_MAX]
+
+
+class Stalls:
+    """Watches the pulses of one node's ranks. All methods are called by the watch, in its thread.
+
+    Parameters
+    ----------
+    folder : Path
+        The attempt's folder.
+    allowed : Limits
+        ``train.stall`` of the spec.
+    look_seconds : float
+        Pulses are read this often.
+    nodes : int
+        Of the gang.
+    """
+
+    def __init__(self, folder: Path, allowed: Limits, *, look_seconds: float, nodes: int = 1):
+        self._folder, self._allowed, self._look_seconds = folder, allowed, look_seconds
+        self._nodes = nodes
+        self._beats: dict[int, Beat | None] = {}
+        self._looked_at: float | None = None
+        self._quiet_seconds = 0.0
+        self._step = 0
+        self._stepped_at = 0.0
+        self._step_seconds: deque[float] = deque(maxlen=_STEPS_KEPT)
+        self._told = False
+        self._asking: threading.Thread | None = None
+        self._answers: dict[int, Answer] = {}
+
+    def look(self, pids: Mapping[int, int], now: float) -> Stalled | None:
+        """The stall, once there is one and every rank was asked for its stacks, which is done in the background.
+
+        Parameters
+        ----------
+        pids : mapping of int to int
+            Process ids of the ranks that run, by rank.
+        now : float
+            Seconds of ``time.monotonic()``.
+        """
+        if self._looked_at is not None and now - self._looked_at < self._look_seconds:
+            return None
+        gap = 0.0 if self._looked_at is None else now - self._looked_at
+        self._looked_at = now
+        beats = {rank: heartbeat.read(self._folder, rank) for rank in pids}
+        moved = beats != self._beats
+        self._beats = beats
+        self._note_step(now)
+        if moved:
+            self._quiet_seconds, self._asking, self._told = 0.0, None, False
+            return None
+        self._quiet_seconds += min(gap, _GAP_SECONDS_MAX)
+        limit_seconds = self.limit_seconds()
+        if self._quiet_seconds < limit_seconds:
+            return None
+        if self._asking is None:
+            self._ask(pids)
+        if self._asking is None or self._asking.is_alive():
+            return None
+        return Stalled(self._quiet_seconds, limit_seconds, self._views())
+
+    def warning(self) -> str | None:
+        """A sentence, once per standstill, when it is halfway to the limit: somebody may be able to help."""
+        limit_seconds = self.limit_seconds()
+        if self._told or self._quiet_seconds < _TOLD_AT * limit_seconds:
+            return None
+        self._told = True
+        phases = ", ".join(
+            f"rank {rank} is in {beat.phase if beat else 'setup'}"
+            for rank, beat in sorted(self._beats.items())[:_TOLD_MAX]
+        )
+        return (
+            f"no rank has moved for {self._quiet_seconds:.0f} s: {phases}; after {limit_seconds:.0f} s the run is ended"
+        )
+
+    def limit_seconds(self) -> float:
+        """How long the ranks may be without a movement now."""
+        allowed = self._allowed
+        median = statistics.median(self._step_seconds) if self._step_seconds else 0.0
+        limit_seconds = max(allowed.min_seconds, allowed.factor * median)
+        long = any(
+            beat is None or beat.phase in _LONG_PHASES or beat.step == beat.first_step for beat in self._beats.values()
+        ) or (self._nodes > 1 and not any(beat and beat.phase in _OWN_PHASES for beat in self._beats.values()))
+        return max(limit_seconds, allowed.first_step_seconds) if long else limit_seconds
+
+    def _note_step(self, now: float) -> None:
+        # The slowest rank's, so that the first step, which has compilations in it, is over on every rank.
+        steps = [beat.step for beat in self._beats.values() if beat is not None and beat.step > beat.first_step]
+        step = min(steps) if len(steps) == len(self._beats) else 0
+        if step > self._step:
+            if self._step:
+                self._step_seconds.append((now - self._stepped_at) / (step - self._step))
+            self._step, self._stepped_at = step, now
+
+    def _ask(self, pids: Mapping[int, int]) -> None:
+        def ask(answers: dict[int, Answer]) -> None:
+            answers.update(stacks.gather(self._folder, dict(pids)))
+
+        self._answers = {}
+        self._asking = threading.Thread(target=ask, args=(self._answers,), name="stacks", daemon=True)
+        self._asking.start()
+
+    def _views(self) -> tuple[View, ...]:
+        now = monotonic()
+        return tuple(
+            View(rank, beat, now - beat.since if beat else self._quiet_seconds, self._answers.get(rank, Answer(0, "S")))
+            for rank, beat in sorted(self._beats.items())
+        )

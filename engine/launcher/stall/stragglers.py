@@ -1,0 +1,63 @@
+"""Whether one rank is slower than the others, which then wait for it in every step.
+
+Ranks that share a step take equally long for it; the slow one is the one that waits least. What a rank did not spend in
+the phase ``communication`` was its own work, so that the pulses are enough, and the ranks need not tell each other.
+Evaluations and checkpoints are left out: the ranks' parts in them are unequal, above all because rank 0 writes for all.
+On CUDA the host's work is seen, data above all, and not the device's, which runs behind it. Under ``fsdp`` ranks wait for
+each other in forward and backward, which count as work: a slow one does not stand out.
+
+Not here: a rank that does not move at all (``engine.launcher.stall.stalls``).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.runtime import heartbeat
+from lockstep.engine.runtime.heartbeat import Beat
+
+
+class Stragglers:
+    """Compares the pulses of one node's ranks at the ends of a window. Called by the watch, in its thread."""
+
+    def __init__(self, folder: Path, bounds: Bounds):
+        self._folder, self._bounds = folder, bounds
+        self._begun_at = 0.0
+        self._begin: dict[int, Beat | None] = {}
+        self._told_at = float("-inf")
+
+    def look(self, ranks: Mapping[int, int], now: float) -> str | None:
+        """A sentence about the slow rank, when a window has ended and there is one; at most every so often."""
+        # A window begins when all ranks train, or the first one, which has their set-up in it, would say nothing.
+        begun = bool(self._begin) and all(beat is not None and beat.phase != "setup" for beat in self._begin.values())
+        if len(ranks) < 2 or (begun and now - self._begun_at < self._bounds.straggler_window_seconds):
+            return None
+        begin, end = self._begin, {rank: heartbeat.read(self._folder, rank) for rank in ranks}
+        self._begun_at, self._begin = now, end
+        slow = slowest(begin, end, bounds=self._bounds) if begun else None
+        if slow is None or now - self._told_at < self._bounds.straggler_silence_seconds:
+            return None
+        self._told_at = now
+        return slow
+
+
+def slowest(begin: Mapping[int, Beat | None], end: Mapping[int, Beat | None], *, bounds: Bounds) -> str | None:
+    """Who was slower than the median of the others, by how much, if it was by more than a little."""
+    work: dict[int, float] = {}
+    for rank, last in end.items():
+        first = begin.get(rank)
+        if first is None or last is None or last.step - first.step < bounds.straggler_steps_min:
+            return None
+        left_out = last.not_compared_seconds - first.not_compared_seconds
+        work[rank] = (last.since - first.since - left_out) / (last.step - first.step)
+    rank = max(work, key=work.__getitem__)
+    others = statistics.median_high(seconds for other, seconds in work.items() if other != rank)
+    if work[rank] <= bounds.straggler_factor * others:
+        return None
+    return (
+        f"rank {rank} is slower than the others: it works {work[rank]:.3g} s in each step, they {others:.3g} s and then "
+        "wait for it; compare its device, its node and its share of the data"
+    )

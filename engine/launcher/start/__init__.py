@@ -1,0 +1,1 @@
+"""Start of an attempt's ranks, on one node or several."""

@@ -1,0 +1,156 @@
+"""Starting the ranks of an attempt over several nodes, by exec through ``torch.distributed.elastic``.
+
+The agent class is used directly. ``LaunchConfig`` would ask ``torch.cuda.is_available()``, which initialises CUDA in the
+launcher, and bind ranks to NUMA nodes by guess.
+
+The ranks' own store is not shared with the launcher's: torch 2.13 puts no prefix on a shared store, so that a second
+``init_process_group`` in a rank finds the addresses of the first and hangs or dies (9 of 34 restarts worked; 26 of 26
+without sharing).
+
+Not here: how the nodes meet (``engine.launcher.start.rendezvous``), deciding that ranks must end (``engine.launcher.watch``), what
+they run (``engine.launcher.start.stub``), and an attempt on one node, which needs none of this (``engine.launcher.start.one_node``).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch.distributed import DistNetworkError, DistStoreError
+from torch.distributed.elastic.agent.server.api import WorkerGroup, WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
+from torch.distributed.elastic.multiprocessing.api import SubprocessContext
+
+from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.start.gang import Gang, PeersUnreachableError, RankProcess
+from lockstep.engine.launcher.start.ports import quiet_port
+from lockstep.engine.launcher.start.rendezvous import Meeting
+
+_STORE_PORT_KEY = "lockstep/ranks_store_port"
+_STARTED_KEY = "lockstep/started{}"
+_STARTED_SECONDS_MAX = 30.0
+"""From the meeting to the start of every node's ranks; it takes milliseconds."""
+_STOP_SECONDS_MAX = 24 * 3600
+"""Longer than any stop's grace, which the watch keeps."""
+
+
+class ElasticLauncher:
+    """Torch elastic with every service it offers beyond starting a gang switched off."""
+
+    def __init__(self, bounds: Bounds):
+        self._bounds = bounds
+
+    def run(self, gang: Gang, on_started: Callable[[Mapping[int, RankProcess]], None]) -> None:
+        """See ``Launcher.run``."""
+        # Torch elastic installs handlers that raise for the signals named here. SIGTERM must stay with the attempt,
+        # which stops gracefully; something must be named, and nobody sends SIGQUIT by accident.
+        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"
+        spec = WorkerSpec(
+            role="rank",
+            local_world_size=gang.ranks_here,
+            rdzv_handler=Meeting(gang, self._bounds),
+            entrypoint=gang.argv[0],
+            args=gang.argv[1:],
+            max_restarts=0,
+            monitor_interval=self._bounds.monitor_seconds,
+        )
+        try:
+            _Agent(gang, spec, self._bounds, on_started).run()
+        except (DistNetworkError, DistStoreError) as error:
+            where = f"{gang.rendezvous_host}:{gang.rendezvous_port}"
+            raise PeersUnreachableError(f"the attempt's nodes did not meet at {where}: {error}") from error
+
+
+class _Agent(LocalElasticAgent):
+    """Torch's agent, which also says which processes it started."""
+
+    def __init__(
+        self,
+        gang: Gang,
+        spec: WorkerSpec,
+        bounds: Bounds,
+        on_started: Callable[[Mapping[int, RankProcess]], None],
+    ):
+        super().__init__(spec, logs_specs=_Streams(gang))
+        self._bounds = bounds
+        self._gang = gang
+        self._on_started = on_started
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        group: Any = worker_group  # torch declares the fields below as None for ever
+        if self._gang.node_rank == 0:
+            group.store.set(_STORE_PORT_KEY, str(quiet_port()))
+        group.master_addr = self._gang.rendezvous_host
+        group.master_port = int(group.store.get(_STORE_PORT_KEY))
+        if self._gang.node_rank > 0:
+            group.store.set(_STARTED_KEY.format(self._gang.node_rank), "")
+        ids: dict[int, Any] = super()._start_workers(worker_group)
+        context = self._pcontext
+        assert isinstance(context, SubprocessContext), "an entrypoint that is a string is started by exec"
+        context.close = self._closing(context.close)  # type: ignore[method-assign] # torch has no seam for it
+        self._on_started(
+            {worker.global_rank: context.subprocess_handlers[worker.local_rank].proc for worker in worker_group.workers}
+        )
+        return ids
+
+    def _exit_barrier(self) -> None:
+        """Keep node rank 0's store until the other nodes have started their ranks by it; then nobody needs it.
+
+        Torch's own waits for their *end*, so that this node's result would come no earlier than the slowest node's.
+        """
+        deadline = time.monotonic() + _STARTED_SECONDS_MAX
+        started = [_STARTED_KEY.format(node) for node in range(1, self._gang.node_count)]
+        group: Any = self._worker_group
+        while self._gang.node_rank == 0 and started and not group.store.check(started):
+            if self._gang.ended() or time.monotonic() > deadline:
+                return
+            time.sleep(self._bounds.monitor_seconds)
+
+    def _closing(self, close: Callable[[signal.Signals, int], None]) -> Callable[..., None]:
+        """How torch elastic ends the ranks that are left: within our own grace.
+
+        It calls this when one rank has failed, and when it shuts down, with 30 s or a setting that not every version has.
+        During a stop the ranks have the stop's grace, at whose end the watch kills them: the death of one must not keep
+        rank 0 from saving. SIGCONT ends nobody.
+        """
+
+        def closing(death_sig: signal.Signals | None = None, timeout: int | None = None) -> None:  # noqa: ARG001 -- ours holds
+            if self._gang.stopping():
+                close(signal.SIGCONT, _STOP_SECONDS_MAX)
+            else:
+                close(death_sig or signal.SIGTERM, int(self._bounds.failure_grace_seconds))
+
+        return closing
+
+
+class _Streams(LogsSpecs):
+    """Gives each rank its environment, and leaves its output to the stub, which opens the pipes by itself.
+
+    Were torch elastic to open them, its own copies of their write ends would stay open as long as its objects live,
+    and no pipe would ever reach its end.
+    """
+
+    def __init__(self, gang: Gang):
+        super().__init__()
+        self._gang = gang
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        """Complete ``envs`` in place, as torch's own implementation does for its error files."""
+        error_files: dict[int, str] = {}
+        for local_rank, env in envs.items():
+            rank = int(env["RANK"])
+            error_files[local_rank] = str(self._gang.error_file(rank))
+            env.update(self._gang.prepare(rank))
+            env["TORCHELASTIC_ERROR_FILE"] = error_files[local_rank]
+            env["TORCHELASTIC_USE_AGENT_STORE"] = str(False)
+        inherit = dict.fromkeys(envs, "")
+        return LogsDest(stdouts=inherit, stderrs=inherit, error_files=error_files)
+
+    @property
+    def root_log_dir(self) -> str:
+        """Unused: nothing is redirected to files."""
+        return os.devnull

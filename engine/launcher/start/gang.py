@@ -1,0 +1,79 @@
+"""The seam between an attempt and the way its ranks are started.
+
+``engine.launcher.start.one_node`` starts those of one node, ``engine.launcher.start.elastic`` those of several; nothing else of this
+package notices which.
+
+Not here: watching the ranks (``engine.launcher.watch``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+class PeersUnreachableError(Exception):
+    """The nodes of the attempt did not find each other, or not at the agreed address."""
+
+
+class RankProcess(Protocol):
+    """One started rank, leader of its own process group. ``subprocess.Popen`` is one."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None:
+        """Exit code, the negative signal number, or None while it runs. Any thread may ask."""
+
+
+@dataclass(frozen=True)
+class Gang:
+    """What a launcher needs to know about the ranks of this node."""
+
+    run_id: str
+    node_rank: int
+    node_count: int
+    ranks_here: int
+    rendezvous_host: str
+    rendezvous_port: int
+    argv: tuple[str, ...]
+    """Command of every rank that is started by exec."""
+    launch_folder: Path
+    """Where ``engine.launcher.start.stub`` finds what it needs."""
+    prepare: Callable[[int], Mapping[str, str]]
+    """Called once per rank, with its global rank, before any is started: opens its pipes and gives the environment that
+    is laid over torchrun's."""
+    error_file: Callable[[int], Path]
+    """Where torch's ``record`` decorator in a rank leaves its exception."""
+    ended: Callable[[], bool]
+    """Whether the attempt was ended, by whatever: no rank is to be started any more."""
+    say: Callable[[str], None]
+    """Writes a line into the job's log."""
+    stopping: Callable[[], bool]
+    """Whether the ranks were asked to stop, so that one which ends is no failure, and the others may end in order."""
+
+
+class Launcher(Protocol):
+    """A way to start a gang."""
+
+    def run(self, gang: Gang, on_started: Callable[[Mapping[int, RankProcess]], None]) -> None:
+        """Start the ranks and return once each of them has ended, however that was.
+
+        Runs in the main thread, which must not end before the ranks do. Once one rank has failed the others get
+        SIGTERM; none is ever started again: the service owns retries.
+
+        Parameters
+        ----------
+        gang : Gang
+        on_started : callable
+            Called once, when all ranks of this node run, with their processes by global rank.
+
+        Raises
+        ------
+        PeersUnreachableError
+            If the nodes did not meet.
+        Exception
+            Whatever else kept the ranks from being started.
+        """

@@ -1,0 +1,198 @@
+"""The kernel's side of an attempt: who descends from this process, and how all of it is ended.
+
+The launcher is a *subreaper*: a process of the attempt whose parent has died becomes the launcher's own child, so that
+walking ``/proc`` down from here finds everything that the attempt ever started, whatever sessions, groups or signal
+handlers it hid behind. Marks in the environment would not do: a forked child shows the environment of its parent.
+
+Not here: when to kill (``engine.launcher.watch``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from lockstep.domain.life.attempt import LauncherFile
+
+_PR_SET_CHILD_SUBREAPER = 36
+_ENV_START, _ENV_END = 47, 48
+"""Fields 50 and 51 of ``/proc/PID/stat``, counted from the third on."""
+_log = logging.getLogger(__name__)
+
+
+def become_subreaper() -> None:
+    """Let orphaned descendants of this process become its children.
+
+    Raises
+    ------
+    OSError
+        If the kernel refuses, which none since Linux 3.4 does.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"prctl(PR_SET_CHILD_SUBREAPER): {os.strerror(code)}")
+
+
+def enter_group(folder: str | None) -> None:
+    """Move this process, and so all that it will start, into the control group that was made for the attempt.
+
+    Where that fails, or there is none, the agent finds the attempt's processes by looking.
+    """
+    if folder is None:
+        return
+    try:
+        (Path(folder) / "cgroup.procs").write_text("0")
+    except OSError as error:
+        _log.warning("the control group %s cannot be entered: %s", folder, error)
+
+
+def wait_for_an_end(pids: Iterable[int], seconds: float) -> None:
+    """Until one of these children has ended, or was already reaped; at most this long."""
+    ends = select.poll()
+    with contextlib.ExitStack() as handles:
+        try:
+            for pid in pids:
+                handle = os.pidfd_open(pid)
+                handles.callback(os.close, handle)
+                ends.register(handle, select.POLLIN)
+        except ProcessLookupError:
+            return
+        except OSError:  # The kernel has no such thing, or this process too many.
+            time.sleep(seconds)
+            return
+        ends.poll(seconds * 1000)
+
+
+def identity() -> LauncherFile:
+    """Which process this is, also to somebody who reads it after a reboot."""
+    pid = os.getpid()
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return LauncherFile(pid=pid, start_ticks=int(stat_fields(pid)[19]), boot_id=boot_id)
+
+
+def name_process(name: str) -> None:
+    """What ``ps`` and ``top`` call this process, at most 15 characters."""
+    Path("/proc/self/comm").write_text(name)
+
+
+def show_environment(environ: Mapping[str, str]) -> None:
+    """Let ``/proc/PID/environ`` of this process, and of its forks, say what it would after an exec.
+
+    The kernel shows the memory in which the process found its first environment, which nothing reads any more once
+    ``os.environ`` was replaced. By the names that begin with ``LOCKSTEP_`` others find out whose a process is: they come
+    first, and of the rest as much as there is room for.
+    """
+    fields = stat_fields(os.getpid())
+    start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
+    shown = b""
+    for name, value in sorted(environ.items(), key=lambda item: not item[0].startswith("LOCKSTEP_")):
+        entry = os.fsencode(f"{name}={value}") + b"\0"
+        if len(shown) + len(entry) <= end - start:
+            shown += entry
+    ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)
+
+
+def boottime() -> float:
+    """Seconds since boot, sleep included: the fence's clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def living_descendants(root: int) -> list[int]:
+    """Process ids below ``root`` that are not zombies. A snapshot: some may end, and others be forked, meanwhile."""
+    children: dict[int, list[int]] = {}
+    dead: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        pid = int(entry.name)
+        try:
+            fields = stat_fields(pid)
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(pid)
+        # Of a zombie with more than one thread only the first has ended: the others still hold what they held.
+        if fields[0] in "ZX" and int(fields[17]) <= 1:
+            dead.add(pid)
+    found: list[int] = []
+    frontier = [root]
+    while frontier:
+        below = children.get(frontier.pop(), [])
+        frontier.extend(below)
+        found.extend(pid for pid in below if pid not in dead)
+    return found
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for what a process does; ``X`` where there is none."""
+    try:
+        return stat_fields(pid)[0]
+    except OSError:
+        return "X"
+
+
+def kill_descendants() -> int:
+    """SIGKILL every living descendant of this process once; say how many there were."""
+    pids = living_descendants(os.getpid())
+    for pid in pids:
+        # One that became another user's may not be killed by this one, and must not save those after it.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return len(pids)
+
+
+def sweep() -> None:
+    """Kill and reap until no process of the attempt is left.
+
+    Killing a parent that forks leaves its newest child to the next round. There is no limit on purpose: the result says
+    that the devices are free, and a process that even SIGKILL cannot end (stuck in a driver) still holds one. It reaps
+    *all* children, so that nobody may wait for a rank's exit status afterwards.
+    """
+    started = time.monotonic()
+    pause_seconds = 0.005
+    told = False
+    while True:
+        alive = kill_descendants()
+        _reap()
+        if not alive and not living_descendants(os.getpid()):
+            return
+        if not told and time.monotonic() - started > 10.0:
+            told = True
+            _log.warning("%d processes of the attempt do not end on SIGKILL; waiting for them", alive)
+        time.sleep(pause_seconds)
+        pause_seconds = min(1.0, pause_seconds * 1.5)
+
+
+def out_of_memory_kills() -> int:
+    """How many processes of this control group the kernel has killed for lack of memory; 0 where it does not say.
+
+    A group whose memory is not accounted for has no count; then the nearest one above it has.
+    """
+    try:
+        group = Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2]
+    except OSError:
+        return 0
+    for folder in (Path(group), *Path(group).parents):
+        with contextlib.suppress(OSError):
+            events = Path(f"/sys/fs/cgroup{folder}/memory.events").read_text()
+            return int(dict(line.split() for line in events.splitlines()).get("oom_kill", 0))
+    return 0
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Fields of ``/proc/PID/stat`` from the third (state) on; the second, the name, may contain anything."""
+    text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    return text[text.rindex(")") + 2 :].split()

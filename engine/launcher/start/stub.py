@@ -1,0 +1,107 @@
+"""The first instructions of every rank: become a proper child of the launcher, then exec what the rank really runs.
+
+A rank that was forked from a launcher (``engine.launcher.start.forking``) does the same but for the exec.
+
+``python -I -S engine/launcher/start/stub.py LAUNCH_FOLDER``, with the rank's final environment. It is run by path, isolated, and
+imports the standard library alone, so that nothing of Lockstep is on the import path of a person's script and the rank
+pays 30 ms for it. In this order:
+
+1. ask the kernel to SIGKILL this process when the launcher's thread that started it dies, and make sure that it has
+   not died before: without that a SIGKILLed launcher would leave ranks that hold their GPUs;
+2. set signals back to their defaults (an exec'd program inherits what is ignored);
+3. open the rank's pipes, which the launcher reads, as its stdout and stderr;
+4. enter the working directory and exec. If that cannot be, say so in the rank's error file.
+
+Not here: what is run with which environment (``engine.launcher.environment``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False  # As typing's, whose import takes 20 ms.
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+_PR_SET_PDEATHSIG = 1
+EXIT_CANNOT_RUN = 127
+"""As a shell reports a command that was not found."""
+
+
+def main(folder: str) -> NoReturn:
+    """Become the rank whose number is in the environment. Does not return."""
+    command = become_rank(folder)
+    try:
+        os.execvp(command["argv"][0], command["argv"])  # noqa: S606 - no shell is wanted
+    except OSError as error:
+        _refuse(command, error)
+
+
+def become_rank(folder: str) -> Any:
+    """Steps 1 to 4, but for the exec. Returns what the launcher wrote for its ranks."""
+    with open(os.path.join(folder, "command.json"), encoding="utf-8") as file:  # noqa: PTH118, PTH123 - pathlib is slow to import
+        command = json.load(file)
+    die_with(command["launcher_pid"])
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    rank = os.environ["RANK"]
+    _redirect(os.open(os.devnull, os.O_RDONLY), 0)
+    _redirect(os.open(f"{folder}/{rank}.stdout", os.O_WRONLY), 1)
+    _redirect(os.open(f"{folder}/{rank}.stderr", os.O_WRONLY), 2)
+    try:
+        os.chdir(command["cwd"])
+        if command["script"] is not None and not os.path.isfile(command["script"]):  # noqa: PTH113 - pathlib is slow to import
+            raise FileNotFoundError(2, "No such file or directory", command["script"])
+    except OSError as error:
+        _refuse(command, error)
+    return command
+
+
+def _refuse(command: Any, error: OSError) -> NoReturn:
+    """Say why the rank cannot run, and end."""
+    message = _cannot_run(command["script"] or command["argv"][0], command["cwd"], error)
+    _report(f"{command['errors']}/rank{os.environ['RANK']}.json", message)
+    print(message, file=sys.stderr, flush=True)  # noqa: T201 - the rank's own stderr
+    os._exit(EXIT_CANNOT_RUN)
+
+
+def die_with(launcher_pid: int) -> None:
+    """Die when the launcher does, or at once if it has."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != launcher_pid:
+        os._exit(EXIT_CANNOT_RUN)
+
+
+def _redirect(source: int, target: int) -> None:
+    if source != target:
+        os.dup2(source, target)
+        os.close(source)
+
+
+def _cannot_run(what: str, cwd: str, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        where = f"in {cwd}" if "/" in what or what.endswith(".py") else "on PATH"
+        advice = "send it with --code, or correct script.command"
+        return f"{what!r} was not found {where}; {advice}"
+    if isinstance(error, PermissionError):
+        return f"{what!r} may not be executed; make it executable (chmod +x), or name its interpreter in script.command"
+    return f"{what!r} cannot be run: {error.strerror}; a script needs a first line such as #!/bin/sh"
+
+
+def _report(path: str, message: str) -> None:
+    document = {"reason": "bad_spec", "exception": message, "traceback": None, "step": None, "time": time.time()}
+    with open(f"{path}.tmp", "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
+        json.dump(document, file)
+    os.rename(f"{path}.tmp", path)  # noqa: PTH104 - pathlib is slow to import
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

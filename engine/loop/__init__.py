@@ -1,0 +1,1 @@
+"""Training loop: assembly, steps, evaluation and reports."""

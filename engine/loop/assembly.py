@@ -1,0 +1,336 @@
+"""Everything one rank needs for its loop, put together in the order in which it must happen.
+
+1. ``prepare`` on the node's first rank, then the model and the datasets, on all.
+2. The checkpoint to go on from, or the weights to start from, if there are any: before any wrapper sees the model.
+3. The strategy around model and loss, two masked passes through it, and only then the optimizer, which may be sharded.
+4. The micro-batch, if it is to be found out: with everything else in memory already.
+5. The loader, which starts at the step that the checkpoint names.
+
+Not here: the loop that uses it (``engine.loop.trainer``), and what a changed plan does to a running step (there too).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.utils.data import Dataset
+
+from lockstep.domain.spec.job import JobSpec, Train
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.engine.checkpoints.initial import load_initial
+from lockstep.engine.checkpoints.restoring import restore_model, restore_optimizer
+from lockstep.engine.checkpoints.state import TrainingState
+from lockstep.engine.data.fetching import seeded_sample
+from lockstep.engine.data.fingerprint import samples_of
+from lockstep.engine.data.loader import Batches, Length
+from lockstep.engine.data.task_checks import dataset_of, model_of, require_same_data
+from lockstep.engine.memory import auto
+from lockstep.engine.memory.advice import must_fit
+from lockstep.engine.model import compiling
+from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
+from lockstep.engine.model.normalization import masked_batch, require_several_samples
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.model.precision import Precision, require_wide_parameters, use_tf32
+from lockstep.engine.preflight.additivity_check import Probed, probe
+from lockstep.engine.preflight.repeatability import check_loss, fetched_twice
+from lockstep.engine.preflight.usage import eval_samples, observe, single_samples
+from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.control import Control
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.telemetry import Telemetry
+from lockstep.engine.step.gradient import GradientStep
+from lockstep.engine.step.optimizer import Optimizer
+from lockstep.engine.step.replicas import ReplicaCheck
+from lockstep.engine.step.requirements import require_trainable
+from lockstep.engine.strategies import strategy_for
+from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.task.dropout import Masks, name_layers
+from lockstep.engine.task.interface import Batch, Task
+
+
+@dataclass
+class Assembly:
+    """The parts of one rank of one run."""
+
+    plan: BatchPlan
+    """With a micro-batch."""
+    task: Task
+    model: nn.Module
+    strategy: Strategy
+    precision: Precision
+    gradient: GradientStep
+    optimizer: Optimizer
+    control: Control
+    batches: Batches
+    state: TrainingState
+    length: Length
+    samples: int
+    """Size of the training dataset."""
+    eval_dataset: Dataset[Any] | None
+    sample: Any
+    """The first of the dataset."""
+    masked: Batch
+    """That one collated, for passes that leave no trace."""
+    steps_done: int
+    """Those of the checkpoint that the run goes on from; 0 at a fresh start."""
+    parameters: int
+    """Numbers in the model's parameters, over all ranks once."""
+    probed: Probed
+    """Whether the loss was seen to be a sum."""
+    needs_several: bool
+    """Whether no micro-batch may hold one sample only, because of BatchNorm."""
+    warnings: list[str]
+    """What makes the run depend on its layout (``engine.preflight.repeatability``)."""
+    replicas: ReplicaCheck
+
+
+def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they must be made
+    train: Train,
+    plan: BatchPlan,
+    task: Task,
+    ranks: Ranks,
+    *,
+    folder: Path,
+    telemetry: Telemetry,
+    goes_on: bool,
+    spec: JobSpec | None = None,
+) -> Assembly:
+    """Build all of it. All ranks must call this.
+
+    Parameters
+    ----------
+    train, plan, task, ranks, folder, goes_on, spec
+        As ``engine.loop.trainer.Trainer`` takes them.
+    telemetry : Telemetry
+    """
+    if ranks.local_rank == 0:
+        task.prepare()
+    ranks.meet()
+    model = _model(train, task, ranks)
+    (dataset, samples), (eval_dataset, eval_samples) = _splits(train, task)
+    length = Length.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
+    fetched, warnings = fetched_twice(dataset, samples, task.collate, seed=train.seed)
+    sample = seeded_sample(dataset, 0, seed=train.seed)
+    masked = masked_batch(task, model, sample)
+    look = partial(samples_of, dataset, samples, task.collate, seed=train.seed)
+    looks = look(known=fetched)
+    require_same_data(ranks, {"train": samples, "eval": eval_samples}, looks, look)
+    precision = Precision(train.precision, ranks.device)
+    saved = TrainingState(
+        folder,
+        train,
+        plan,
+        ranks,
+        telemetry,
+        size=samples,
+        samples=looks,
+        look_again=look,
+        precision=precision,
+        spec=spec,
+        export_files=partial(task.export_files, model),
+    )
+    state = saved.restored(model, steps=length.steps, goes_on=goes_on)
+    steps_done = 0
+    if state is not None:
+        steps_done = state["step"]
+        restore_model(model, state)
+    elif train.init_from is not None:
+        load_initial(model, train.init_from, folder, ranks)
+        telemetry.event("initialized", **{"from": train.init_from})
+    repeats = check_loss(task, model, sample, precision, seed=train.seed, device=ranks.device)
+    # A run that goes on was probed when it began: what has become of its model since must not end it.
+    probed = Probed(None) if steps_done else probe(task, model, dataset, size=samples, seed=train.seed, name=train.task)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    replicas = ReplicaCheck(model, ranks)
+    replicas.at_start()
+    use_tf32(ranks.device, on=train.tf32)
+    sharing = strategy_for(train.strategy)
+    require_wide_parameters(model, accumulates_in_float32=sharing.accumulates_in_float32)
+    objective = Objective(task, model, precision, compiling.compiled(model) if train.compile else None)
+    usage = _usage(
+        objective,
+        dataset,
+        eval_dataset,
+        size=samples,
+        train=train,
+        known=state is not None and state.get("conditional", False),
+        resumes=state is not None,
+        by_block=sharing.gathers_blocks,
+    )
+    strategy = sharing(objective, ranks, train.strategy, usage)
+    if not strategy.replicated:
+        replicas.stand_down()
+    gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed, moved=repeats.moved)
+    with must_fit("the first sample"):
+        complete = gradient.warm_up(masked)
+    if not (complete or usage.conditional or state is not None):
+        looked_at = single_samples(task, model, dataset, size=samples, seed=train.seed)
+        observe(objective, looked_at, masks=gradient.masks).require_all_used()
+    needs_several = any(ranks.gather(repeats.needs_several))
+    optimizer = Optimizer(train, task, strategy, steps=length.steps)
+    if state is not None:
+        restore_optimizer(strategy, optimizer.inner, state, ranks, telemetry)
+        optimizer.require_layout()
+        precision.load(state.get("precision", {}))
+    plan = auto.settled(
+        saved.plan,
+        gradient,
+        ranks,
+        task=task,
+        train=train,
+        dataset=dataset,
+        size=samples,
+        smallest=2 if needs_several else 1,
+        say=telemetry.say,
+    )
+    if needs_several:
+        require_several_samples(model, plan, last_batch=length.batch_size(plan, length.steps - 1))
+    saved.replanned(plan)
+    in_line = train.loader.workers == 0 and gradient.draws_on_host
+    gradient.seeds_host = in_line or train.loader.workers > 0
+    batches = Batches(
+        task,
+        dataset,
+        plan,
+        length,
+        rank=ranks.rank,
+        dataset_size=samples,
+        seed=train.seed,
+        first_step=steps_done,
+        workers=train.loader.workers,
+        terms=gradient.terms,
+        masked=masked,
+        in_line=in_line,
+        pin=ranks.device.type == "cuda",
+    )
+    return Assembly(
+        plan=plan,
+        task=task,
+        model=model,
+        strategy=strategy,
+        precision=precision,
+        gradient=gradient,
+        optimizer=optimizer,
+        control=Control(ranks, len(gradient.terms)),
+        batches=batches,
+        state=saved,
+        length=length,
+        samples=samples,
+        eval_dataset=eval_dataset,
+        sample=sample,
+        masked=masked,
+        steps_done=steps_done,
+        parameters=parameters,
+        probed=probed,
+        needs_several=needs_several,
+        warnings=warnings + repeats.warnings,
+        replicas=replicas,
+    )
+
+
+def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
+    """Say what is about to be trained, and what of the promise does not hold."""
+    announce_plan(assembly, plan, telemetry)
+    telemetry.say(
+        f"{assembly.parameters:,} parameters, {assembly.samples:,} samples, {assembly.length.steps:,} steps"
+        + (f", going on after step {assembly.steps_done:,}" if assembly.steps_done else "")
+    )
+    if assembly.task.batch_dependent:
+        telemetry.warn("the task is batch_dependent: its gradient depends on how the batch is split")
+    if assembly.probed.note and assembly.probed.difference is None:
+        telemetry.warn(assembly.probed.note)
+    elif assembly.probed.note:
+        telemetry.say(assembly.probed.note)
+    if assembly.strategy.tracks_usage:
+        announce_usage(assembly, telemetry)
+    for warning in assembly.warnings:
+        telemetry.warn(warning)
+    if assembly.strategy.lost_promise:
+        telemetry.warn(assembly.strategy.lost_promise)
+    if assembly.gradient.draws_on_host:
+        telemetry.warn(
+            "the model draws random numbers: a run is repeatable, but depends on micro_size and on the ranks "
+            "(lockstep.Dropout does not)"
+        )
+
+
+def announce_usage(assembly: Assembly, telemetry: Telemetry) -> None:
+    """Report that the model is conditional, and how the strategy deals with it."""
+    if assembly.plan.world_size > 1:
+        compression = assembly.strategy.options.compression
+        uncompressed = "" if compression == "none" else f", and gradients are sent without compression: {compression}"
+        telemetry.say(
+            "batches use different parts of the model: ranks exchange which parameters each batch used" + uncompressed
+        )
+
+
+def announce_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
+    """Say how the batch is split: at the start, and whenever that changes."""
+    report_plan(assembly, plan, telemetry)
+    telemetry.say(plan.sentence())
+
+
+def report_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
+    """The plan as it is now, for the service."""
+    settled = plan.model_copy(update={"steps": assembly.length.steps})
+    telemetry.event("plan", **settled.model_dump(), parameters=assembly.parameters, samples=assembly.samples)
+
+
+def _usage(
+    objective: Objective,
+    dataset: Dataset[Any],
+    eval_dataset: Dataset[Any] | None,
+    *,
+    size: int,
+    train: Train,
+    known: bool,
+    resumes: bool,
+    by_block: bool,
+) -> Usage:
+    """Return the parts of the model that micro-batches use, as far as the strategy must know before it shares the model.
+
+    Parameters
+    ----------
+    known : bool
+        Whether the run was conditional before a restart.
+    resumes : bool
+        Whether the run was accepted before, so that unused parameters are not refused again.
+    by_block : bool
+        Whether ranks gather the model block by block.
+    """
+    task = objective.task
+    if task.conditional or known or not by_block:
+        return Usage(conditional=task.conditional or known)
+    found = observe(
+        objective,
+        single_samples(task, objective.model, dataset, size=size, seed=train.seed),
+        masks=Masks(objective.model, seed=train.seed, device=next(objective.model.parameters()).device),
+        compare_blocks=True,
+        evaluated=() if eval_dataset is None else eval_samples(task, eval_dataset, seed=train.seed),
+    )
+    if not resumes:
+        found.require_all_used()
+    return found.usage
+
+
+def _splits(train: Train, task: Task) -> tuple[tuple[Dataset[Any], int], tuple[Dataset[Any] | None, int]]:
+    """The datasets of train and eval with their lengths; no dataset where nothing is evaluated."""
+    trained = dataset_of(task, "train", seed=train.seed)
+    return trained, dataset_of(task, "eval", seed=train.seed) if train.eval.every_steps else (None, 0)
+
+
+def _model(train: Train, task: Task, ranks: Ranks) -> nn.Module:
+    """The task's model on its device, with the weights of the seed."""
+    randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
+    model = model_of(task).to(ranks.device)
+    require_trainable(model)
+    name_layers(model)
+    model.train()
+    if train.activation_checkpointing:
+        checkpoint_blocks(model)
+    return model

@@ -1,0 +1,50 @@
+"""A step that does not fit into memory is repeated in smaller micro-batches: the same batch, the same step (C36).
+
+All ranks agree on it through the control operation, so all of them split in the same step.
+
+Not here: how a rank notices without leaving the others waiting (``engine.step.gradient``), the search for a size that fits
+(``engine.memory.auto``).
+"""
+
+from __future__ import annotations
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.engine.data.loader import RankBatch
+from lockstep.engine.loop.assembly import Assembly, announce_plan
+from lockstep.engine.memory.advice import ADVICE
+from lockstep.engine.model.normalization import has_single_samples
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.telemetry import Telemetry
+
+
+def halve(
+    parts: Assembly, plan: BatchPlan, step: int, telemetry: Telemetry
+) -> tuple[BatchPlan, RankBatch, RankBatch | None]:
+    """Forget a step, and split its batch into micro-batches of half the size. All ranks must call this.
+
+    Returns the new plan, the same batch, and the one after it, both fetched again.
+
+    Raises
+    ------
+    EngineError
+        ``out_of_memory``: one sample at a time is too much, or two where BatchNorm needs them.
+    """
+    smaller = plan.halved()
+    if smaller is None or (parts.needs_several and has_single_samples(smaller, smaller.batch_size)):
+        fewest = "two samples" if parts.needs_several else "one sample"
+        raise EngineError(
+            Reason.OUT_OF_MEMORY,
+            f"step {step + 1} does not fit into memory with {fewest} at a time: {ADVICE}",
+        )
+    telemetry.warn(
+        f"step {step + 1} ran out of memory: going on with micro-batches of {smaller.micro_batch_size} instead of "
+        f"{plan.micro_batch_size}; the batch stays {smaller.batch_size}"
+    )
+    parts.gradient.abandon(parts.masked)
+    parts.batches.replan(smaller, step)
+    parts.state.replanned(smaller)
+    announce_plan(parts, smaller, telemetry)
+    batch = parts.batches.take()
+    assert batch is not None, "the step that is repeated has a batch"
+    return smaller, batch, parts.batches.take()

@@ -1,0 +1,351 @@
+"""The training loop: one optimizer step after another, until the run is over or somebody asks it to stop.
+
+A step is: the slots' gradient, reduced once (``engine.step.gradient``); the next batch, already fetched (``engine.data.loader``);
+one control operation (``engine.runtime.control``); the update (``engine.step.optimizer``); then evaluation, checkpoint and report
+where they are due. All decisions rest on numbers that are equal on every rank, so ranks never part ways.
+
+A batch of weight zero (every target masked, say) is consumed and counted, but updates nothing: no decay, no momentum.
+
+Not here: how a rank starts and fails (``engine.__main__``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from lockstep.domain.spec.job import JobSpec, Train
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.engine.data.loader import RankBatch
+from lockstep.engine.loop.assembly import announce, announce_usage, assemble, report_plan
+from lockstep.engine.loop.evaluation import evaluate
+from lockstep.engine.loop.non_finite import NonFinite
+from lockstep.engine.loop.oom_retry import halve
+from lockstep.engine.loop.report import StepReport
+from lockstep.engine.loop.reporter import Reporter
+from lockstep.engine.memory.account import Account
+from lockstep.engine.model.normalization import average_statistics
+from lockstep.engine.runtime.control import Flags, Statement, Verdict
+from lockstep.engine.runtime.heartbeat import Pulse
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.stopping import Stopping
+from lockstep.engine.runtime.telemetry import Telemetry
+from lockstep.engine.runtime.timeline import timeline_for
+from lockstep.engine.step.gradient import Accumulated
+from lockstep.engine.step.requirements import Weighed
+from lockstep.engine.task.interface import Task
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run left its loop."""
+
+    steps_done: int
+    """Completed optimizer steps, those before a resume included."""
+    stopped: bool
+    """Whether it was asked to stop before its end."""
+    loss: float | None
+    """Of the last reported step."""
+    checkpoint: Path | None
+    """The newest one this run wrote; on rank 0 only."""
+
+
+class Trainer:
+    """One rank of one run.
+
+    Parameters
+    ----------
+    train : Train
+        The spec's section.
+    plan : BatchPlan
+        Its micro-batch may be left open; then it is found out.
+    task : Task
+    ranks : Ranks
+    folder : Path
+        The attempt's folder: spools, checkpoints, ``stop`` and ``resume`` are in it.
+    goes_on : bool
+        Whether to go on from the newest checkpoint of this very folder, as a run without the service does.
+    pulse : Pulse, optional
+        Where this rank shows what it does; left out where nobody looks.
+    spec : JobSpec, optional
+        The whole of it, for what is exported at the end.
+    code : Path, optional
+        Folder of the job's code; with it, the run's memory is predicted.
+    """
+
+    def __init__(
+        self,
+        train: Train,
+        plan: BatchPlan,
+        task: Task,
+        ranks: Ranks,
+        folder: Path,
+        *,
+        goes_on: bool = False,
+        pulse: Pulse | None = None,
+        spec: JobSpec | None = None,
+        code: Path | None = None,
+    ):
+        self.train, self.plan, self.task, self.ranks, self.folder = train, plan, task, ranks, folder
+        self.steps_done = 0
+        self._goes_on, self._spec = goes_on, spec
+        self._pulse = pulse or Pulse.unseen()
+        self._telemetry = Telemetry(folder, writes=ranks.first)
+        self._account = Account(train, ranks, self._telemetry, code)
+        self._stopping = Stopping(folder, looks=ranks.first, device=ranks.device)
+        non_finite = NonFinite(train.non_finite, self._telemetry)
+        self._reporter = Reporter(self._telemetry, non_finite, late=ranks.device.type == "cuda")
+        self._weighed = Weighed(train.task)
+        self._saved_step = -1
+        self._following: tuple[RankBatch | None] | None = None
+        self._evaluates = True
+        """Whether the last evaluation, if any, had anything to count."""
+
+    def run(self) -> Ending:
+        """Train from the start, or from a checkpoint, to the end. All ranks must call this."""
+        self._stopping.watch()
+        try:
+            self._telemetry.event("running")
+            self._parts = assemble(
+                self.train,
+                self.plan,
+                self.task,
+                self.ranks,
+                folder=self.folder,
+                telemetry=self._telemetry,
+                goes_on=self._goes_on,
+                spec=self._spec,
+            )
+            self.steps_done, self.plan = self._parts.steps_done, self._parts.plan
+            announce(self._parts, self.plan, self._telemetry)
+            self._reporter.begin(self._parts.length.steps)
+            self._account.begin(self.plan, self._parts.sample)
+            if self._parts.strategy.saves_together or not self._parts.strategy.replicated:
+                self._stopping.over()  # Rank 0 has nothing whole to save by itself.
+            self._stopping.begin(self._save_alone)
+            try:
+                stopped = self._train()
+            except BaseException:
+                self._stopping.rescue()
+                self._parts.state.abandon()
+                raise
+            self._reporter.write_pending()
+            self._account.finish(self.plan)
+            # No rank leaves before the last checkpoint is durable: one that is gone looks like a rank that failed.
+            self.ranks.meet()
+        finally:
+            self._stopping.over()
+            self._account.close()
+            self._telemetry.close()
+        self._parts.gradient.close()
+        saved = self._parts.state.newest
+        return Ending(self.steps_done, stopped, self._reporter.loss, saved.folder if saved else None)
+
+    def stop(self, grace_seconds: float, *, code: int) -> bool:
+        """Ask for a stop, as ``engine.runtime.stopping.Stopping.request`` does; any thread may."""
+        return self._stopping.request(grace_seconds, code=code)
+
+    # --- the loop
+
+    def _train(self) -> bool:
+        """Run the remaining steps; True if asked to stop before the end. All ranks must call this."""
+        parts = self._parts
+        self._pulse.train_from(self.steps_done, parts.length.steps)
+        self._timeline = timeline_for(self.ranks.device, self._pulse)
+        parts.batches.request()
+        self._pulse.mark("data")
+        batch = parts.batches.take()
+        self._following = (batch,)
+        verdict = self._agree(Accumulated(parts.gradient.nothing))
+        while batch is not None and not verdict.flags.stop:
+            with self._account.counting(batch):
+                batch, verdict = self._step(batch, verdict.next_divisors)
+        stopped = verdict.flags.stop and self.steps_done < parts.length.steps
+        if self.steps_done and self._saved_step != self.steps_done:
+            self._save({}, ends=True)
+        self._pulse.mark("checkpoint")
+        parts.state.finish()
+        # Not in a finally: a rank that fails must be gone at once, and its workers die with it.
+        parts.batches.close()
+        return stopped
+
+    def _step(self, batch: RankBatch, divisors: tuple[float, ...]) -> tuple[RankBatch | None, Verdict]:
+        """One optimizer step; returns the next batch, and what the ranks agreed on. All ranks must call this."""
+        parts, timeline = self._parts, self._timeline
+        parts.batches.request()
+        timeline.mark("other", then="forward")
+        self._following = None
+        # An overflow is found in the reduced gradient, by each rank for itself: too late to travel with it.
+        travels = parts.control.numbers <= parts.strategy.carries and parts.precision.loss_scale is None
+        statement = self._numbers if travels else None
+        accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement, self._fetch_ahead)
+        verdict = self._agree(accumulated)
+        while verdict.flags.out_of_memory or verdict.flags.unreduced or parts.precision.repeats(verdict):
+            if verdict.flags.out_of_memory:
+                self.plan, batch, following = halve(parts, self.plan, batch.step, self._telemetry)
+                self._following = (following,)
+                timeline.mark("other")
+            elif verdict.flags.unreduced:
+                parts.gradient.track_usage(parts.masked)
+                announce_usage(parts, self._telemetry)
+            else:
+                parts.gradient.discard()
+            accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement, self._fetch_ahead)
+            verdict = self._agree(accumulated)
+        following = self._next()
+        report = StepReport(
+            step=batch.step + 1,
+            samples=batch.size,
+            terms=parts.gradient.terms,
+            sums=verdict.sums,
+            divisors=divisors,
+            lr=parts.optimizer.rate(batch.step),
+            peak_bytes=max(verdict.peak_bytes),
+            unit=self.task.unit,
+            loss_scale=parts.precision.loss_scale,
+            arithmetic=self._account.arithmetic,
+        )
+        last = following is None
+        due = last or report.step % self.train.log_every_steps == 0
+        parts.state.poll()
+        share = sum(batch.weights()) / sum(divisors) if report.counted else 0.0
+        if report.counted:
+            parts.gradient.require_kept()
+            report.norm = parts.optimizer.norm(share)
+        self._weighed.judge(counted=report.counted)
+        self._reporter.before_update(report)
+        with self._stopping.update():
+            refused: bool | Tensor = True
+            if report.norm is not None and parts.strategy.moves(share):
+                refused = parts.optimizer.update(batch.step, verdict.sums, report.norm)
+            parts.gradient.buffers.end(refused=refused)
+            parts.strategy.after_update(batch.step, share)
+            report.leave_device()
+            self.steps_done = report.step
+            self._reporter.updated(report, due=due)
+        parts.gradient.discard()
+        self._pulse.step(report.step)
+        timeline.mark("optimizer")
+        if parts.replicas.due(report.step):
+            parts.replicas.compare(report.step)
+            timeline.mark("other")
+        with self._account.uncounted():
+            self._finish_step(report, due=due, last=last, stop=verdict.flags.stop)
+        return following, verdict
+
+    def _agree(self, accumulated: Accumulated) -> Verdict:
+        """The control operation of a step, or the one before the first. All ranks must call this."""
+        control = self._parts.control
+        if accumulated.told is not None:
+            verdict = control.verdict(accumulated.told)
+        else:
+            statement = self._statement(accumulated)
+            self._timeline.mark("data", then="communication")
+            verdict = control.exchange(statement)
+        self._timeline.mark("communication", then="optimizer")
+        return verdict
+
+    def _statement(self, accumulated: Accumulated) -> Statement:
+        """What the others must know of this rank's slots, and of its part of the next batch."""
+        failed, sums = accumulated.out_of_memory or not accumulated.reduced, accumulated.sums
+        following = None if failed else self._next()
+        return Statement(
+            Flags(
+                # Rank 0 looks; the others hear of it here.
+                stop=self._stopping.asked(),
+                out_of_memory=accumulated.out_of_memory,
+                unreduced=not accumulated.reduced,
+                overflow=accumulated.overflow,
+            ),
+            sums=sums,
+            next_weights=following.weights() if following is not None else (0.0,) * len(sums),
+            peak_bytes=self._account.peak_bytes(),
+        )
+
+    def _numbers(self, accumulated: Accumulated) -> tuple[float, ...]:
+        return self._statement(accumulated).numbers()
+
+    def _next(self) -> RankBatch | None:
+        """The batch after this step's, fetched when it is first asked for."""
+        if self._following is None:
+            with self._account.uncounted():
+                self._following = (self._parts.batches.take(),)
+        return self._following[0]
+
+    def _fetch_ahead(self) -> None:
+        with self._account.uncounted():
+            self._parts.batches.fetch_ahead()
+
+    def _finish_step(self, report: StepReport, *, due: bool, last: bool, stop: bool) -> None:
+        """Evaluation, checkpoint and report, where they are due. All ranks must call this."""
+        self._reporter.write_pending()
+        self._hear_forecast()
+        train = self.train
+        if last:
+            self._parts.strategy.settle()
+        every = train.eval.every_steps
+        if self._parts.eval_dataset is not None and every and (last or report.step % every == 0) and (last or not stop):
+            report.evaluated = self._evaluate()
+            self._timeline.mark("eval")
+            due = True
+        save_every = train.checkpoint.every_steps
+        saved = last or stop or (save_every is not None and report.step % save_every == 0)
+        if saved:
+            self._save(self._reporter.before_checkpoint(report, due=due), ends=last or stop)
+            self._timeline.mark("checkpoint")
+        report.line = self._timeline.end()
+        self._timeline.begin()
+        self._reporter.finish(report, due=due, saved=saved)
+
+    def _hear_forecast(self) -> None:
+        plan = self._account.poll(self.plan)
+        if plan is not self.plan:
+            self.plan = plan
+            report_plan(self._parts, plan, self._telemetry)
+
+    def _evaluate(self) -> dict[str, float]:
+        assert self._parts.eval_dataset is not None
+        assert self.plan.micro_batch_size is not None
+        average_statistics(self._parts.strategy.model, self.ranks)
+        found = evaluate(
+            self._parts.strategy,
+            self._parts.eval_dataset,
+            self.ranks,
+            micro_batch_size=self.plan.micro_batch_size,
+            seed=self.train.seed,
+            workers=self.train.loader.workers,
+            pulse=self._pulse,
+        )
+        if not found and self._evaluates:
+            self._telemetry.warn(
+                "nothing in dataset('eval') counts: weight() is 0 everywhere, so there is no eval/loss"
+            )
+        self._evaluates = bool(found)
+        return found
+
+    def _save(self, values: dict[str, float], *, ends: bool) -> None:
+        """Save on rank 0; the others go on, unless the strategy needs them. All ranks must call this."""
+        parts = self._parts
+        self._pulse.mark("checkpoint")
+        parts.replicas.compare(self.steps_done)  # What is wrong is not saved.
+        average_statistics(parts.strategy.model, self.ranks)
+        final = self.steps_done == parts.length.steps
+        with self._stopping.save():
+            self._saved_step = self.steps_done
+            parts.state.save(
+                self.steps_done, parts.strategy, parts.optimizer.inner, ends=ends, final=final, values=values
+            )
+
+    def _save_alone(self) -> None:
+        """Make the last completed step durable without the other ranks, while this one is stuck in the next.
+
+        Called on rank 0 by another thread, or on the way out.
+        """
+        parts = self._parts
+        if self.steps_done > max(self._saved_step, parts.steps_done):
+            self._reporter.write_unwritten()
+            parts.state.save(self.steps_done, parts.strategy, parts.optimizer.inner, ends=True, final=False, values={})
+        parts.state.finish()
+        self._telemetry.say(f"stopped after step {self.steps_done}: the one after it did not end in time")

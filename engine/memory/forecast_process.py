@@ -1,0 +1,244 @@
+"""The forecast beside a run: worked out in a process of its own, which costs the run little and can do it no harm.
+
+Fake tensors take two seconds to import, and the forecast itself runs the person's code with tensors that have no values:
+a task that keeps one of them (a mask in a cache) would hand it to the real run, and break it. So another process does
+it, at a low priority, while the run begins. It gets one sample of the dataset and answers with one line of JSON: what
+was predicted, and how much arithmetic a sample takes. It dies with the run.
+
+On the CPU that process is forked from the rank: with several ranks, DDP has imported by then what fake tensors need, so
+that half a second of computing is left. A process that has used CUDA cannot be forked into one that differentiates, so
+there a new one is started, which sees no GPU; it takes five seconds of another core.
+
+    python -m lockstep.engine.memory PARENT < request > answer
+
+Not here: the forecast (``engine.memory.forecast``) and the count (``engine.runtime.flops``).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any, Final, NoReturn
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from lockstep.domain.spec.job import Train
+from lockstep.domain.training.memory import MemoryForecast
+from lockstep.engine.data.fetching import die_with_parent
+from lockstep.engine.runtime.errors import describe
+from lockstep.engine.task.loading import load_task
+
+PRIORITY: Final = 10
+"""Added to the rank's own: on a machine whose cores are all busy with ranks it gets a tenth of one."""
+_ANSWER_BYTES_MAX: Final = 64 * 1024
+_WHY_CHARS_MAX: Final = 500
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the process needs to know."""
+
+    train: str
+    """The spec's section, as JSON."""
+    code: Path
+    """Folder of the job's code."""
+    micro_batch_size: int
+    world_size: int
+    sample: bytes
+    """One item of the training dataset, pickled. Only after the task was loaded can it be read: it may be of a type of
+    the task's own file."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What came of it."""
+
+    memory: MemoryForecast | None = None
+    why: str | None = None
+    """Why there is no forecast."""
+    flops_per_sample: float | None = None
+    """Model FLOPs of forward and backward; None where they could not be counted."""
+
+
+class Aside:
+    """A forecast on its way.
+
+    Parameters
+    ----------
+    train : Train
+    code : Path
+        Folder of the job's code.
+    micro_batch_size, world_size : int
+    sample : Any
+        One item of the training dataset.
+    forks : bool
+        Whether the process may be forked from this one: not where CUDA is in use.
+    """
+
+    def __init__(self, train: Train, code: Path, *, micro_batch_size: int, world_size: int, sample: Any, forks: bool):
+        self._predicted: Predicted | None = None
+        self._process: subprocess.Popen[bytes] | _Fork | None = None
+        try:
+            # A tensor that is a view would be pickled with all that it is a view of: often the whole dataset.
+            pickled = pickle.dumps(tree_map_only(torch.Tensor, torch.clone, sample))
+        except Exception as error:  # noqa: BLE001 - whatever a person's type raises
+            self._predicted = Predicted(why=f"a sample of the dataset cannot be pickled: {describe(error)}")
+            return
+        request = Request(train.model_dump_json(), code, micro_batch_size, world_size, pickled)
+        try:
+            self._process, self._answer = _start(request, forks=forks)
+        except OSError as error:
+            self._predicted = Predicted(why=f"its process could not be started: {error}")
+
+    def arrived(self) -> Predicted | None:
+        """The answer, once, when it is there; None before and after. Never waits."""
+        if self._process is not None:
+            code = self._process.poll()
+            if code is None:
+                return None
+            self._process = None
+            self._answer.seek(0)
+            self._predicted = _read(self._answer.read(_ANSWER_BYTES_MAX), code)
+            self._answer.close()
+        predicted, self._predicted = self._predicted, None
+        return predicted
+
+    def close(self) -> None:
+        """Give up an answer that has not come."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+            self._answer.close()
+
+
+def _start(request: Request, *, forks: bool) -> tuple[subprocess.Popen[bytes] | _Fork, IO[bytes]]:
+    # Files, not pipes: neither side ever waits for the other.
+    answer = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was read
+    if forks:
+        return _Fork(request, answer), answer
+    with tempfile.TemporaryFile() as given:
+        pickle.dump(request, given)
+        given.seek(0)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lockstep.engine.memory", str(os.getpid())],
+            stdin=given,
+            stdout=answer,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        )
+    return process, answer
+
+
+class _Fork:
+    """A forked process that answers a request, with what we need of ``Popen``."""
+
+    def __init__(self, request: Request, answer: IO[bytes]):
+        parent = os.getpid()
+        with warnings.catch_warnings():
+            # Python warns of threads that hold a lock at this moment. The loader's is idle before the first batch, the
+            # others hold none for long; a child that hangs all the same is killed with the run, which never waits.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
+        if self.pid == 0:
+            _answer_in_child(request, answer, parent)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+
+def _answer_in_child(request: Request, answers: IO[bytes], parent: int) -> NoReturn:
+    code = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)  # The rank's own handlers belong to the run.
+        faulthandler.disable()  # Where this dies is nobody's concern but ours, and said in the answer.
+        die_with_parent(parent)
+        be_quiet()
+        torch.set_num_threads(1)  # The threads that the rank computed with are not here.
+        answers.write(answer(request).encode())
+        answers.flush()
+        code = 0
+    finally:
+        os._exit(code)  # Nothing of the rank's is to be closed twice.
+
+
+def be_quiet() -> None:
+    """Leave the processor to the run, and its log alone: whatever the person's code prints, it has printed before."""
+    os.nice(PRIORITY)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+
+
+def _read(answer: bytes, code: int) -> Predicted:
+    try:
+        document = json.loads(answer)
+        memory = document["memory"]
+        return Predicted(
+            memory=MemoryForecast.model_validate(memory) if memory is not None else None,
+            why=document["why"],
+            flops_per_sample=document["flops_per_sample"],
+        )
+    except (ValueError, KeyError, TypeError):
+        how = f"by signal {-code}" if code < 0 else f"with code {code}"
+        return Predicted(why=f"its process ended {how} and without an answer")
+
+
+def answer(request: Request) -> str:
+    """The process's side: one line of JSON."""
+    predicted = _predict(request)
+    document = asdict(predicted)
+    document["memory"] = predicted.memory.model_dump() if predicted.memory is not None else None
+    return json.dumps(document)
+
+
+def _predict(request: Request) -> Predicted:
+    # Imported here: it is what takes two seconds, and the run's own side has no use for it.
+    from lockstep.engine.memory.forecast import NoForecastError, flops_per_sample, forecast
+
+    try:
+        train = Train.model_validate_json(request.train)
+        task = load_task(train.task, train.task_args, request.code)
+        sample = pickle.loads(request.sample)  # noqa: S301 - our own parent wrote it
+    except Exception as error:  # noqa: BLE001 - a person's own code runs here
+        return Predicted(why=describe(error)[:_WHY_CHARS_MAX])
+    memory, why, flops = None, None, None
+    try:
+        memory = forecast(
+            task,
+            train,
+            micro_batch_size=request.micro_batch_size,
+            world_size=request.world_size,
+            sample=sample,
+        )
+    except NoForecastError as error:
+        why = str(error)[:_WHY_CHARS_MAX]
+    try:
+        flops = flops_per_sample(task, sample)
+    except NoForecastError as error:
+        why = why or str(error)[:_WHY_CHARS_MAX]
+    return Predicted(memory, why, flops)

@@ -1,0 +1,1 @@
+"""Wrappers and properties of the user's model: objective, precision, compilation, buffers."""

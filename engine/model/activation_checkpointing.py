@@ -1,0 +1,80 @@
+"""Activation checkpointing: compute a block's activations again in backward instead of keeping them.
+
+What is kept of a block is its input; everything inside is computed a second time, with the same random numbers and
+under the same autocast, when backward reaches it (Chen et al. 2016, arXiv 1604.06174). Memory for activations falls
+from all blocks to one, and the inputs of the others; the price is one more forward.
+
+A block is an element of an ``nn.ModuleList`` or ``nn.Sequential`` that has layers of its own: what deep models repeat.
+Where a model has none, its own children are taken. A single layer is no block, because its input is all it keeps, and
+neither is a child that is the whole model: computing everything again at once would save nothing.
+
+A block keeps its object, its name and its parameters; only its class becomes a subclass with another ``forward``. So
+state dicts, hooks, ``isinstance`` and the copies that ``nn.DataParallel`` makes work as before.
+
+Not here: how much memory that saves (``engine.memory``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime.errors import EngineError
+
+_BLOCKS_MIN = 2
+
+
+def checkpoint_blocks(model: nn.Module) -> list[str]:
+    """Make the model's blocks compute their activations again in backward; returns their names."""
+    blocks = list(_blocks(model)) or [(name, child) for name, child in model.named_children() if _has_layers(child)]
+    if len(blocks) < _BLOCKS_MIN:
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"activation_checkpointing: the model, a {type(model).__name__}, has no blocks to compute again: put the "
+            "layers that repeat into modules of their own, in an nn.ModuleList or nn.Sequential, or write "
+            "activation_checkpointing: false",
+        )
+    for block in {id(block): block for _, block in blocks}.values():  # A shared block has two names.
+        block.__class__ = _recomputing(type(block))  # type: ignore[arg-type] # a class can be hashed; mypy asks an object
+    return [name for name, _ in blocks]
+
+
+def _blocks(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The outermost repeated blocks: a block inside of a block would be computed three times."""
+    repeats = isinstance(module, nn.ModuleList | nn.Sequential)
+    for name, child in module.named_children():
+        inside = _blocks(child, f"{prefix}{name}.")
+        if not repeats:
+            yield from inside
+        elif isinstance(child, nn.ModuleList | nn.Sequential) and (found := list(inside)):
+            yield from found
+        elif _has_layers(child):
+            yield f"{prefix}{name}", child
+
+
+def _has_layers(module: nn.Module) -> bool:
+    """Whether this is a module that is called, and has layers of its own with parameters."""
+    lists = isinstance(module, nn.ModuleList | nn.ModuleDict)
+    return not lists and any(True for child in module.children() for _ in child.parameters())
+
+
+@functools.cache
+def _recomputing(block: type[nn.Module]) -> type[nn.Module]:
+    """``block`` with a forward whose activations are not kept. One class for all blocks of a kind."""
+
+    class Recomputing(block):  # type: ignore[misc, valid-type] # a class that is known when it runs
+        def forward(self, *inputs: Any, **named: Any) -> Any:
+            if not torch.is_grad_enabled():
+                return super().forward(*inputs, **named)
+            return checkpoint(super().forward, *inputs, use_reentrant=False, **named)
+
+    # Under its own name, which messages and printed models show.
+    Recomputing.__name__, Recomputing.__qualname__ = block.__name__, block.__qualname__
+    Recomputing.__module__ = block.__module__
+    return Recomputing

@@ -1,0 +1,123 @@
+"""BatchNorm: its running statistics over all ranks, and the samples that it needs at least (contract C24).
+
+Each rank's layers see only its own micro-batches, so their running means and variances drift apart, and what would be
+evaluated or saved would be rank 0's. Before an evaluation and before a checkpoint they are replaced, on every rank, by
+their mean over the ranks. Statistics are updated linearly (new = (1 - momentum) old + momentum seen), so the mean of
+the ranks' statistics goes the same way however often it is taken; training does not read them.
+
+Behind a linear layer or global pooling, a layer sees one value per channel and sample. It has no
+variance in a micro-batch of one sample, and torch refuses to train it. Masked passes therefore run
+two copies of their sample, and a plan with such micro-batches is refused before the first step.
+
+Not here: that such a model depends on its micro-batches, which its task must declare (``engine.preflight.additivity_check``).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.interface import Batch, Task
+
+NO_VARIANCE: Final = "more than 1 value per channel"
+"""Part of what torch raises for a batch of one value per channel."""
+
+
+def masked_samples(model: nn.Module) -> int:
+    """Copies of the sample that a masked pass of ``model`` must run: two where BatchNorm is trained."""
+    return 2 if _trained_layers(model) else 1
+
+
+def masked_batch(task: Task, model: nn.Module, sample: Any) -> Batch:
+    """The batch of a masked pass."""
+    # Copies: some collations change what they are given.
+    return task.collate([copy.deepcopy(sample) for _ in range(masked_samples(model))])
+
+
+def refuses_one_sample(error: BaseException) -> bool:
+    """Whether ``error`` is torch's refusal to train BatchNorm on one value per channel."""
+    return isinstance(error, ValueError) and NO_VARIANCE in str(error)
+
+
+def has_single_samples(plan: BatchPlan, size: int) -> bool:
+    """Whether a batch of ``size`` has a micro-batch of one sample on some rank."""
+    return any(stop - start == 1 for rank in range(plan.world_size) for start, stop in plan.slots(rank, size))
+
+
+def require_several_samples(model: nn.Module, plan: BatchPlan, *, last_batch: int) -> None:
+    """Refuse micro-batches of one sample, where BatchNorm has one value per channel and sample.
+
+    Parameters
+    ----------
+    model : nn.Module
+    plan : BatchPlan
+        With a micro-batch.
+    last_batch : int
+        Samples of the run's last batch, which may be smaller than the plan's.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``.
+    """
+    for size in (plan.batch_size, last_batch):
+        if has_single_samples(plan, size):
+            last = "" if size == plan.batch_size else "last "
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"BatchNorm ({', '.join(_trained_layers(model)[:5])}) needs more than one value per "
+                f"channel, and the {last}batch of {size} on {plan.world_size} ranks has micro-batches of one "
+                "sample: choose batch.size, micro_size and the length of the run so that each micro-batch "
+                "has two samples or more",
+            )
+
+
+def _trained_layers(model: nn.Module) -> list[str]:
+    """Names of the BatchNorm layers that normalise by the batch, as those in eval mode do not."""
+    return [name for name, module in model.named_modules() if isinstance(module, _BatchNorm) and module.training]
+
+
+def average_statistics(model: nn.Module, ranks: Ranks) -> None:
+    """Give every rank the mean of all ranks' running statistics. All ranks must call this.
+
+    Every rank counts alike. The number of batches that a layer has seen becomes the largest of the ranks'. Models
+    without such layers cost nothing.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Without its wrapper.
+    ranks : Ranks
+    """
+    if ranks.device_group is None:
+        return
+    layers = [module for module in model.modules() if isinstance(module, _NormBase) and module.running_mean is not None]
+    if not layers:
+        return
+    statistics = [value for layer in layers for value in (layer.running_mean, layer.running_var) if value is not None]
+    counts = [layer.num_batches_tracked for layer in layers if layer.num_batches_tracked is not None]
+    with torch.no_grad():
+        _average(statistics, ranks)
+        if counts:
+            seen = torch.stack(counts)
+            dist.all_reduce(seen, dist.ReduceOp.MAX, group=ranks.device_group)
+            for count, most in zip(counts, seen, strict=True):
+                count.copy_(most)
+
+
+def _average(values: list[Tensor], ranks: Ranks) -> None:
+    """Replace tensors by their mean over the ranks, in one reduction. In float64, so that equal ones stay as they are."""
+    together = torch.cat([value.flatten().double() for value in values])
+    ranks.sum_on_device(together)
+    together /= ranks.world_size
+    for value, mean in zip(values, torch.split(together, [value.numel() for value in values]), strict=True):
+        value.copy_(mean.view_as(value))

@@ -1,0 +1,205 @@
+"""The number format of forward and backward, and how gradients survive a narrow one.
+
+``bf16`` and ``fp16`` are autocast over float32 parameters: what gains from the narrow format runs in it, sums and
+weights stay in float32, and so do the gradients that slots are added up in (contract C12: 256 micro-batches added up in
+bfloat16 are off by 2 %). Parameters that are narrow themselves would have narrow gradients, and are refused, unless the
+strategy adds up in float32.
+
+``fp16`` has five bits of exponent, so small gradients would become zero: the objective is multiplied by a scale before
+backward, and the gradient divided by it once per step, after the reduction and before its norm. An infinity says that
+the scale was too large. Then the same batch is run again at half the scale, on all ranks, so that no data is lost and
+a step is always the same place in the data (contract C15); the usual way, to leave the batch out, moves everything
+behind it. All scales are powers of two, so that scaling alone changes no digit.
+
+Not here: what happens to a step whose gradient is not finite at any scale (``engine.loop.non_finite``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime.control import Verdict, numbers_of
+from lockstep.engine.runtime.errors import EngineError
+
+Name = Literal["fp32", "bf16", "fp16"]
+
+FORMATS: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
+NARROW: Final = frozenset(FORMATS.values())
+_NO_CAST: Final = nullcontext()
+
+
+class Precision:
+    """How one run computes.
+
+    Parameters
+    ----------
+    name : str
+        As the spec has it.
+    device : torch.device
+    """
+
+    def __init__(self, name: Name = "fp32", device: torch.device | None = None):
+        self.name = name
+        self._format = FORMATS.get(name)
+        self._device_type = device.type if device is not None else "cpu"
+        self._scaler = Scaler() if name == "fp16" else None
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """What the task's loss and evaluation run in.
+
+        It holds for the thread that enters it, so it is entered inside of what strategies wrap.
+        """
+        if self._format is None:
+            return _NO_CAST
+        return torch.autocast(self._device_type, dtype=self._format)
+
+    def scaled(self, objective: Tensor) -> Tensor:
+        """The objective as backward gets it."""
+        return objective if self._scaler is None else objective * self._scaler.scale
+
+    def unscale(self, parameters: Iterable[nn.Parameter]) -> bool:
+        """Divide the reduced gradient by the scale. Once per step.
+
+        On CUDA this waits for the device, under ``fp16`` alone: whether the batch is run again is for the host to know
+        before it goes on.
+
+        Returns
+        -------
+        bool
+            Whether this rank's gradient has infinities or NaNs.
+        """
+        return self._scaler is not None and self._scaler.unscale(parameters)
+
+    def repeats(self, verdict: Verdict) -> bool:
+        """Whether the batch just run is to be run again, at a smaller scale. Equal on all ranks.
+
+        To be asked once after each run of a batch that fitted into memory.
+        """
+        return self._scaler is not None and self._scaler.repeats(verdict)
+
+    @property
+    def loss_scale(self) -> float | None:
+        """The scale of the next step; None without one."""
+        return self._scaler.scale if self._scaler is not None else None
+
+    def state(self) -> dict[str, float]:
+        """What a run that goes on needs; equal on all ranks."""
+        return {} if self._scaler is None else self._scaler.state()
+
+    def load(self, state: dict[str, float]) -> None:
+        """Restore what ``state`` gave; that of a run in another precision is left alone."""
+        if self._scaler is not None and state:
+            self._scaler.load(state)
+
+
+class Scaler:
+    """The loss scale of one run. Everything it decides rests on what all ranks agreed on, so it is equal on all."""
+
+    START: Final = 2.0**16
+    GROW_AFTER: Final = 2000
+    """Steps in a row without an infinity, after which the scale is doubled."""
+    REPEATS_MAX: Final = 20
+    """Times that one batch is run again: enough to come from the start below a scale of 1."""
+
+    def __init__(self) -> None:
+        self.scale = self.START
+        self._good_steps = 0
+        self._repeats = 0
+        self._before = self.scale
+        """The scale before the batch was run again."""
+
+    def unscale(self, parameters: Iterable[nn.Parameter]) -> bool:
+        """Divide the gradients by the scale; whether some element is not finite."""
+        by_format: dict[torch.dtype, list[Tensor]] = {}
+        for parameter in parameters:
+            if parameter.grad is not None:
+                gradient = _local(parameter.grad)
+                by_format.setdefault(gradient.dtype, []).append(gradient)
+        found = [_unscale(gradients, 1.0 / self.scale) for gradients in by_format.values()]
+        return any(float(one) > 0 for one in found)
+
+    def repeats(self, verdict: Verdict) -> bool:
+        """See :meth:`Precision.repeats`."""
+        if verdict.flags.unreduced:
+            return False  # Its gradient is no gradient at any scale, and the run ends over it.
+        if not verdict.flags.overflow:
+            self._count_good_step()
+            return False
+        if self._repeats == 0:
+            self._before = self.scale
+        # A loss that is itself not finite is so at any scale. Rarely asked, so reading it from the device costs little.
+        if self._repeats == self.REPEATS_MAX or not all(map(math.isfinite, numbers_of(verdict.sums))):
+            self.scale, self._repeats = self._before, 0
+            return False
+        self.scale /= 2
+        self._good_steps = 0
+        self._repeats += 1
+        return True
+
+    def _count_good_step(self) -> None:
+        self._repeats = 0
+        self._good_steps += 1
+        if self._good_steps == self.GROW_AFTER:
+            self.scale *= 2
+            self._good_steps = 0
+
+    def state(self) -> dict[str, float]:
+        return {"scale": self.scale, "good_steps": self._good_steps}
+
+    def load(self, state: dict[str, float]) -> None:
+        self.scale, self._good_steps = float(state["scale"]), int(state["good_steps"])
+
+
+def _unscale(gradients: list[Tensor], factor: float) -> Tensor:
+    """Multiply in place; 1.0 where some element is infinite or NaN. One pass, the kernel of ``torch.amp.GradScaler``."""
+    device = gradients[0].device
+    found = torch.zeros(1, device=device)
+    torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, torch.full((1,), factor, device=device))
+    return found
+
+
+def _local(gradient: Tensor) -> Tensor:
+    """This rank's part of a sharded gradient; any other as it is."""
+    to_local = getattr(gradient, "to_local", None)
+    return gradient if to_local is None else to_local()
+
+
+def require_wide_parameters(model: nn.Module, *, accumulates_in_float32: bool) -> None:
+    """Refuse parameters whose gradients could not be added up exactly enough (contract C12).
+
+    Parameters
+    ----------
+    model : nn.Module
+    accumulates_in_float32 : bool
+        Whether the strategy adds up gradients in float32, whatever the parameters are in.
+    """
+    if accumulates_in_float32:
+        return
+    narrow = [(name, p.dtype) for name, p in model.named_parameters() if p.requires_grad and p.dtype in NARROW]
+    if narrow:
+        name, dtype = narrow[0]
+        more = f" and {len(narrow) - 1} more" if len(narrow) > 1 else ""
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"model() returned trainable parameters in {dtype} ({name}{more}), in which gradients of many micro-batches "
+            "cannot be added up: return the model in float32 (model.float()) and write precision: bf16, or freeze these "
+            "parameters with requires_grad_(False)",
+        )
+
+
+def use_tf32(device: torch.device, *, on: bool) -> None:
+    """Let matrix products and convolutions in float32 use TF32 (10 bits of mantissa) on CUDA, or really not.
+
+    torch leaves it on for convolutions unless told otherwise. Both calls are the ones that keep its older flags and its
+    newer ``fp32_precision`` in agreement: setting the newer ones makes ``torch.compile``, which reads the older, fail.
+    """
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high" if on else "highest")
+        torch.backends.cudnn.allow_tf32 = on

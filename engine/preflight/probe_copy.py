@@ -1,0 +1,171 @@
+"""A copy of model and task on which losses can be tried without a trace: for the additivity probe.
+
+The copy computes in another number format and without dropout. What the task holds is copied as far as a loss may
+change it: tensors, modules, lists, mappings and sets. Datasets and the like are shared.
+
+Not here: what is tried (``engine.preflight.additivity_check``).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lockstep.engine.data.task_checks import require_dense
+from lockstep.engine.model.objective import as_terms
+from lockstep.engine.preflight.hidden_state import Held, held_by
+from lockstep.engine.step.gradient import to_device
+from lockstep.engine.step.gradient_guard import Window
+from lockstep.engine.task.dropout import Dropout
+from lockstep.engine.task.interface import Batch, Task
+
+_SAME: Final = 1024
+"""Roundings by which two calls of one loss may differ: a device may add up in any order."""
+
+
+class StandIn:
+    """Copies of a task and its model.
+
+    Parameters
+    ----------
+    task : Task
+    model : nn.Module
+    dtype : torch.dtype
+        Floating point numbers of model, task and batches are converted to it.
+    """
+
+    def __init__(self, task: Task, model: nn.Module, dtype: torch.dtype):
+        self.dtype = dtype
+        self.names: tuple[str, ...] = ()
+        """Of the loss's terms; known once a loss was computed."""
+        memo: dict[int, Any] = {}
+        self.model = copy.deepcopy(model, memo).to(dtype)
+        self._window = Window(self.model)
+        self.task = copy.copy(task)
+        for name, value in vars(task).items():
+            if isinstance(value, Tensor | nn.Module):
+                # The same memo: what the task holds of the model becomes the same part of the copy.
+                self.task.__dict__[name] = _converted(copy.deepcopy(value, memo), dtype)
+            elif isinstance(value, list | dict | set):
+                self.task.__dict__[name] = copy.copy(value)
+        self.device = next(model.parameters()).device
+        self.draws_by_itself = False
+        """Whether some loss drew from a generator that the task or the model holds."""
+        for module in self.model.modules():
+            if isinstance(module, _DropoutNd | Dropout):
+                module.eval()
+        self._held = self._hold()
+
+    def settle(self) -> None:
+        """Put everything into eval mode that may draw; normalisation stays as it trains."""
+        self.model.eval()
+        for module in self.model.modules():
+            if isinstance(module, _NormBase):
+                module.train()
+        self._held = self._hold()  # Some modules note their mode in attributes of their own.
+
+    def batch(self, batch: Batch) -> Batch:
+        """A batch on the device, in the copy's number format."""
+        return _mapped(to_device(batch, self.device), self.dtype)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Those that are trained."""
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def terms(self, batch: Batch) -> dict[str, Tensor]:
+        """The loss, by term. Whatever it changed by itself is put back: each call finds the same state."""
+        try:
+            terms = as_terms(self.task.loss(self.model, batch))
+        finally:
+            self._put_back()
+        self.names = tuple(terms)
+        return terms
+
+    def gradient(self, batch: Batch, term: str | None = None) -> tuple[list[Tensor], Tensor]:
+        """The gradient so far, this batch's added, and the batch's losses of shape (terms,).
+
+        Parameters
+        ----------
+        batch : Batch
+        term : str, optional
+            The only term that counts.
+        """
+        seen = self._window.look()
+        found = self.terms(batch)
+        terms = torch.stack(list(found.values()) if term is None else [found[term]])
+        self._window.require_unchanged(seen)  # Or a loss that drops gradients would look as if it were no sum.
+        # Not autograd.grad: checkpointing of the reentrant kind refuses it. One term may be a number for the log.
+        if term is None or terms.requires_grad:
+            terms.sum().backward()  # type: ignore[no-untyped-call]
+        require_dense(self.model)
+        gradient = [
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in self.parameters()
+        ]
+        return gradient, terms.detach().double()
+
+    def repeats(self, batch: Batch) -> bool:
+        """Whether the loss of a batch is the same twice."""
+        once, twice = (torch.stack(list(self.terms(batch).values())).detach() for _ in range(2))
+        return torch.allclose(once, twice, rtol=_SAME * torch.finfo(once.dtype).eps, atol=0.0, equal_nan=True)
+
+    def _hold(self) -> list[Held]:
+        """The state, apart from what the optimizer moves: the window notices a loss that changes that."""
+        return held_by(("", self.model), ("task", self.task), skip=lambda tensor: tensor.requires_grad)
+
+    def _put_back(self) -> None:
+        for held in self._held:
+            if held.changed():
+                self.draws_by_itself |= held.draws
+                held.put_back()
+
+    def forget(self) -> None:
+        """Start a new gradient."""
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
+    def coarsest(self, batch: Batch) -> torch.dtype:
+        """The number format with the fewest bits in which some part of the loss is computed."""
+        with _Formats() as formats:
+            self.terms(batch)
+        return min(formats.seen, key=lambda dtype: dtype.itemsize, default=self.dtype)
+
+
+class _Formats(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch does not type it
+    """Notes the floating point formats of what operations return."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # neither this
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for each in result if isinstance(result, list | tuple) else [result]:
+            if isinstance(each, Tensor) and each.is_floating_point():
+                self.seen.add(each.dtype)
+        return result
+
+
+def _converted(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, nn.Module):
+        return value.to(dtype)
+    return value.to(dtype) if value.is_floating_point() else value
+
+
+def _mapped(batch: Batch, dtype: torch.dtype) -> Any:
+    """A batch with its floating point tensors in another format."""
+    if isinstance(batch, Tensor):
+        return _converted(batch, dtype)
+    if isinstance(batch, Mapping):
+        return {key: _mapped(value, dtype) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(_mapped(value, dtype) for value in batch))
+    if isinstance(batch, tuple | list):
+        return type(batch)(_mapped(value, dtype) for value in batch)
+    return batch

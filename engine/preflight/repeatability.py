@@ -1,0 +1,263 @@
+"""Checks of state outside the engine, which makes a run depend on its micro-batches and ranks.
+
+They run before the first step:
+
+* A sample is fetched twice under the same seeds. If the two differ, the dataset draws from a
+  generator that the engine does not seed.
+* The loss of one batch is computed twice under the same seeds and tensors. If the two differ, the
+  loss depends on the calls before: it counts them, or draws from a generator of its own.
+* Parameters and buffers that a call changes move once per micro-batch: a teacher, a codebook, a
+  running mean.
+* A hook on a parameter gets the gradient of a micro-batch, not of the batch.
+
+None of it is refused, because such a run can be repeated on its own layout in most cases. Each
+becomes a warning of the run. The checks leave no trace in the tensors, attributes and generators
+that ``engine.preflight.hidden_state`` finds. They call no collective, and only rank 0's warnings are written. A
+resumed run is checked again.
+
+Not here: a loss that is not a sum over samples (``engine.preflight.additivity_check``), the generators of torch, numpy
+and Python (``engine.runtime.randomness``).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import Dataset
+
+from lockstep.engine.data.fetching import seeded_sample
+from lockstep.engine.model.buffers import Place
+from lockstep.engine.model.normalization import masked_batch, masked_samples, refuses_one_sample
+from lockstep.engine.model.objective import as_terms
+from lockstep.engine.model.precision import Precision
+from lockstep.engine.preflight.hidden_state import Held, equal, held_by, put_back
+from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.errors import release
+from lockstep.engine.step.gradient import to_device
+from lockstep.engine.task.interface import Batch, Task
+
+SAMPLES: Final = 8
+"""Samples that are fetched twice. With a fair coin in each item, all of them agree once in 256 times."""
+PARAMETERS_MAX: Final = 300_000_000
+"""Larger models are not checked: the copies would take more than 2 GB on every rank."""
+NAMED_MAX: Final = 5
+_DEPENDS: Final = "so the run depends on micro_size and on the ranks"
+
+
+@dataclass
+class Repeats:
+    """The result of the checks of a loss."""
+
+    warnings: list[str] = field(default_factory=list)
+    moved: list[Place] = field(default_factory=list)
+    """Parameters, and tensors of the task's modules, that a call of the loss changes."""
+    needs_several: bool = False
+    """Whether the loss of one sample alone cannot be computed, because of BatchNorm."""
+
+
+def fetched_twice(
+    dataset: Dataset[Any], size: int, collate: Callable[[list[Any]], Batch], *, seed: int
+) -> tuple[dict[int, Batch], list[str]]:
+    """Some samples, each collated alone, and a warning if a second fetch gives others.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    size : int
+        Its length.
+    collate : callable
+        The task's.
+    seed : int
+        The job's.
+    """
+    held = held_by(("", dataset), datasets=True, skip=lambda _: True)
+    indices = sorted({0, size // 2, size - 1, *(number * size // SAMPLES for number in range(SAMPLES))})
+    once, twice = ({index: collate([seeded_sample(dataset, index, seed=seed)]) for index in indices} for _ in range(2))
+    others = [index for index in indices if not equal(once[index], twice[index])]
+    if not others:
+        return once, []
+    generators = [f"dataset.{each.name}" for each in held if each.draws and each.changed()]
+    source = (
+        f"its own generator ({_listed(generators)})"
+        if generators
+        else "a generator of its own, the clock or the system"
+    )
+    return once, [
+        f"sample {others[0]} of the dataset is another one when it is fetched again: it draws from "
+        f"{source}, which the engine does not seed, {_DEPENDS}, and a resumed run is not exact: call "
+        "the functions of random, numpy.random or torch, without a generator, in __getitem__"
+    ]
+
+
+def check_loss(
+    task: Task, model: nn.Module, sample: Any, precision: Precision, *, seed: int, device: torch.device
+) -> Repeats:
+    """Call the loss of one sample twice, and note what it changes.
+
+    All ranks should call this, because a loss may communicate.
+
+    Parameters
+    ----------
+    task : Task
+    model : nn.Module
+        In train mode, on the rank's device, before anything is wrapped around it.
+    sample : Any
+        One item of the training dataset.
+    precision : Precision
+    seed : int
+        The job's.
+    device : torch.device
+    """
+    found = Repeats()
+    if _parameters(task, model) <= PARAMETERS_MAX:
+        with randomness.unchanged_generators(device):
+            try:
+                _Calls(task, model, precision, seed=seed, device=device).run(sample, found)
+            except Exception as error:  # noqa: BLE001 - the warm-up comes next, and fails where training would
+                release(error)
+                found = Repeats()
+    found.warnings += _hook_warnings(model)
+    return found
+
+
+class _Calls:
+    """Calls of a loss outside of training."""
+
+    def __init__(self, task: Task, model: nn.Module, precision: Precision, *, seed: int, device: torch.device):
+        self._task, self._model, self._precision, self._device = _copied(task), model, precision, device
+        self._seed = randomness.seed_of(randomness.SLOT, seed)
+
+    def run(self, sample: Any, found: Repeats) -> None:
+        """Make the calls, put back what they change, and add to ``found``."""
+        trained = [
+            (parameter, parameter.detach().clone()) for parameter in self._model.parameters() if parameter.requires_grad
+        ]
+        held: list[Held] = []
+        try:
+            with torch.no_grad():
+                for parameter, _ in trained:
+                    # A teacher that begins as a copy of its student moves only once the student has.
+                    parameter.mul_(1.01).add_(1e-3)
+            held = held_by(("", self._model), ("task", self._task))
+            self._twice(masked_batch(self._task, self._model, sample), held, found)
+            if masked_samples(self._model) > 1:
+                found.needs_several = self._refuses_one(sample)
+        finally:
+            put_back(held)
+            with torch.no_grad():
+                for parameter, value in trained:
+                    parameter.data.copy_(value)
+
+    def _twice(self, batch: Batch, held: list[Held], found: Repeats) -> None:
+        first = self._terms(batch)
+        moved = [each for each in held if each.of_module and each.changed()]
+        others = [each for each in held if not each.of_module and each.changed()]
+        put_back(moved)
+        second = self._terms(batch)
+        found.moved = [
+            Place(each.owner, each.key) for each in moved if isinstance(each.value, nn.Parameter) or _of_task(each)
+        ]
+        found.warnings += _moved_warnings(moved)
+        differing = [name for name in first if not self._same(first[name], second.get(name))]
+        if differing:
+            found.warnings.append(_differing_warning(differing, list(first), [each.name for each in others]))
+
+    def _refuses_one(self, sample: Any) -> bool:
+        try:
+            self._terms(self._task.collate([copy.deepcopy(sample)]))
+        except ValueError as error:
+            return refuses_one_sample(error)
+        return False
+
+    def _terms(self, batch: Batch) -> dict[str, Tensor]:
+        randomness.seed_host(self._seed)
+        randomness.seed_device(self._seed, self._device)
+        with self._precision.autocast():
+            terms = as_terms(self._task.loss(self._model, to_device(copy.deepcopy(batch), self._device)))
+        return {name: term.detach() for name, term in terms.items()}
+
+    def _same(self, one: Tensor, other: Tensor | None) -> bool:
+        if other is None or equal(one, other):
+            return other is not None
+        # Sums may be made in any order on a device, and the host's kernels look at where memory begins.
+        tolerance = torch.finfo(one.dtype).eps * (8 if self._device.type == "cpu" else 1024)
+        return bool(torch.isclose(one, other, rtol=tolerance, atol=0.0, equal_nan=True))
+
+
+def _parameters(task: Task, model: nn.Module) -> int:
+    """Numbers in the parameters of the model and of the task's own modules."""
+    modules = [model, *(value for value in vars(task).values() if isinstance(value, nn.Module))]
+    parameters = {id(parameter): parameter for module in modules for parameter in module.parameters()}
+    return sum(parameter.numel() for parameter in parameters.values())
+
+
+def _copied(task: Task) -> Task:
+    """A copy of a task with its own attributes and containers. It shares tensors, modules and other objects."""
+    copied = copy.copy(task)
+    for name, value in vars(task).items():
+        if isinstance(value, list | dict | set):
+            copied.__dict__[name] = copy.copy(value)
+    return copied
+
+
+def _moved_warnings(moved: list[Held]) -> list[str]:
+    parameters = [each.name for each in moved if isinstance(each.value, nn.Parameter)]
+    buffers = [
+        each.name
+        for each in moved
+        # A task with BatchNorm declares batch_dependent, which is a warning of its own.
+        if not isinstance(each.value, nn.Parameter) and not isinstance(each.owner, _BatchNorm)
+    ]
+    warnings = []
+    if parameters:
+        warnings.append(
+            f"loss() changes parameters by itself ({_listed(parameters)}), such as those of a moving "
+            f"average: they move with each micro-batch of a rank, not with each step, {_DEPENDS}; "
+            "rank 0's are saved"
+        )
+    if buffers:
+        warnings.append(
+            f"loss() changes buffers ({_listed(buffers)}): each rank's follow its own micro-batches, "
+            f"{_DEPENDS}; rank 0's are evaluated and saved"
+        )
+    return warnings
+
+
+def _differing_warning(differing: list[str], terms: list[str], state: list[str]) -> str:
+    which = f" in its term {', '.join(map(repr, differing))}" if len(terms) > 1 else ""
+    because = f" (it changes {_listed(state)})" if state else ""
+    return (
+        f"loss(){which} gives another value when it is called again with the same batch{because}: it "
+        f"depends on the calls before it, {_DEPENDS}, and a resumed run is not exact: let it depend on "
+        "the model and the batch alone, and draw random numbers without a generator of its own"
+    )
+
+
+def _hook_warnings(model: nn.Module) -> list[str]:
+    hooked = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None)
+    ]
+    if not hooked:
+        return []
+    return [
+        f"parameters have gradient hooks ({_listed(hooked)}): a hook gets a micro-batch's part of the "
+        "gradient, not the batch's, so with one that is not linear, such as clipping by value, the run "
+        "depends on micro_size and on the ranks"
+    ]
+
+
+def _of_task(held: Held) -> bool:
+    return held.name.startswith("task.")
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

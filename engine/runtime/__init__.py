@@ -1,0 +1,1 @@
+"""Runtime of one rank: its process group, random numbers, telemetry, heartbeat and errors."""

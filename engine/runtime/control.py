@@ -1,0 +1,135 @@
+"""The one small operation after the last backward of a step: what all ranks must know before they go on.
+
+It carries this step's flags and loss, and the next step's weight, which the loader already knows because it is one
+batch ahead. So a step has its divisor before its first forward, and every decision (stop here, divide by this) is
+taken by all ranks at the same step. On CUDA the loss stays on the device and is summed there; flags and weights go
+over the host group, so that the host never waits for the device.
+
+Under a strategy that carries it (``engine.strategies.base.Strategy.carries``) all of it travels with the gradient, and the
+operation is none of its own: what a small model's step would take twice is then taken once.
+
+Not here: the gradient's reduction (``engine.strategies``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lockstep.engine.runtime.ranks import Ranks
+
+Sums = tuple[float, ...] | Tensor
+"""Each loss term's sum: numbers on the host; on a device a float64 tensor of shape (terms,), so that nobody waits for it."""
+
+
+def numbers_of(sums: Sums) -> tuple[float, ...]:
+    """Sums as numbers; on a device this waits for them."""
+    return tuple(sums.tolist()) if isinstance(sums, Tensor) else sums
+
+
+class Flags(NamedTuple):
+    """What one rank wants all to know; in a verdict, whether any rank said so."""
+
+    stop: bool = False
+    """Leave after this step."""
+    out_of_memory: bool = False
+    """The step did not fit; its gradient is void."""
+    unreduced: bool = False
+    """Some rank did not use every parameter; the step is repeated with usage tracked."""
+    overflow: bool = False
+    """The scaled gradient is not finite; its step may be repeated at a smaller scale."""
+
+
+class Statement(NamedTuple):
+    """What one rank says in a control operation."""
+
+    flags: Flags
+    sums: Sums
+    """Each loss term's sum over this rank's slots."""
+    next_weights: tuple[float, ...]
+    """Units of each loss term in this rank's share of the next batch."""
+    peak_bytes: float
+    """This rank's peak memory."""
+
+    def numbers(self) -> tuple[float, ...]:
+        """All of it, to travel with the gradient."""
+        return (*map(float, self.flags), self.peak_bytes, *self.next_weights, *numbers_of(self.sums))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What all ranks agree on. Equal on every rank."""
+
+    flags: Flags
+    sums: Sums
+    """Each loss term's sum over the whole batch."""
+    next_divisors: tuple[float, ...]
+    """Units of each loss term in the whole next batch; zeros after the last."""
+    peak_bytes: tuple[float, ...]
+    """Peak memory of each rank."""
+
+
+class Control:
+    """The control operation of one run.
+
+    Parameters
+    ----------
+    ranks : Ranks
+    terms : int
+        Loss terms of the task.
+    """
+
+    def __init__(self, ranks: Ranks, terms: int):
+        self._ranks, self._terms = ranks, terms
+
+    def exchange(self, statement: Statement) -> Verdict:
+        """Tell the other ranks and hear from them. All ranks must call this, once before step 0 and once per step."""
+        flags, sums, next_weights, peak_bytes = statement
+        ranks, terms = self._ranks, self._terms
+        if ranks.world_size == 1:
+            return Verdict(flags, sums, next_weights, (peak_bytes,))
+        peaks = [0.0] * ranks.world_size
+        peaks[ranks.rank] = peak_bytes  # A sum of vectors that each have one entry is a gather.
+        numbers = [*map(float, flags), *next_weights, *peaks]
+        if isinstance(sums, Tensor):
+            ranks.sum_on_device(sums)
+        else:
+            numbers += sums
+        vector = torch.tensor(numbers, dtype=torch.float64)
+        ranks.sum_on_host(vector)
+        values: list[float] = vector.tolist()
+        flagged, rest = values[: len(flags)], values[len(flags) :]
+        return Verdict(
+            flags=Flags(*(value > 0 for value in flagged)),
+            sums=sums if isinstance(sums, Tensor) else tuple(values[-terms:]),
+            next_divisors=tuple(rest[:terms]),
+            peak_bytes=tuple(rest[terms : terms + ranks.world_size]),
+        )
+
+    @property
+    def numbers(self) -> int:
+        """How many a rank's statement has."""
+        return len(Flags._fields) + 1 + 2 * self._terms
+
+    def verdict(self, told: Sequence[Sequence[float]]) -> Verdict:
+        """What follows from every rank's statement.
+
+        Parameters
+        ----------
+        told : sequence of sequences of float
+            In rank order. Equal on every rank.
+        """
+        columns, terms = list(zip(*told, strict=True)), self._terms
+        flagged, (peaks, *rest) = columns[: len(Flags._fields)], columns[len(Flags._fields) :]
+        # In rank order, so that all ranks come to the same last bit.
+        totals = [sum(column) for column in rest]
+        return Verdict(
+            flags=Flags(*(any(column) for column in flagged)),
+            sums=tuple(totals[terms:]),
+            next_divisors=tuple(totals[:terms]),
+            peak_bytes=peaks,
+        )

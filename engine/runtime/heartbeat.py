@@ -1,0 +1,229 @@
+"""What a rank shows of itself while it runs, so that others can tell a slow rank from one that hangs.
+
+Beside the attempt's other files each rank keeps
+
+===========================  ===========================================================================================
+``pulse/rank<R>``            a page of shared memory: the step, the phase it is in and since when (``Beat``). The rank
+                             writes it at every change of phase; the launcher reads it every second.
+``pulse/rank<R>.ask``        a named pipe: a byte in it asks for the trace of the collectives
+``stacks/rank<R>.txt``       Python stacks of every thread, added by the rank whenever it gets ``STACKS_SIGNAL``
+``stacks/rank<R>.json``      the last collectives that it entered, where this torch records them
+===========================  ===========================================================================================
+
+A mark costs less than a microsecond and no system call. Stacks are written by a signal handler in C, so that they come
+also from a rank that is blocked in a collective, or in code that holds the interpreter's lock.
+
+Not here: what the launcher makes of it (``engine.launcher.stall.stalls``). Nothing here imports torch: the launcher reads.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import mmap
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from struct import Struct
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from lockstep.domain.life import attempt
+
+PHASES: Final = (
+    "setup",
+    "data",
+    "forward",
+    "backward",
+    "communication",
+    "optimizer",
+    "eval",
+    "checkpoint",
+    "other",
+    "done",
+)
+"""What a rank can be doing. ``done``: the run is complete, and what is left is to leave."""
+STACKS_SIGNAL: Final = signal.SIGRTMIN + 5
+"""No framework that a task may use listens to this one. Without a handler it would end a process: ask ``catches``."""
+
+_NUMBERS: Final = {name: number for number, name in enumerate(PHASES)}
+_NOT_COMPARED: Final = frozenset(_NUMBERS[phase] for phase in ("communication", "eval", "checkpoint"))
+_MARK: Final = Struct("@ddqq")
+_STEPS: Final = Struct("@qqqq")
+_RECORD: Final = Struct("@ddqqqqqq")
+"""A mark, and behind it what changes once per step or never."""
+_PAGE_BYTES: Final = mmap.PAGESIZE
+_COLLECTIVES_MAX: Final = 100
+"""Newest collectives that are kept of a trace: about 50 KB."""
+
+
+class Beat(NamedTuple):
+    """What a rank showed at one moment."""
+
+    since: float
+    """When it entered its phase, in seconds of ``time.monotonic()``, which all processes of a machine share."""
+    not_compared_seconds: float
+    """Time so far in phases that say nothing of a rank's speed: waiting for others, and evaluations and checkpoints, in
+    which ranks have unequal parts."""
+    step: int
+    """Completed optimizer steps, those before a resume included."""
+    phase: str
+    beats: int
+    """Marks so far: whoever sees the same number twice has seen no movement between."""
+    thread: int
+    """Identity of its main thread, as faulthandler prints it."""
+    first_step: int
+    """Steps that were complete when this process began to train."""
+    steps: int = 0
+    """Steps of the whole run; 0 while they are not known."""
+
+
+class Pulse:
+    """The writing side. ``memory`` is anything that a record can be packed into."""
+
+    def __init__(self, memory: mmap.mmap | bytearray):
+        self._memory = memory
+        self._since, self._not_compared_seconds, self._phase = monotonic(), 0.0, _NUMBERS["setup"]
+        self._first_step = self._steps = self._beats = 0
+        self._thread = threading.main_thread().ident or 0
+        self.train_from(0)
+        self.mark("setup")
+
+    def mark(self, phase: str) -> float:
+        """From here on the rank does ``phase``, one of ``PHASES``. Returns the time, in seconds of ``time.monotonic()``."""
+        now = monotonic()
+        if self._phase in _NOT_COMPARED:
+            self._not_compared_seconds += now - self._since
+        self._since = now
+        self._phase = number = _NUMBERS[phase]
+        self._beats = beats = self._beats + 1
+        _MARK.pack_into(self._memory, 0, now, self._not_compared_seconds, number, beats)
+        return now
+
+    def train_from(self, step: int, steps: int = 0) -> None:
+        """Training begins, or goes on, after ``step``, and is over after ``steps``."""
+        self._first_step, self._steps = step, steps
+        self.step(step)
+
+    def step(self, done: int) -> None:
+        """``done`` optimizer steps are complete."""
+        _STEPS.pack_into(self._memory, _MARK.size, done, self._thread, self._first_step, self._steps)
+
+    @classmethod
+    def unseen(cls) -> Pulse:
+        """A pulse that nobody reads, for a run without a launcher."""
+        return cls(bytearray(_RECORD.size))
+
+    @classmethod
+    def begin(cls, folder: Path, rank: int) -> Pulse:
+        """Show this process as ``rank`` of the attempt in ``folder``, and answer for its stacks and collectives.
+
+        Raises
+        ------
+        OSError
+            If the folder cannot be written to.
+        """
+        path = file_of(folder, rank)
+        path.parent.mkdir(exist_ok=True)
+        stacks_of(folder, rank).parent.mkdir(exist_ok=True)
+        with path.open("w+b") as file:
+            # Written, not only made this long: on a full disk a store into a hole would end the rank by SIGBUS.
+            file.write(bytes(_PAGE_BYTES))
+            file.flush()
+            pulse = cls(mmap.mmap(file.fileno(), _PAGE_BYTES))
+        # To append, so that the launcher and forked loader workers can write to it too. The handler is in C and keeps
+        # the descriptor: it must stay open as long as the process lives.
+        stacks = os.open(stacks_of(folder, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True, chain=False)
+        ask = ask_of(folder, rank)
+        ask.unlink(missing_ok=True)
+        os.mkfifo(ask, 0o600)
+        trace = trace_of(folder, rank)
+        threading.Thread(target=_answer, args=(ask, trace), name="pulse", daemon=True).start()
+        return pulse
+
+
+def file_of(folder: Path, rank: int) -> Path:
+    """Where a rank's beats are."""
+    return folder / attempt.PULSE / f"rank{rank}"
+
+
+def ask_of(folder: Path, rank: int) -> Path:
+    """The pipe that asks a rank for its collectives."""
+    return folder / attempt.PULSE / f"rank{rank}.ask"
+
+
+def stacks_of(folder: Path, rank: int) -> Path:
+    """Where a rank's stacks are."""
+    return folder / attempt.STACKS / f"rank{rank}.txt"
+
+
+def trace_of(folder: Path, rank: int) -> Path:
+    """Where a rank's last collectives are."""
+    return folder / attempt.STACKS / f"rank{rank}.json"
+
+
+def read(folder: Path, rank: int) -> Beat | None:
+    """A rank's newest beat; None before its first."""
+    path = file_of(folder, rank)
+    try:
+        with path.open("rb", buffering=0) as file:
+            record = b""
+            # The rank may be in the middle of writing: two equal readings hold no half of another.
+            for _ in range(10):
+                again = os.pread(file.fileno(), _RECORD.size, 0)
+                if again == record:
+                    break
+                record = again
+    except OSError:
+        return None
+    if len(record) < _RECORD.size:
+        return None
+    since, not_compared_seconds, phase, beats, step, thread, first_step, steps = _RECORD.unpack(record)
+    return Beat(since, not_compared_seconds, step, PHASES[phase], beats, thread, first_step, steps) if beats else None
+
+
+def catches(pid: int, number: int = STACKS_SIGNAL) -> bool:
+    """Whether a process has a handler for a signal. One without would be ended by it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def _answer(ask: Path, trace: Path) -> None:
+    """Write the trace of the collectives whenever somebody asks. Sleeps in the kernel otherwise."""
+    while True:
+        try:
+            with ask.open("rb") as pipe:
+                asked = pipe.read()
+            if asked:
+                temporary = trace.with_suffix(".tmp")
+                temporary.write_text(json.dumps(_collectives()))
+                temporary.replace(trace)
+        except OSError:  # the folder is gone or the disk full: a trace is worth no more trouble
+            return
+
+
+def _collectives() -> dict[str, Any]:
+    """The newest collectives that torch's flight recorder has; an explanation where it has none.
+
+    The recorder is no public interface: torch 2.13 records Gloo and NCCL under one name, earlier versions NCCL only.
+    """
+    torch = sys.modules.get("torch")
+    module = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)
+    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
+        dump = getattr(module, name, None)
+        if dump is None:
+            continue
+        try:
+            document: dict[str, Any] = json.loads(dump(includeCollectives=True, onlyActive=False))
+        except (TypeError, ValueError, RuntimeError) as error:
+            return {"missing": f"{name}: {error}"}
+        document["entries"] = document.get("entries", [])[-_COLLECTIVES_MAX:]
+        return document
+    return {"missing": "this torch records no collectives"}

@@ -1,0 +1,195 @@
+"""Seeds: every random draw is a function of what it is for, never of what was drawn before.
+
+An item's draws, such as augmentation, come from the host's generators (``random``, ``numpy.random``, torch's default
+one) seeded from (seed, epoch, item), so they depend neither on the number of ranks nor on the worker. Before each slot
+the engine seeds the device's generator from (seed, step, rank, slot). So there is no generator state to save in a
+checkpoint: a resumed run draws the same because it is at the same step.
+
+The host's generators have one owner at a time. Where items are fetched in a thread of the rank, they belong to the
+loader; where the model draws from them too (torch's own dropout on the CPU), items are fetched in line and the model
+gets them for each slot.
+
+Not here: dropout that does not depend on the slots (``engine.task.dropout``), which draws from no generator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+import numpy as np
+import torch
+
+T = TypeVar("T")
+
+MODEL: Final = 1
+ITEM: Final = 2
+EVAL_ITEM: Final = 3
+SLOT: Final = 4
+EVAL_SLOT: Final = 5
+DROPOUT: Final = 6
+DATASET: Final = 7
+"""What a seed is for, its first part, so that no two uses share a stream."""
+
+Generators = tuple[bytes, object, bytes, tuple[object, ...]]
+
+
+def seed_of(*parts: int) -> int:
+    """A 63-bit seed out of whole numbers; any change of any part gives an unrelated one."""
+    packed = struct.pack(f"<{len(parts)}q", *parts)
+    return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little") >> 1
+
+
+def seed_host(seed: int) -> None:
+    """Seed the three generators that host code draws from."""
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFF_FFFF)  # The legacy generator, which people's datasets draw from.
+    # Not torch.manual_seed, which also visits every accelerator and costs a hundred times as much.
+    torch.default_generator.manual_seed(seed)
+
+
+def seed_device(seed: int, device: torch.device) -> None:
+    """Seed the generator of a CUDA device; on the CPU that is the host's, which is not touched here."""
+    if device.type == "cuda":
+        _cuda_generator(device).manual_seed(seed)
+
+
+def host_state() -> Generators:
+    """What the host's generators would draw next, to find out whether something draws from them."""
+    state = np.random.get_state(legacy=False)
+    generator = state.pop("state")
+    return _torch_state(), random.getstate(), generator["key"].tobytes(), (generator["pos"], *state.values())
+
+
+class Watch:
+    """Whether something drew from the host's generators, or the device's, inside of it.
+
+    Parameters
+    ----------
+    device : torch.device
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self.drawn = False
+
+    def __enter__(self) -> Watch:
+        self._before = self._state()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drawn = self._state() != self._before
+
+    def _state(self) -> tuple[Generators, bytes]:
+        on_device = _cuda_generator(self._device).get_state().numpy().tobytes() if self._device.type == "cuda" else b""
+        return host_state(), on_device
+
+
+@contextmanager
+def unchanged_generators(device: torch.device) -> Iterator[None]:
+    """Put the host's generators, and the device's, back at the end."""
+    kept, numpy_kept, torch_kept = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+    device_kept = _cuda_generator(device).get_state() if device.type == "cuda" else None
+    try:
+        yield
+    finally:
+        random.setstate(kept)
+        np.random.set_state(numpy_kept)
+        torch.default_generator.set_state(torch_kept)
+        if device_kept is not None:
+            _cuda_generator(device).set_state(device_kept)
+
+
+class ItemSeeds:
+    """Seeds the generators for each item, and saves that where no item draws.
+
+    Seeding three generators takes longer than fetching many an item. So items are fetched unseeded at first, and
+    afterwards it is looked up whether anything was drawn. If so, what was fetched is thrown away and fetched again with
+    a seed for each item, and from then on every item is seeded. Item i is a function of (i, epoch) and of its draws,
+    and the draws of a seeded item are a function of its seed; so what is returned is the same as if every item had been
+    seeded from the start, in whichever micro-batch, rank or worker process the first draw happens.
+
+    A draw is noticed because a twin of each generator, which nobody else has, must draw the same number next; a draw of
+    anything moves the one and not the other (they agree by chance once in 2**52 draws). An item that draws *unseeded*
+    and puts the generator's state back is the one kind that this does not see.
+
+    Measured on one core: 5 µs to look, once per fetch, against 9 µs to seed, once per item.
+
+    Parameters
+    ----------
+    seed : int
+        The job's seed.
+    purpose : int
+        ``ITEM`` or ``EVAL_ITEM``.
+    """
+
+    def __init__(self, seed: int, purpose: int = ITEM):
+        self._seed, self._purpose = seed, purpose
+        self.draws = False
+        """Whether some item was seen to draw."""
+        self._settled = False
+        self._others_draw = False
+        """Whether somebody else was: then it is looked up before each fetch, too."""
+        self._python = random.Random()  # noqa: S311 - no secret: it must repeat what the generator under watch draws
+        self._numpy = np.random.RandomState()
+        self._torch = _torch_state()
+
+    def fetch(self, fetch: Callable[[bool], T]) -> T:
+        """The result of ``fetch(seeded)``, which calls ``seed`` before each item if ``seeded`` is true.
+
+        Everything that may draw belongs into it: the items, their collation and their weights.
+        """
+        if self.draws:
+            return fetch(True)
+        if not self._settled or (self._others_draw and self._drawn()):
+            self._settle()
+        try:
+            result = fetch(False)
+        except Exception:
+            if not self._drawn():
+                raise  # Otherwise an unseeded draw may have been the cause.
+        else:
+            if not self._drawn():
+                return result
+        if not self._others_draw:
+            # Somebody else may have drawn since the last fetch, evaluation or the model: another try tells.
+            self._others_draw = True
+            self._settle()
+            return self.fetch(fetch)
+        self.draws = True
+        return fetch(True)
+
+    def seed(self, epoch: int, item: int) -> None:
+        """Seed the generators for one item."""
+        seed_host(seed_of(self._purpose, self._seed, epoch, item))
+
+    def _drawn(self) -> bool:
+        """Whether somebody drew from the host's generators since the last call, or since ``_settle``."""
+        drawn = random.getrandbits(64) != self._python.getrandbits(64)
+        drawn |= np.random.random_sample() != self._numpy.random_sample()  # Both return the same 53 bits.
+        # torch's state can be compared without drawing.
+        return drawn or _torch_state() != self._torch
+
+    def _settle(self) -> None:
+        """Make the twins equal to what they watch."""
+        seed = seed_of(self._purpose, self._seed)
+        seed_host(seed)
+        self._python.seed(seed)
+        self._numpy.seed(seed & 0xFFFF_FFFF)
+        self._torch = _torch_state()
+        self._settled = True
+
+
+def _torch_state() -> bytes:
+    state: bytes = torch.default_generator.get_state().numpy().tobytes()
+    return state
+
+
+def _cuda_generator(device: torch.device) -> torch.Generator:
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    generator: torch.Generator = torch.cuda.default_generators[index]
+    return generator

@@ -1,0 +1,191 @@
+"""Which rank this is, on which device, and how it reaches the others.
+
+The environment is read here, once. On CUDA there are two process groups: NCCL moves gradients, Gloo moves what the
+host decides on (flags, weights), so that a control operation never waits for the device. On the CPU one Gloo group
+does both. A single rank has no group at all: nothing to talk to, and half the start-up time saved.
+
+Not here: what is sent (``engine.runtime.control``, ``engine.strategies``).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import DebugLevel, Logger, get_debug_level, set_debug_level
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RankEnvironment:
+    """What the launcher tells a rank, under torchrun's names. The defaults are those of a process that runs alone."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    threads: int | None = None
+    """``OMP_NUM_THREADS``, if it is set."""
+    visible_devices: bool = False
+    """Whether ``CUDA_VISIBLE_DEVICES`` already narrows the devices down to this job's."""
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> RankEnvironment:
+        threads = environ.get("OMP_NUM_THREADS", "")
+        return cls(
+            rank=int(environ.get("RANK", "0")),
+            world_size=int(environ.get("WORLD_SIZE", "1")),
+            local_rank=int(environ.get("LOCAL_RANK", "0")),
+            local_world_size=int(environ.get("LOCAL_WORLD_SIZE", "1")),
+            threads=int(threads) if threads.isdigit() and int(threads) > 0 else None,
+            visible_devices=bool(environ.get("CUDA_VISIBLE_DEVICES")),
+        )
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This rank among the others."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    host_group: dist.ProcessGroup | None = None
+    """Gloo; None for a single rank."""
+    device_group: dist.ProcessGroup | None = None
+    """Where gradients are reduced: NCCL on CUDA, the host group on the CPU; None for a single rank."""
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank writes what is written once."""
+        return self.rank == 0
+
+    def sum_on_host(self, vector: torch.Tensor) -> None:
+        """Add up a CPU tensor over all ranks, in place. All ranks must call this."""
+        if self.host_group is not None:
+            dist.all_reduce(vector, group=self.host_group)
+
+    def sum_on_device(self, vector: torch.Tensor) -> None:
+        """Add up a device tensor over all ranks, in place. All ranks must call this."""
+        if self.device_group is not None:
+            dist.all_reduce(vector, group=self.device_group)
+
+    def from_first(self, value: T) -> T:
+        """Rank 0's value, on every rank. All ranks must call this."""
+        if self.host_group is None:
+            return value
+        holder: list[Any] = [value]
+        dist.broadcast_object_list(holder, group=self.host_group, group_src=0)
+        received: T = holder[0]
+        return received
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, in rank order, on every rank. All ranks must call this."""
+        if self.host_group is None:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value, group=self.host_group)
+        return values
+
+    def to_first(self, value: T) -> list[T]:
+        """Every rank's value, in rank order, on rank 0 alone; the others get nothing. All ranks must call this."""
+        if self.host_group is None:
+            return [value]
+        values: list[Any] | None = [None] * self.world_size if self.first else None
+        dist.gather_object(value, values, group=self.host_group, group_dst=0)
+        return values or []
+
+    def meet(self) -> None:
+        """Wait until every rank is here. All ranks must call this."""
+        self.sum_on_host(torch.zeros(1))
+
+
+def use_threads(environment: RankEnvironment) -> None:
+    """Let torch use the launcher's number of threads; without one, this rank's part of the cores.
+
+    A forked rank's torch was imported where the number was another, so that it is not left to the variable.
+    """
+    torch.set_num_threads(environment.threads or max(1, (os.cpu_count() or 1) // environment.local_world_size))
+
+
+def compare_collectives() -> None:
+    """Let ranks compare each collective before they enter it, and raise on all of them where it differs.
+
+    Must come before :func:`connect`. DDP's own log of its construction is left out: over a group that compares, torch 2.13
+    takes the comparing wrapper for Gloo itself, and the process ends by SIGSEGV.
+    """
+    set_debug_level(DebugLevel.DETAIL)
+    dist.Logger = _SilentLogger  # type: ignore[attr-defined] # where DDP looks for it
+
+
+def compares_collectives() -> bool:
+    """Whether the environment asks for it already, by ``TORCH_DISTRIBUTED_DEBUG=DETAIL``."""
+    return get_debug_level() == DebugLevel.DETAIL
+
+
+class _SilentLogger(Logger):
+    def set_construction_data_and_log(self, *arguments: object) -> None:
+        pass
+
+
+def allow_files() -> None:
+    """Let this process open as many files as it may: each tensor that a loader worker hands over is one while it lives."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # Some kernels allow less than they say.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def connect(
+    environment: RankEnvironment, *, cuda: bool, patience: timedelta, devices: list[int] | None = None
+) -> Ranks:
+    """Meet the other ranks. All ranks must call this.
+
+    Parameters
+    ----------
+    environment : RankEnvironment
+    cuda : bool
+        Whether to train on CUDA devices.
+    patience : timedelta
+        How long a rank waits for the others, here and in every operation, before it fails. Who waits cannot know what the
+        others do, so it is for somebody else to find that they hang (``engine.launcher.stall.stalls``), and this is longer.
+    devices : list of int, optional
+        The node's devices that the attempt holds, in rank order; used where ``CUDA_VISIBLE_DEVICES`` is not set.
+    """
+    device = torch.device("cpu")
+    if cuda:
+        device = torch.device("cuda", _device_index(environment, devices))
+        torch.cuda.set_device(device)
+    host_group = device_group = None
+    if environment.world_size > 1:
+        dist.init_process_group("nccl" if cuda else "gloo", timeout=patience, device_id=device if cuda else None)
+        device_group = dist.group.WORLD
+        host_group = dist.new_group(backend="gloo", timeout=patience) if cuda else device_group
+    return Ranks(
+        rank=environment.rank,
+        world_size=environment.world_size,
+        local_rank=environment.local_rank,
+        device=device,
+        host_group=host_group,
+        device_group=device_group,
+    )
+
+
+def disconnect() -> None:
+    """Leave the process groups. DDP's wrapper must be gone before: with it, torch 2.13 on Gloo deadlocks here."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _device_index(environment: RankEnvironment, devices: list[int] | None) -> int:
+    if environment.visible_devices or not devices:
+        # A launcher may show each rank its own device only; then that one has index 0.
+        return environment.local_rank if environment.local_rank < torch.cuda.device_count() else 0
+    return devices[environment.local_rank]

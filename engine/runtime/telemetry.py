@@ -1,0 +1,134 @@
+"""What leaves rank 0 while it trains: the metrics spool, the events, and short lines for a person.
+
+Every line of a spool is flushed when it is written, so a reader that follows the file, or comes after a crash, has
+everything up to the last step. Nothing here reads a value from a device; ``engine.loop.report`` does, a step late.
+
+Not here: how lines travel on (``worker.upload.shipping``), what the series mean (``domain.training.metrics``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final, Literal, TextIO
+
+import torch
+
+from lockstep.domain.life.attempt import EVENTS, METRICS, EngineEvent
+from lockstep.domain.training import metrics
+
+_LINES_SECONDS: Final = 1.0
+"""Log lines about steps come at most this often: they are for a person; the spool has every step."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""As glibc's ``malloc.h`` has them."""
+_LARGEST_ON_HEAP_BYTES: Final = 32 << 20
+"""The most that glibc takes."""
+_KEPT_BYTES: Final = 2**31 - 1
+"""The most that fits its int."""
+
+EventKind = Literal[
+    "running", "plan", "resumed", "initialized", "checkpoint", "checkpoint_skipped", "memory", "warning"
+]
+
+
+class Telemetry:
+    """Rank 0's files and lines. On other ranks (``writes`` False) all of it does nothing."""
+
+    def __init__(self, folder: Path, *, writes: bool):
+        self._metrics: TextIO | None = None
+        self._events: TextIO | None = None
+        self._said_at = -_LINES_SECONDS
+        self._one_event = threading.Lock()
+        """Checkpoints are told of by the thread that writes them."""
+        if writes:
+            self._metrics = _append_to(folder / METRICS)
+            self._events = _append_to(folder / EVENTS)
+
+    def record(self, step: int, values: dict[str, float]) -> None:
+        """One line of the metrics spool. ``step`` counts from 1."""
+        if self._metrics is not None and values:
+            _write_line(self._metrics, metrics.encode(metrics.Record(step, time.time(), values)))
+
+    def event(self, kind: EventKind, **data: Any) -> None:
+        """One line of the events spool."""
+        if self._events is not None:
+            with self._one_event:
+                _write_line(self._events, EngineEvent(kind=kind, time=time.time(), data=data).model_dump_json())
+
+    def say(self, text: str) -> None:
+        """A line in the job's log."""
+        if self._metrics is not None:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+
+    def warn(self, message: str) -> None:
+        """An event of its own, and a line in the job's log."""
+        self.event("warning", message=message)
+        self.say(f"warning: {message}")
+
+    def says_now(self, *, always: bool) -> bool:
+        """Whether a line about this step is due; if so, the next one is due a moment later."""
+        now = time.monotonic()
+        if self._metrics is None or not (always or now - self._said_at >= _LINES_SECONDS):
+            return False
+        self._said_at = now
+        return True
+
+    def close(self) -> None:
+        for file in (self._metrics, self._events):
+            if file is not None:
+                file.close()
+
+
+def peak_bytes(device: torch.device) -> float:
+    """Most memory this rank has used so far: of the device's allocator, or of the process on the CPU."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0  # Linux counts KiB.
+
+
+def forget_peak(device: torch.device) -> None:
+    """Let ``peak_bytes`` start anew: the checks of a start hold copies of the model, which training does not."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    # What was freed goes back to the system first, or it would still count. Both are Linux's and glibc's own; where they
+    # are missing, the peak is that of the start.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def keep_freed_memory(device: torch.device) -> None:
+    """Let the process keep what a step frees for the next step, instead of giving it back and having it zeroed again.
+
+    glibc gives the end of its heap back when more than a threshold is free, and takes large blocks from the system each
+    time; it moves both thresholds by what it happens to see first. Where a step's gradients lie above them, every step
+    faults in hundreds of pages anew: 5 % of a step of a small network, or nothing, by chance. On CUDA the host holds
+    little. Linux's and glibc's own, as above.
+    """
+    if device.type == "cpu":
+        with contextlib.suppress(OSError, AttributeError):
+            libc = ctypes.CDLL(None)
+            libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_ON_HEAP_BYTES)
+            libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def _append_to(path: Path) -> TextIO:
+    """Open a spool. A line torn by a crash of an earlier run into the same folder is closed, so that ours stay whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        with path.open("ab") as file:
+            file.write(b"\n")
+    return path.open("a", encoding="utf-8")
+
+
+def _write_line(file: TextIO, line: str) -> None:
+    file.write(line + "\n")
+    file.flush()

@@ -1,0 +1,120 @@
+"""Where a step's time went, as a partition of one line: the parts add up to the whole by construction.
+
+Between two marks all time belongs to the part that the second mark names. On the CPU a mark is a reading of the clock;
+on CUDA it is an event on the current stream, read a step later, so that marking never waits for the device. What the
+rank turns to goes to its pulse, for those who watch it from outside.
+
+Not here: which parts there are (``domain.training.metrics``), and who marks them (``engine.loop.trainer``, ``engine.step.gradient``).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import torch
+
+from lockstep.engine.runtime.heartbeat import Pulse
+
+Parts = dict[str, float]
+"""Seconds by part."""
+
+
+class Timeline(Protocol):
+    """The marks of one rank."""
+
+    def begin(self) -> None:
+        """Start a step where the one before ended."""
+
+    def mark(self, part: str, then: str = "other") -> None:
+        """Everything since the last mark was ``part``; from here on the rank does ``then``."""
+
+    def end(self) -> Line:
+        """The marks of this step, which may be read later."""
+
+
+class Line(Protocol):
+    """The marks of one finished step."""
+
+    def parts(self) -> Parts:
+        """Seconds by part; on CUDA this waits until the device has passed the last mark."""
+
+
+class _HostLine:
+    def __init__(self, start: float, marks: list[tuple[str, float]]):
+        self._start, self._marks = start, marks
+
+    def parts(self) -> Parts:
+        parts: Parts = {}
+        last = self._start
+        for part, at in self._marks:
+            parts[part] = parts.get(part, 0.0) + at - last
+            last = at
+        return parts
+
+
+class HostTimeline:
+    """Marks by the host's clock."""
+
+    def __init__(self, pulse: Pulse) -> None:
+        self._pulse = pulse
+        self._last = time.monotonic()
+        self._start = self._last
+        self._marks: list[tuple[str, float]] = []
+
+    def begin(self) -> None:
+        self._start, self._marks = self._last, []
+
+    def mark(self, part: str, then: str = "other") -> None:
+        self._last = self._pulse.mark(then)
+        self._marks.append((part, self._last))
+
+    def end(self) -> Line:
+        return _HostLine(self._start, self._marks)
+
+
+class _CudaLine:
+    def __init__(self, start: torch.cuda.Event, marks: list[tuple[str, torch.cuda.Event]]):
+        self._start, self._marks = start, marks
+
+    def parts(self) -> Parts:
+        parts: Parts = {}
+        last = self._start
+        if self._marks:
+            self._marks[-1][1].synchronize()
+        for part, event in self._marks:
+            parts[part] = parts.get(part, 0.0) + last.elapsed_time(event) / 1000
+            last = event
+        return parts
+
+
+class CudaTimeline:
+    """Marks by events on the device's current stream."""
+
+    def __init__(self, pulse: Pulse) -> None:
+        self._pulse = pulse
+        self._last = _event()
+        self._start = self._last
+        self._marks: list[tuple[str, torch.cuda.Event]] = []
+
+    def begin(self) -> None:
+        self._start, self._marks = self._last, []
+
+    def mark(self, part: str, then: str = "other") -> None:
+        self._pulse.mark(then)
+        self._last = _event()
+        self._marks.append((part, self._last))
+
+    def end(self) -> Line:
+        return _CudaLine(self._start, self._marks)
+
+
+def _event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def timeline_for(device: torch.device, pulse: Pulse) -> Timeline:
+    """The timeline of a rank on ``device``."""
+    return CudaTimeline(pulse) if device.type == "cuda" else HostTimeline(pulse)

@@ -1,0 +1,124 @@
+"""What a rank owes the torchrun that started it: to end with it, to stop at its SIGTERM, and to report its failure.
+
+Under the service the launcher does all of this by itself (``engine.launcher``), and nothing here is used.
+
+Not here: the stop itself (``engine.runtime.stopping``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+TERMINATED: Final = 128 + signal.SIGTERM
+"""Exit code of a run that SIGTERM ended, as a shell reports it."""
+GRACE_SECONDS: Final = 30.0
+"""What torchrun gives its ranks after SIGTERM (``--shutdown-timeout``), and then it kills them."""
+_ONE_REQUEST_SECONDS: Final = 1.0
+"""Signals so close together are one request: systemd and Slurm send SIGTERM to all processes of a job, and torchrun
+sends its own to the ranks."""
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def die_with_torchrun(environ: Mapping[str, str]) -> None:
+    """Let the kernel end this rank when its torchrun dies; leave at once if it is gone already.
+
+    A rank that is started by itself (a shell, ``nohup``) outlives its parent.
+    """
+    if "TORCHELASTIC_RUN_ID" not in environ:
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if not _below_torch(os.getppid()):
+        sys.stderr.write("torchrun is gone, so this rank leaves\n")
+        os._exit(1)
+
+
+def _below_torch(pid: int) -> bool:
+    """Whether a process or one of its ancestors has loaded torch, as torchrun has.
+
+    Not the parent alone, which may be a shell script that torchrun runs. An orphan's ancestors are an init or a shell's.
+    """
+    while pid > 0:
+        try:
+            if "libtorch" in Path(f"/proc/{pid}/maps").read_text(errors="replace"):
+                return True
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        except PermissionError:
+            return pid != 1  # An init. Of another user's process nothing shows that it is not torchrun.
+        except OSError:
+            return False
+        pid = int(stat[stat.rindex(")") + 2 :].split()[1])
+    return False
+
+
+def on_sigterm(stop: Callable[[], bool]) -> None:
+    """From here on the first SIGTERM calls ``stop``, in a thread, and another one ends the process at once.
+
+    To be called by the main thread, once. A thread acts, because Python's own handlers wait for the main thread, which
+    may be stuck in a collective. Where ``stop`` returns False there is nothing to save, and the process ends.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(writer, False)
+    signal.signal(signal.SIGTERM, _written_to_the_pipe)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    # A forked process that is sent SIGTERM must neither survive it nor stop the run.
+    os.register_at_fork(after_in_child=_forget)
+    threading.Thread(target=_obey, args=(reader, stop), name="sigterm", daemon=True).start()
+
+
+def _written_to_the_pipe(*_: object) -> None:
+    """Do nothing: the kernel's signal was written to the wake-up descriptor already."""
+
+
+def _forget() -> None:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _obey(reader: int, stop: Callable[[], bool]) -> None:
+    asked_at: float | None = None
+    while received := os.read(reader, 1):
+        if received[0] != signal.SIGTERM:
+            continue
+        now = time.monotonic()
+        if asked_at is None:
+            if not stop():
+                _end("SIGTERM: ended before the first step")
+            asked_at = now
+        elif now - asked_at >= _ONE_REQUEST_SECONDS:
+            _end("SIGTERM again: ended at once, without the steps since the last checkpoint")
+
+
+def _end(why: str) -> NoReturn:
+    """End the process, past a main thread that may be stuck."""
+    os.write(2, f"{why}\n".encode())
+    os._exit(TERMINATED)
+
+
+def report_failure(environ: Mapping[str, str], text: str, *, is_echo: bool) -> None:
+    """Leave ``text`` where torchrun looks for it, and shows it at the end as the failure's traceback.
+
+    Parameters
+    ----------
+    environ : mapping
+    text : str
+    is_echo : bool
+        Whether another rank has printed its failure first. torchrun shows the earliest one as the root cause.
+    """
+    path = environ.get("TORCHELASTIC_ERROR_FILE")
+    if not path:
+        return
+    text = "see the root cause" if is_echo else text.strip()
+    timestamp = int(time.time()) + is_echo  # In whole seconds: an echo comes within the same one.
+    message = {"message": text, "extraInfo": {"py_callstack": text, "timestamp": str(timestamp)}}
+    with suppress(OSError):
+        Path(path).write_text(json.dumps({"message": message}))

@@ -1,0 +1,1 @@
+"""One optimizer step: the gradient of the batch, its checks, the optimizer and its schedule."""

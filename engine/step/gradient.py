@@ -1,0 +1,400 @@
+r"""The gradient of one batch, out of slots: exact for any number of ranks and slots.
+
+With losses as sums, W ranks, and N the weight of the whole batch over all ranks and slots, each slot's loss is scaled
+by W / N. DDP averages over ranks, so what the optimizer sees is
+
+    1/W Σ_ranks Σ_slots  (W / N) ∇(sum of the slot)  =  ∇(sum over the whole batch) / N,
+
+the gradient of the batch's mean, whatever the slots' sizes are. A mean per slot, or a division by the number of slots,
+would be a mean of means: wrong as soon as slots differ. The penalty is added in the last slot of every rank; the
+average over ranks counts it once.
+
+Not here: N, which arrives with the control operation of the step before (``engine.runtime.control``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.data.loader import RankBatch, Slot, weights_of
+from lockstep.engine.data.task_checks import require_dense
+from lockstep.engine.model.buffers import Place, StepBuffers
+from lockstep.engine.model.layout import require_agreement
+from lockstep.engine.model.normalization import masked_samples
+from lockstep.engine.model.precision import Precision
+from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.control import Sums
+from lockstep.engine.runtime.errors import EngineError, reason_of, release
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.timeline import Timeline
+from lockstep.engine.step.gradient_guard import Window
+from lockstep.engine.step.requirements import arrivals
+from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.task.dropout import Masks
+from lockstep.engine.task.interface import Batch, Task
+
+
+@dataclass(frozen=True)
+class Accumulated:
+    """What one rank's slots came to."""
+
+    sum_up: Callable[[], Sums]
+    """What gives ``sums``, until the next slots are run: a forecast's tensors have no values, and nobody asks for them."""
+    out_of_memory: bool = False
+    """Some slot did not fit: there is no gradient, on any rank."""
+    reduced: bool = True
+    """Whether every gradient of this rank reached the others."""
+    overflow: bool = False
+    """Whether this rank's gradient is not finite, under a precision that scales it."""
+    told: list[list[float]] | None = None
+    """What every rank said of its slots, where that travelled with the gradient."""
+
+    @property
+    def sums(self) -> Sums:
+        """Sum of each loss term over this rank's slots."""
+        return self.sum_up()
+
+
+Statement = Callable[[Accumulated], Sequence[float]]
+"""What this rank has to say to the others of what its slots came to, before their gradient is reduced."""
+
+
+class GradientStep:
+    """Runs a rank's slots and leaves the whole batch's gradient in the parameters.
+
+    Parameters
+    ----------
+    task : Task
+    strategy : Strategy
+    precision : Precision
+    ranks : Ranks
+    seed : int
+    moved : sequence of Place
+        Parameters that the task's loss changes by itself.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        strategy: Strategy,
+        precision: Precision,
+        ranks: Ranks,
+        *,
+        seed: int,
+        moved: Sequence[Place] = (),
+    ):
+        self._task, self._strategy, self._precision = task, strategy, precision
+        self._model, self._ranks, self._seed = strategy.model, ranks, seed
+        self.masks = Masks(strategy.model, seed=seed, device=ranks.device)
+        """Those of the model's ``lockstep.Dropout`` layers."""
+        self._window = Window(strategy.model)
+        self._window.watch_optimizers()
+        self.buffers = StepBuffers(moved)
+        """The model's."""
+        self._on_last_gradient: Callable[[], None] | None = None
+        self._hook: RemovableHandle | None = None
+        self._masked_samples = masked_samples(strategy.model)
+        self._counted: list[Tensor] = []
+        """Terms of this step's slots so far, those of empty slots left out."""
+        self._sums: Sums | None = None
+        self._unsaid: Exception | None = None
+        """What kept this rank from saying anything."""
+        self.terms: tuple[str, ...] = ()
+        self.draws_on_host = False
+        """Whether the model draws from the host's generators; known after the warm-up."""
+        self.seeds_host = False
+        """Whether the host's generators belong to the model (see ``engine.runtime.randomness``)."""
+
+    def warm_up(self, masked: Batch) -> bool:
+        """Run a few masked passes, which fix DDP's buckets. All ranks must call this, at the start and after a reset.
+
+        Returns whether the sample used every parameter. If not, the strategy tracks usage from here on.
+
+        DDP reduces its first backward in one bucket and rebuilds the buckets in the order in which gradients arrive.
+        After these passes a resumed run adds up in the same order as the run that it continues. They also show the
+        terms of the loss, the parameter whose gradient is last, and whether the model draws random numbers.
+        """
+        complete = True
+        before = randomness.host_state()
+        batch = to_device(masked, self._ranks.device)
+        with randomness.unchanged_generators(self._ranks.device), self.buffers.warm_up(self._model):
+            for _ in range(self._strategy.warm_up_passes):
+                for parameter in self._model.parameters():
+                    # A view of a bucket would be replaced by the forward that builds the buckets anew.
+                    parameter.grad = None
+                with arrivals(self._model) as arrived:
+                    self._strategy.begin_reduction()
+                    self.masks.begin_slot(0, 0, self._masked_samples)
+                    seen = self._window.look()
+                    objective, sums = self._strategy.forward(batch, None, penalize=True)
+                    self._window.require_unchanged(seen)
+                    self.masks.begin_backward()
+                    self._strategy.backward(objective)
+                    complete = self._strategy.finish_reduction()
+                if not complete:
+                    self._strategy.drain()
+                    break
+            self.draws_on_host = randomness.host_state() != before
+        self.terms = tuple(sums)
+        weights_of(self._task.weight(masked), self.terms)
+        self.masks.end()
+        require_dense(self._model)
+        require_agreement(self._model.named_parameters())
+        complete = complete and all(p.grad is not None for p in self._model.parameters() if p.requires_grad)
+        if not complete and not self._strategy.tracks_usage:
+            self._strategy.track_usage()
+            self._strategy.reset()
+        self._strategy.warmed_up()
+        self.discard()
+        if self._ranks.world_size > 1 and self._hook is None and not self._strategy.carries:
+            self._hook = arrived[-1].register_post_accumulate_grad_hook(self._last_gradient)  # type: ignore[no-untyped-call]
+        return complete
+
+    def accumulate(
+        self,
+        batch: RankBatch,
+        divisors: tuple[float, ...],
+        timeline: Timeline,
+        statement: Statement | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Accumulated:
+        """Run every slot; the gradient is reduced in the last one. All ranks must call this.
+
+        Under a strategy that can repeat a step, a rank that runs out of memory reports that in the result.
+
+        Parameters
+        ----------
+        batch : RankBatch
+        divisors : tuple of float
+            Units of each loss term in the whole batch, over all ranks and slots.
+        timeline : Timeline
+        statement : callable, optional
+            Whose numbers travel with the gradient, if the strategy carries any: at most as many.
+        meanwhile : callable, optional
+            What can be done while they travel, where the strategy lets it: it counts as time for data.
+        """
+        strategy = self._strategy
+        scales = {
+            term: strategy.factor(whole, own)
+            for term, whole, own in zip(self.terms, divisors, batch.weights(), strict=True)
+        }
+        self._counted, self._sums = [], None
+        self.buffers.begin(batch.step)
+        if strategy.carries:
+            strategy.tell(self._said(statement, timeline), self._between(meanwhile, timeline))
+        # From here on, whatever is not sent is this step's: so a rank that fails in its first slot drains all of it.
+        strategy.begin_reduction()
+        if len(batch.slots) == 1:
+            self.discard()  # What was left to add to, at the start or of a longer step: the one slot's sum is rounded otherwise.
+        self._window.open()
+        try:
+            self._run_slots(batch, scales, timeline)
+            reduced = strategy.finish_reduction()
+            if not reduced:
+                self._drain(Accumulated(self.nothing, reduced=False), statement)
+        except Exception as error:
+            if not strategy.repeats or reason_of(error) is not Reason.OUT_OF_MEMORY:
+                raise
+            if strategy.sent or error is self._unsaid:
+                raise  # The others have gone on, or it is no micro-batch that did not fit.
+            release(error)
+            short = Accumulated(self.nothing, out_of_memory=True)
+            self._drain(short, statement)
+            return replace(short, told=strategy.told if statement is not None else None)
+        finally:
+            self._on_last_gradient = None
+            self.masks.end()
+            self._window.shut()
+            if strategy.carries:
+                strategy.tell(None)
+        overflow = self._precision.unscale(self._model.parameters())
+        told = strategy.told if statement is not None else None
+        return Accumulated(self._total, reduced=reduced, overflow=overflow, told=told)
+
+    def rehearse(self, batch: Batch, samples: int) -> None:
+        """Forward and backward of a micro-batch that counts for nothing, on this rank alone: no other takes part.
+
+        What it leaves are gradients of zero, and whatever the model changes by itself.
+
+        Parameters
+        ----------
+        batch : Batch
+            On the host.
+        samples : int
+            How many it holds.
+        """
+        try:
+            with self._strategy.local():
+                self.masks.begin_slot(0, 0, samples)
+                objective, _ = self._strategy.forward(to_device(batch, self._ranks.device), None, penalize=True)
+                self.masks.begin_backward()
+                self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
+        finally:
+            self.masks.end()
+
+    @property
+    def model(self) -> nn.Module:
+        """The person's model."""
+        return self._model
+
+    def require_kept(self) -> None:
+        """The gradient that ``accumulate`` left must still be there when it is used."""
+        self._window.require_kept()
+
+    def nothing(self) -> Sums:
+        """The sums of a rank that ran no slot."""
+        if self._ranks.device.type == "cpu":
+            return (0.0,) * len(self.terms)
+        return torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
+
+    def _said(self, statement: Statement | None, timeline: Timeline) -> Callable[[], Sequence[float]]:
+        """What this rank has to say once all of its gradients are there."""
+
+        def said() -> Sequence[float]:
+            if statement is None:
+                timeline.mark("backward", then="communication")
+                return ()
+            timeline.mark("backward", then="data")
+            try:
+                numbers = statement(Accumulated(self._total))
+            except Exception as error:
+                self._unsaid = error
+                raise
+            timeline.mark("data", then="communication")
+            return numbers
+
+        return said
+
+    def _between(self, meanwhile: Callable[[], None] | None, timeline: Timeline) -> Callable[[], None] | None:
+        """``meanwhile`` with its marks, for the middle of a backward."""
+        if meanwhile is None:
+            return None
+
+        def between() -> None:
+            timeline.mark("communication", then="data")
+            with torch.enable_grad():
+                meanwhile()
+            timeline.mark("data", then="communication")
+
+        return between
+
+    def _drain(self, failed: Accumulated, statement: Statement | None) -> None:
+        if statement is not None and self._strategy.carries:
+            self._strategy.tell(lambda: statement(failed))
+        self._strategy.drain()
+
+    def _run_slots(self, batch: RankBatch, scales: Mapping[str, float], timeline: Timeline) -> None:
+        for index, slot in enumerate(batch.slots[:-1]):
+            # Forward and backward in the same mode: DDP reads it in forward.
+            with self._strategy.local():
+                self._run_slot(batch.step, index, slot, scales, timeline, last=False)
+            timeline.mark("backward", then="forward")
+        slot = batch.slots[-1]
+        self._on_last_gradient = lambda: timeline.mark("backward", then="communication")
+        self._run_slot(batch.step, len(batch.slots) - 1, slot, scales, timeline, last=True)
+        timeline.mark("communication" if self._ranks.world_size > 1 else "backward", then="data")
+
+    def _total(self) -> Sums:
+        """Each term's sum over this step's slots, once all of them are counted."""
+        if self._sums is None:
+            self._sums = self._added_up() if self._counted else self.nothing()
+        return self._sums
+
+    def _added_up(self) -> Sums:
+        on_host = self._ranks.device.type == "cpu"
+        if on_host and len(self._counted) == len(self.terms):
+            return tuple(map(float, self._counted))
+        # All at once: a rank has up to hundreds of slots, and each small operation costs as much as a large one.
+        sums = torch.stack(self._counted).to(torch.float64).view(-1, len(self.terms)).sum(0)
+        return tuple(sums.tolist()) if on_host else sums
+
+    def _run_slot(
+        self, step: int, index: int, slot: Slot, scales: Mapping[str, float], timeline: Timeline, *, last: bool
+    ) -> None:
+        """Forward and backward of one micro-batch."""
+        self._seed_slot(step, index)
+        self.masks.begin_slot(step, slot.position, slot.samples or self._masked_samples)
+        batch = to_device(slot.batch, self._ranks.device)
+        if slot.samples:
+            self._differentiate(batch, scales, timeline, last=last)
+            return
+        with self.buffers.unchanged(), self._strategy.without_samples():
+            self._differentiate(batch, {}, timeline, last=last)
+
+    def _differentiate(self, batch: Batch, scales: Mapping[str, float], timeline: Timeline, *, last: bool) -> None:
+        seen = self._window.look()
+        objective, sums = self._strategy.forward(batch, scales, penalize=last)
+        self._window.require_unchanged(seen)
+        terms = self._in_order(sums)
+        if scales:
+            self._counted += terms  # Before backward: what is said of them may travel with the gradient.
+        timeline.mark("forward", then="backward")
+        self.masks.begin_backward()
+        self._strategy.backward(self._precision.scaled(objective))
+
+    def track_usage(self, masked: Batch) -> None:
+        """Forget a step in which some rank did not use every parameter, and track usage. All ranks must call this."""
+        self._strategy.track_usage()
+        self.abandon(masked)
+
+    def abandon(self, masked: Batch) -> None:
+        """Forget a step that some rank could not finish. All ranks must call this."""
+        self.discard()
+        self._strategy.reset()
+        if self._ranks.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.warm_up(masked)
+
+    def discard(self) -> None:
+        """Drop the gradient, so that the next slot starts a new one."""
+        self._strategy.discard()
+
+    def close(self) -> None:
+        """Drop the strategy's wrapper."""
+        self._window.close()
+        if self._hook is not None:
+            self._hook.remove()
+        self._strategy.close()
+
+    def _in_order(self, sums: Mapping[str, Tensor]) -> list[Tensor]:
+        if tuple(sums) != self.terms:
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"loss() returned the terms {sorted(sums)} after {sorted(self.terms)}: they must not change",
+            )
+        return list(sums.values())
+
+    def _seed_slot(self, step: int, index: int) -> None:
+        on_device = self._ranks.device.type == "cuda"
+        if on_device or self.seeds_host:
+            seed = randomness.seed_of(randomness.SLOT, self._seed, step, self._ranks.rank, index)
+            randomness.seed_device(seed, self._ranks.device)
+            if self.seeds_host:
+                randomness.seed_host(seed)
+
+    def _last_gradient(self, _: Tensor) -> None:
+        """The last gradient of a backward is there: from here on, the rank only waits for the others."""
+        if self._on_last_gradient is not None:
+            self._on_last_gradient()
+
+
+def to_device(batch: Batch, device: torch.device) -> Any:
+    """A batch with its tensors on ``device``; what holds no tensors stays as it is."""
+    if device.type == "cpu":
+        return batch
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(to_device(value, device) for value in batch))
+    if isinstance(batch, tuple | list):
+        return type(batch)(to_device(value, device) for value in batch)
+    return batch.to(device) if hasattr(batch, "to") else batch

@@ -1,0 +1,110 @@
+"""What a task must leave alone while a step's gradient is accumulated (contract C21).
+
+From the first forward of a step to its update, gradients and parameters belong to the engine. A task's ``loss`` that
+calls ``backward()`` or ``zero_grad()``, an optimizer of its own that steps, a batch that is begun inside of another: each
+would train on some other gradient than the batch's, in silence. Here they raise.
+
+Looking at every parameter in every micro-batch would cost more than it is worth, so the last one stands for all.
+Optimizers are noticed by torch's own hook before any optimizer's step.
+
+Not here: parameters that get no gradient (``engine.step.gradient``), and what other ranks do (``engine.step.replicas``).
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime.errors import EngineError
+
+Seen = tuple[Tensor | None, int]
+"""A parameter's gradient, and the number of changes to either."""
+_GRADIENTS: Final = (
+    "the gradients changed while loss() ran, by backward(), zero_grad() or .grad: return the loss, and let the engine "
+    "differentiate it"
+)
+
+
+class Window:
+    """Watches the parameters of one model while a step is accumulated.
+
+    Parameters
+    ----------
+    model : nn.Module
+    """
+
+    def __init__(self, model: nn.Module):
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._watched = trained[-1] if trained else torch.zeros(())
+        self._model = model
+        self._open = False
+        self._kept: Tensor | None = None
+        self._hook: RemovableHandle | None = None
+
+    def watch_optimizers(self) -> None:
+        """Notice the steps of all optimizers, until ``close``."""
+        mine = weakref.ref(self)  # A run that fails leaves its hook behind; it must not keep the model.
+
+        def before_a_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            window = mine()
+            if window is not None and window._open:
+                window._refuse_step(optimizer)
+
+        self._hook = register_optimizer_step_pre_hook(before_a_step)
+
+    def open(self) -> None:
+        """A step begins."""
+        if self._open:
+            raise _illegal("a batch was begun inside of another: loss() must not train")
+        self._open = True
+
+    def shut(self) -> None:
+        """The step's gradient is whole, or given up."""
+        self._open = False
+        self._kept = self._watched.grad
+
+    def require_kept(self) -> None:
+        """The gradient must still be there when it is used."""
+        if self._watched.grad is not self._kept:
+            raise _illegal("the gradients were dropped or replaced between the last backward and the update")
+
+    def look(self) -> Seen:
+        """What a forward must not change."""
+        gradient = self._watched.grad
+        # Versions only grow: their sum stays as long as both do.
+        return gradient, self._watched._version + (0 if gradient is None else gradient._version)
+
+    def require_unchanged(self, before: Seen) -> None:
+        """Refuse a ``loss`` that changed gradients or parameters since ``before``. Half a microsecond, with ``look``."""
+        gradient, versions = self.look()
+        if gradient is not before[0]:
+            raise _illegal(_GRADIENTS)
+        if versions != before[1]:
+            raise _illegal(
+                f"{_GRADIENTS}; or it changed parameters, which only the engine's optimizer may move (nn.Embedding with "
+                "max_norm does that, too)"
+            )
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._open = False
+        if self._hook is not None:
+            self._hook.remove()
+
+    def _refuse_step(self, optimizer: torch.optim.Optimizer) -> None:
+        mine = {id(parameter) for parameter in self._model.parameters()}
+        if any(id(parameter) in mine for group in optimizer.param_groups for parameter in group["params"]):
+            raise _illegal(
+                f"an optimizer ({type(optimizer).__name__}) of the task's own moved the model before the batch's gradient "
+                "was whole: set train.optimizer instead"
+            )
+
+
+def _illegal(what: str) -> EngineError:
+    return EngineError(Reason.BAD_SPEC, what)

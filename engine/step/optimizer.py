@@ -1,0 +1,220 @@
+"""The optimizer of a spec, its rate at each step, and clipping of the whole batch's gradient.
+
+All of it counts optimizer steps and sees the reduced gradient, never one slot's or one rank's share.
+
+* The kernel is torch's fused one, which goes once over parameters, gradients and moments and needs no memory of its own
+  (on one core 2 to 4 times faster than torch's default). Where there is none, torch chooses.
+* State is allocated before the first step, so that what a run needs is known before it trains. Numbers are those of a
+  state made at the first update.
+* A step whose loss or gradient is not finite moves nothing (contract C17): neither parameters, moments nor counters. On
+  the CPU that is looked up; on CUDA the fused kernel is told on the device, and the host does not wait.
+
+Not here: the gradient itself (``engine.step.gradient``), the rate's formula (``engine.step.schedule``), what follows from a step that
+is not finite (``engine.loop.non_finite``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.job import AdamW, Train
+from lockstep.engine.model.layout import is_dense, require_agreement
+from lockstep.engine.runtime.control import Sums, numbers_of
+from lockstep.engine.runtime.errors import EngineError, reason_of
+from lockstep.engine.step.schedule import learning_rate
+from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.task.interface import Task
+
+_KERNEL = ("fused", "foreach", "capturable")
+"""What of a group says how it is computed, and not what."""
+
+
+class Optimizer:
+    """A torch optimizer driven by the step number."""
+
+    def __init__(self, train: Train, task: Task, strategy: Strategy, *, steps: int):
+        self._train, self._strategy, self._steps = train, strategy, steps
+        groups = task.param_groups(strategy.model)
+        _check_groups(groups, strategy.model)
+        # Each group's rate relative to the spec's; the schedule multiplies it.
+        self._relative = [group.get("lr", train.optimizer.lr) / train.optimizer.lr for group in groups]
+        self._kernels: list[torch.optim.Optimizer] = []
+        """What moves this rank's parameters: ``inner``, or what a sharding ``inner`` keeps inside."""
+        self.inner = strategy.optimizer(self._build, groups)
+        self._parameters = [parameter for group in groups for parameter in group["params"]]
+        on_device = any(parameter.is_cuda for parameter in self._parameters)
+        self._masks = on_device and all(group["fused"] for kernel in self._kernels for group in kernel.param_groups)
+        """Whether a step that is not finite is masked on the device."""
+
+    def require_layout(self) -> None:
+        """Check that gradients and moments have the memory layout of their parameters.
+
+        Raises
+        ------
+        EngineError
+            ``bad_spec``.
+        """
+        require_agreement(self._strategy.model.named_parameters(), self._kernels)
+
+    def rate(self, step: int) -> float:
+        """The spec's learning rate at ``step``, counted from 0."""
+        return learning_rate(self._train.schedule, lr=self._train.optimizer.lr, step=step, steps=self._steps)
+
+    def norm(self, share: float) -> Tensor:
+        """2-norm of the whole gradient, on the device. Equal on all ranks. All ranks must call this."""
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        return self._strategy.norm(gradients, share)
+
+    def update(self, step: int, sums: Sums, norm: Tensor) -> bool | Tensor:
+        """Clip if the spec asks for it, and move the parameters by the rate of ``step``, if all is finite.
+
+        Returns whether it was refused: on CUDA a number on the device, for which the host does not wait.
+
+        Parameters
+        ----------
+        step : int
+            Counted from 0.
+        sums : Sums
+            The whole batch's loss.
+        norm : Tensor
+            What :meth:`norm` gave.
+        """
+        refused: bool | Tensor = False
+        if self._masks and isinstance(sums, Tensor):
+            # A number minus itself is 0, unless it is infinite or NaN: four small kernels, and nothing is read.
+            total = sums.sum() + norm
+            refused = (total - total).ne(0).to(torch.float32)
+            for kernel in self._kernels:
+                kernel.found_inf = refused  # type: ignore[attr-defined] # torch.amp.GradScaler sets it the same way
+        elif not (math.isfinite(norm) and all(map(math.isfinite, numbers_of(sums)))):
+            return True
+        if self._train.clip_grad_norm is not None:
+            self._strategy.clip(self._parameters, self._train.clip_grad_norm, norm)
+        rate = self.rate(step)
+        for group, relative in zip(self.inner.param_groups, self._relative, strict=True):
+            group["lr"] = rate * relative
+        try:
+            self.inner.step()
+        except Exception as error:
+            if reason_of(error) is not Reason.OUT_OF_MEMORY:
+                raise
+            raise EngineError(
+                Reason.OUT_OF_MEMORY,
+                f"step {step + 1} ran out of memory in the optimizer, which has moved some parameters and not others: go "
+                "on from the last checkpoint, with a smaller batch.micro_size or activation_checkpointing: true, or with "
+                "strategy zero1 or fsdp, under which ranks share the optimizer's state",
+            ) from error
+        return refused
+
+    def _build(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """The optimizer over ``groups``, with its state."""
+        kernel = _build(self._train, groups)
+        kernel.register_load_state_dict_pre_hook(_keep_kernel)
+        try:
+            _allocate(kernel)
+        except Exception as error:
+            if reason_of(error) is not Reason.OUT_OF_MEMORY:
+                raise
+            raise EngineError(
+                Reason.OUT_OF_MEMORY,
+                f"the state of the optimizer, {self._train.optimizer.name}, does not fit into memory beside the model: use "
+                "a smaller model, devices with more memory, strategy zero1 or fsdp, under which ranks share it, or sgd, "
+                "which keeps less",
+            ) from error
+        self._kernels.append(kernel)
+        return kernel
+
+
+def _build(train: Train, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    settings = train.optimizer
+    # There is no fused kernel for complex numbers, and none that looks at gaps in memory. None: torch's choice.
+    fused = all(p.is_floating_point() and is_dense(p) for group in groups for p in _listed(group)) or None
+    if isinstance(settings, AdamW):
+        return torch.optim.AdamW(
+            groups,
+            lr=settings.lr,
+            betas=settings.betas,
+            eps=settings.eps,
+            weight_decay=settings.weight_decay,
+            fused=fused,
+        )
+    return torch.optim.SGD(
+        groups,
+        lr=settings.lr,
+        momentum=settings.momentum,
+        nesterov=settings.nesterov,
+        weight_decay=settings.weight_decay,
+        fused=fused,
+    )
+
+
+def _allocate(optimizer: torch.optim.Optimizer) -> None:
+    """The state that the first step would make, of zeros: an average that starts at zero, or a momentum without a past.
+
+    torch's fused SGD needs it, too: if its first step were masked, its momentum would be whatever was in memory.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if not parameter.requires_grad:
+                continue
+            if isinstance(optimizer, torch.optim.AdamW):
+                optimizer.state[parameter] = {
+                    "step": torch.zeros((), dtype=torch.float32, device=parameter.device if group["fused"] else "cpu"),
+                    "exp_avg": _zeros_like(parameter),
+                    "exp_avg_sq": _zeros_like(parameter),
+                }
+                if group["amsgrad"]:
+                    optimizer.state[parameter]["max_exp_avg_sq"] = _zeros_like(parameter)
+            elif group["momentum"]:
+                optimizer.state[parameter] = {"momentum_buffer": _zeros_like(parameter)}
+
+
+def _zeros_like(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(parameter, memory_format=torch.preserve_format, requires_grad=False)
+
+
+def _keep_kernel(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint of another device or version says what to compute, and this run how."""
+    mine, theirs = optimizer.param_groups, state["param_groups"]
+    if len(mine) != len(theirs):
+        return state  # Refused by what comes next, with its own words.
+    groups = [
+        saved | {name: own[name] for name in _KERNEL if name in own} for own, saved in zip(mine, theirs, strict=True)
+    ]
+    return state | {"param_groups": groups}
+
+
+def _check_groups(groups: list[dict[str, Any]], model: nn.Module) -> None:
+    """Every trainable parameter in one group, and no other.
+
+    One left out would silently never be trained; one of the task's own would be trained on each rank's part of the batch,
+    and begin anew when the run goes on.
+    """
+    given = {id(parameter) for group in groups for parameter in _listed(group)}
+    left_out = [
+        name for name, parameter in model.named_parameters() if parameter.requires_grad and id(parameter) not in given
+    ]
+    if left_out:
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"param_groups() leaves out {', '.join(left_out[:5])}: put each trainable parameter into a group, or freeze it with requires_grad_(False)",
+        )
+    if foreign := given - {id(parameter) for parameter in model.parameters()}:
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"param_groups() names {len(foreign)} parameter{'s' if len(foreign) > 1 else ''} that the model does not have: "
+            "make it part of what model() returns, so that ranks share its gradient and checkpoints hold its value",
+        )
+
+
+def _listed(group: dict[str, Any]) -> Iterable[nn.Parameter]:
+    """A group's parameters, kept as a list: a generator would be empty the second time."""
+    group["params"] = list(group["params"])
+    listed: list[nn.Parameter] = group["params"]
+    return listed

@@ -1,0 +1,224 @@
+"""Whether all ranks hold the same model: at the start, every so many steps, and before each checkpoint (C22, C23).
+
+Ranks that are given the same gradient stay equal bit by bit, unless a device, a link or the task itself does something
+of its own; then each goes on training another model and nobody notices. DDP looks at shapes, once, in order; it takes
+rank 0's values for everybody's, and an order of parameters that differs between ranks it does not see at all.
+
+A parameter's fingerprint is its bits, read as whole numbers, summed along its rows with a different odd factor for each
+row, mod 2^64. A single number that changes, by one bit even, always changes it: an odd factor times what is not zero
+is not zero mod 2^64. It costs one reading of the parameters. All fingerprints together are one number per rank, which
+is all that is exchanged as long as the ranks agree.
+
+How often is worked out from what it costs, so that it takes at most 1/200 of the time. Rank 0's clock decides, and its
+decision travels with the fingerprints, so ranks never disagree on when the next comparison is.
+
+Not here: buffers, which may differ between evaluations (``engine.model.normalization``); what a checkpoint checks of itself
+(``engine.checkpoints.checkpoint``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.dropout import COLUMN
+
+SHARE_MAX: Final = 0.005
+"""Of the steps' time that comparing may take."""
+FIRST_STEPS: Final = 10
+"""Steps to the first comparisons, until it is known what one costs."""
+_STEPS_NOTED: Final = 32
+"""Steps whose median is taken for what a step costs."""
+_GATHER: Final[Callable[..., object]] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+"""Torch 2.13 renamed it, and warns of the old name on every rank."""
+_WHOLE_NUMBERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class ReplicaCheck:
+    """Compares the parameters of all ranks. Does nothing for a single rank.
+
+    Parameters
+    ----------
+    model : nn.Module
+    ranks : Ranks
+    clock : callable
+        Seconds, from any start.
+    """
+
+    def __init__(self, model: nn.Module, ranks: Ranks, *, clock: Callable[[], float] = time.perf_counter):
+        self._ranks, self._clock, self._active = ranks, clock, ranks.world_size > 1
+        self._names, self._parameters = tuple(zip(*model.named_parameters(), strict=True)) or ((), ())
+        self._every = FIRST_STEPS
+        self._compared_at: int | None = None
+        self._cost: float | None = None
+        self._last_step: float | None = None
+        self._seconds: deque[float] = deque(maxlen=_STEPS_NOTED)
+
+    def at_start(self) -> None:
+        """Refuse a model that is not the same on all ranks, also in the order of its parameters. All ranks must call this.
+
+        Raises
+        ------
+        EngineError
+            ``bad_spec``: names the first parameter that differs, and the ranks.
+        """
+        if not self._active:
+            return
+        described = [
+            f"{name} {tuple(parameter.shape)} {str(parameter.dtype).removeprefix('torch.')}"
+            + ("" if parameter.requires_grad else " frozen")
+            for name, parameter in zip(self._names, self._parameters, strict=True)
+        ]
+        digest = hashlib.blake2b("\n".join(described).encode(), digest_size=8).digest()
+        found = fingerprints(self._parameters)
+        rows = self._exchange([int.from_bytes(digest, "little", signed=True), _together(found)])
+        if len({row[0] for row in rows}) > 1:
+            self._refuse_structure(described)
+        if len({row[1] for row in rows}) > 1:
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"model() does not give the same values on all ranks: {self._first_difference(found)}. Draw from random, "
+                "numpy.random and torch's default generator only, which are seeded alike on every rank, and do not ask "
+                "for the rank",
+            )
+
+    def due(self, step: int) -> bool:
+        """Whether to compare after ``step``, counted from 1. Equal on all ranks; call it once after each step."""
+        if not self._active:
+            return False
+        now = self._clock()
+        if self._last_step is not None:
+            self._seconds.append(now - self._last_step)
+        self._last_step = now
+        if self._compared_at is None:
+            self._compared_at = step - 1
+        return step - self._compared_at >= self._every
+
+    def compare(self, step: int) -> None:
+        """End the run if the ranks' parameters differ after ``step``. All ranks must call this.
+
+        On CUDA this waits for the device. A step that was compared already is not compared again.
+
+        Raises
+        ------
+        EngineError
+            ``diverged``: names the parameter, and the rank where most of them agree.
+        """
+        if not self._active or step == self._compared_at:
+            return
+        if self._ranks.device.type == "cuda":
+            torch.cuda.synchronize(self._ranks.device)  # Or the step's own work would count as the comparison's.
+        began = self._clock()
+        found = fingerprints(self._parameters)
+        rows = self._exchange([_together(found), self._proposal()])
+        self._every, self._compared_at = rows[0][1], step
+        ended = self._clock()
+        self._cost, self._last_step = ended - began, ended
+        if len({row[0] for row in rows}) > 1:
+            raise EngineError(
+                Reason.DIVERGED,
+                f"after step {step} the model is no longer the same on all ranks: {self._first_difference(found)}",
+            )
+
+    def stand_down(self) -> None:
+        """From here on ranks hold different parts of the model: there is nothing to compare."""
+        self._active = False
+
+    def _proposal(self) -> int:
+        """Steps to the comparison after this one, by this rank's clock."""
+        if self._cost is None or not self._seconds:
+            return FIRST_STEPS
+        return max(1, math.ceil(self._cost / (SHARE_MAX * statistics.median(self._seconds))))
+
+    def _exchange(self, numbers: list[int]) -> list[list[int]]:
+        """Every rank's numbers, in rank order."""
+        return self._gathered(torch.tensor(numbers, dtype=torch.int64, device=self._ranks.device)).tolist()
+
+    def _gathered(self, vector: Tensor) -> Tensor:
+        """Every rank's vector, shape (W, …)."""
+        gathered = vector.new_empty(self._ranks.world_size * len(vector))
+        _GATHER(gathered, vector, group=self._ranks.device_group)
+        return gathered.view(self._ranks.world_size, len(vector))
+
+    def _first_difference(self, found: Tensor) -> str:
+        """The first parameter that differs, how many more do, and on which ranks. All ranks must call this."""
+        columns: list[list[int]] = self._gathered(found).T.tolist()
+        odd = [index for index, column in enumerate(columns) if len(set(column)) > 1]
+        more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+        return f"{self._names[odd[0]]}{more} differs, {_who(columns[odd[0]])}"
+
+    def _refuse_structure(self, described: list[str]) -> None:
+        everybody = self._ranks.gather(described)
+        longest = max(map(len, everybody))
+        padded = [theirs + ["nothing"] * (longest - len(theirs)) for theirs in everybody]
+        place, there = next((place, row) for place, row in enumerate(zip(*padded, strict=True)) if len(set(row)) > 1)
+        kinds: dict[str, list[int]] = {}
+        for rank, what in enumerate(there):
+            kinds.setdefault(what, []).append(rank)
+        said = "; ".join(f"{what} on {_listed(ranks)}" for what, ranks in kinds.items())
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"model() builds another model on some ranks: parameter {place + 1} is {said}. Build the same layers in the "
+            "same order everywhere: no sets of names, and nothing that depends on the rank or the machine",
+        )
+
+
+def fingerprints(parameters: Sequence[Tensor]) -> Tensor:
+    """One whole number for each parameter, shape (P,), on the device. Nothing is waited for."""
+    if not parameters:
+        return torch.zeros(0, dtype=torch.int64)
+    with torch.no_grad():
+        return torch.stack([_fingerprint(parameter.detach()) for parameter in parameters])
+
+
+def _fingerprint(values: Tensor) -> Tensor:
+    if values.is_complex():
+        values = torch.view_as_real(values)
+    rows = values.shape[0] if values.ndim > 1 else 1
+    flat = values.contiguous().view(-1)
+    size = values.element_size()
+    wide = len(flat) * size % (8 * max(rows, 1)) == 0 and flat.storage_offset() * size % 8 == 0
+    # Eight bytes at a time where they fit. Otherwise sums as narrow as the numbers: adding into wider ones is eighty
+    # times as slow on the CPU, and a change of one number survives mod 2^8 too.
+    bits = flat.view(torch.int64 if wide else _WHOLE_NUMBERS[size])
+    if not len(bits):
+        return bits.new_zeros((), dtype=torch.int64)
+    sums = bits.view(rows, -1).sum(1, dtype=bits.dtype).to(torch.int64)
+    return (sums * _odd(rows, sums.device)).sum()
+
+
+def _odd(count: int, device: torch.device) -> Tensor:
+    """Odd numbers that have little to do with each other."""
+    return torch.arange(count, device=device).mul_(COLUMN).bitwise_or_(1)
+
+
+def _together(found: Tensor) -> int:
+    return int((found * _odd(len(found), found.device)).sum())
+
+
+def _who(column: list[int]) -> str:
+    """Which ranks hold something else, if most of them agree."""
+    usual, count = Counter(column).most_common(1)[0]
+    if 2 * count > len(column):
+        others = [rank for rank, value in enumerate(column) if value != usual]
+        return f"on {_listed(others)} from the {count} others"
+    groups: dict[int, list[int]] = {}
+    for rank, value in enumerate(column):
+        groups.setdefault(value, []).append(rank)
+    return "between " + " and ".join(_listed(ranks) for ranks in groups.values())
+
+
+def _listed(ranks: list[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -1,0 +1,110 @@
+"""Requirements of any run: trainable parameters, and batches that have weight.
+
+Not here: parameters that no sample uses (``engine.preflight.usage``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime.errors import EngineError
+
+WEIGHTLESS_IN_A_ROW_MAX = 100
+NAMED_MAX = 5
+"""Parameters of a rank that an error names; the rest is counted."""
+
+
+def require_trainable(model: nn.Module) -> None:
+    """Some parameter must be there to be trained.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``.
+    """
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise EngineError(
+            Reason.BAD_SPEC,
+            "model() has no parameter that requires a gradient, so there is nothing to train: unfreeze some with "
+            "requires_grad_(True)",
+        )
+
+
+@contextmanager
+def arrivals(model: nn.Module, *, drop: bool = False) -> Iterator[list[nn.Parameter]]:
+    """Collect the parameters in the order in which their gradients arrive.
+
+    Parameters
+    ----------
+    model : nn.Module
+    drop : bool
+        Whether each gradient is dropped at once, so that no second copy of the model's size is held.
+    """
+    arrived: list[nn.Parameter] = []
+
+    def note(parameter: nn.Parameter) -> None:
+        arrived.append(parameter)
+        if drop:
+            parameter.grad = None
+
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(note)  # type: ignore[no-untyped-call]
+        for parameter in model.parameters()
+        if parameter.requires_grad
+    ]
+    try:
+        yield arrived
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def names_of_missing(model: nn.Module, arrived: list[nn.Parameter]) -> list[str]:
+    """Names of the trainable parameters that are not among ``arrived``."""
+    there = {id(parameter) for parameter in arrived}
+    return [
+        name for name, parameter in model.named_parameters() if parameter.requires_grad and id(parameter) not in there
+    ]
+
+
+class Weighed:
+    """Some batch must have weight now and then, or the run trains nothing.
+
+    One without is legal, and so are a few; in so many shuffled batches one after the other it is the task's mistake.
+
+    Parameters
+    ----------
+    name : str
+        The task, as the spec names it.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+        self._in_a_row = 0
+
+    def judge(self, *, counted: bool) -> None:
+        """A step's batch had weight, or had none. Equal on all ranks.
+
+        Raises
+        ------
+        EngineError
+            ``bad_spec``, after too many without.
+        """
+        self._in_a_row = 0 if counted else self._in_a_row + 1
+        if self._in_a_row == WEIGHTLESS_IN_A_ROW_MAX:
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"{self._name}: weight() counted nothing in {self._in_a_row} batches in a row, so nothing was trained on "
+                "them: let it return how many units the loss of a batch adds up (its samples, or its tokens that are "
+                "not masked), and look at what masks them all",
+            )
+
+
+def listed(names: list[str]) -> str:
+    """Return the first few names as text, and the number of the others."""
+    rest = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")

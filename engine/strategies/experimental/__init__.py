@@ -1,0 +1,1 @@
+"""Strategies whose steps differ from those of plain data parallelism."""

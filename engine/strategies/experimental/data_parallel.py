@@ -1,0 +1,120 @@
+"""``data_parallel``: torch's older DataParallel. One process drives all GPUs of one node; there is one rank.
+
+In every micro-batch the model is copied to each GPU, the samples are shared out, the forwards run in threads, and the
+gradients of the copies are added up on the first GPU. That is more copying than ``ddp`` (in each micro-batch, not once
+per step), in one Python process, and all optimizer state is on the first GPU. It is here for comparison.
+
+A micro-batch of ``micro_size`` samples is one of all GPUs together. Each copy's sums have the same scales, so that the
+gradients of the copies, added up, are the micro-batch's; nothing is averaged. The penalty belongs to the step, not to
+the samples: the first copy alone adds it.
+
+What it cannot keep: masks that belong to samples (``engine.task.dropout``), because a copy does not know which samples it has;
+and random numbers that are drawn on the other GPUs are not repeatable.
+
+Not here: which jobs may ask for it (``domain.spec.strategy``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec import job
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.strategies.base import Forward, Strategy
+from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.task.dropout import Dropout
+from lockstep.engine.task.interface import Batch
+
+
+class DataParallel(Strategy):
+    """torch DataParallel over the GPUs that this process may use."""
+
+    repeats: ClassVar[bool] = True
+
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
+        super().__init__(objective, ranks, options, usage)
+        _require_one_process_with_gpus(ranks)
+        _require_no_sample_dropout(self.model)
+        self._parallel = self.wrapped()
+        self._is_checked = False
+
+    def wrapped(self) -> SummedDataParallel:
+        """The objective on all GPUs that this process may use, which are the job's."""
+        first = self.ranks.device.index or 0
+        return SummedDataParallel(self.objective, device_ids=list(range(first, torch.cuda.device_count())))
+
+    def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
+        if not self._is_checked:  # The first batch is the warm-up's, of one sample.
+            require_samples_first(batch)
+            self._is_checked = True
+        result: Forward = self._parallel(batch, scales, penalize=penalize)
+        return result
+
+    def drain(self) -> None:
+        """Nobody waits: there is one rank."""
+
+
+class SummedDataParallel(nn.DataParallel[Objective]):
+    """DataParallel of an objective: the copies' scalars are summed where DataParallel would line them up."""
+
+    def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> tuple[Any, Any]:
+        # Without the keywords: torch would make a copy for each GPU because of them, also for one that has no sample.
+        scattered, _ = super().scatter(inputs, {}, device_ids)
+        return scattered, [kwargs | {"penalize": kwargs["penalize"] and copy == 0} for copy in range(len(scattered))]
+
+    def gather(self, outputs: Sequence[Forward], output_device: int | torch.device) -> Forward:
+        """The objective and the sums by term, added up on ``output_device``; differentiable."""
+        objectives, sums = zip(*outputs, strict=True)
+        return (
+            torch.stack([objective.to(output_device) for objective in objectives]).sum(),
+            {name: torch.stack([each[name].to(output_device) for each in sums]).sum() for name in sums[0]},
+        )
+
+
+def _require_one_process_with_gpus(ranks: Ranks) -> None:
+    if ranks.device.type != "cuda":
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"strategy data_parallel drives several GPUs from one process, and this node trains on {ranks.device.type}: "
+            "write strategy: {name: ddp}",
+        )
+    if ranks.world_size > 1:
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"strategy data_parallel is one process on one node, and {ranks.world_size} were started: start one, or write "
+            "strategy: {name: ddp}",
+        )
+
+
+def _require_no_sample_dropout(model: nn.Module) -> None:
+    if any(isinstance(module, Dropout) and module.p > 0 for module in model.modules()):
+        raise EngineError(
+            Reason.BAD_SPEC,
+            "strategy data_parallel cannot tell a lockstep.Dropout which samples a copy of the model has: set its "
+            "probability to 0, use torch.nn.Dropout, or write strategy: {name: ddp}",
+        )
+
+
+def require_samples_first(batch: Batch) -> None:
+    """Raise unless every part of ``batch``, which has one sample, is a tensor of one row.
+
+    DataParallel cuts tensors along their first dimension and gives everything else to all copies, without a word.
+    """
+    parts = list(batch.values()) if isinstance(batch, Mapping) else batch
+    if isinstance(parts, list | tuple):
+        for part in parts:
+            require_samples_first(part)
+    elif not isinstance(parts, Tensor) or parts.ndim == 0 or len(parts) != 1:
+        found = f"a tensor of shape {tuple(parts.shape)}" if isinstance(parts, Tensor) else type(parts).__name__
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"strategy data_parallel shares out the rows of tensors, and a batch of one sample has {found}: let collate() "
+            "return tensors whose first dimension is the samples, or write strategy: {name: ddp}",
+        )

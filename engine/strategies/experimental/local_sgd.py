@@ -1,0 +1,153 @@
+"""``local_sgd``: each rank steps on its own share of the batch, and now and then the ranks' parameters are averaged.
+
+In between only the control operation and one number, the norm, are sent (Stich 2018, arXiv 1805.09767). In the average
+each rank counts by the weight that it trained on since the last one. With a synchronisation after every step, plain SGD,
+no clipping, and a loss of one term, this is ``ddp``:
+
+    Σ_r s_r (p - lr g_r)  =  p - lr Σ_r s_r g_r,    s_r = rank r's part of the batch's weight, g_r = the mean over its share.
+
+Otherwise it is not: moments stay with their rank, clipping is by the rank's own norm, and what Adam divides by is not that
+of the whole batch's gradient. The run depends on the number of ranks.
+
+* The norm that is logged is the root of the mean square of the ranks' norms, by weight: equal on all ranks, and at least
+  the norm of the mean gradient. A rank whose share has no weight does not move.
+* An evaluation and a checkpoint see what a synchronisation would make of the ranks now, and leave the ranks as they are:
+  their cadence changes nothing. What each rank has for itself is saved too: on as many ranks a run goes on bit by bit, also
+  from between two synchronisations; on another number, all start from the averages.
+
+Not here: how tensors are averaged (``engine.strategies.experimental.averaging``), and what else may be done with the average
+(``engine.strategies.experimental.diloco``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.domain.spec import job
+from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.strategies.base import Forward, Groups, State, Strategy
+from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.strategies.experimental.averaging import average, averaged_moments, on_host
+from lockstep.engine.task.interface import Batch
+
+
+class LocalSGD(Strategy):
+    """Local steps, and an average of the parameters every so many of them."""
+
+    lost_promise: ClassVar[str] = (
+        "each rank steps on its own share of the batch, and ranks are only averaged every sync_every_steps: the gradient is "
+        "not the whole batch's, and the run depends on how many ranks share it"
+    )
+    repeats: ClassVar[bool] = True
+    saves_together: ClassVar[bool] = True
+    replicated: ClassVar[bool] = False
+
+    _inner: torch.optim.Optimizer
+    _own_norm: Tensor  # Of this rank's last gradient.
+
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
+        super().__init__(objective, ranks, options, usage)
+        self._every = options.sync_every_steps or 1
+        self._steps_apart = 0  # Since the last synchronisation; the same on all ranks.
+        self._weight = 0.0  # This rank's shares of these steps, added up.
+
+    def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
+        result: Forward = self.objective(batch, scales, penalize=penalize)
+        return result
+
+    def drain(self) -> None:
+        """No other rank waits for anything in a backward."""
+
+    @contextmanager
+    def without_samples(self) -> Iterator[None]:
+        untouched = [] if self.objective.has_penalty else [p for p in self._trained if p.grad is None]
+        yield
+        for parameter in untouched:
+            parameter.grad = None  # Zeros, which the optimizer would decay and move by momentum.
+
+    def factor(self, whole: float, own: float) -> float:  # noqa: ARG002 - as in the base class
+        return 1.0 / own if own > 0 else 0.0
+
+    def optimizer(self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups) -> torch.optim.Optimizer:
+        self._inner = build(groups)
+        return self._inner
+
+    def norm(self, gradients: list[Tensor], share: float) -> Tensor:
+        self._own_norm = super().norm(gradients, share)
+        mean_square = self._own_norm.double() ** 2 * share
+        self.ranks.sum_on_device(mean_square)
+        return mean_square.sqrt().to(self._own_norm.dtype)
+
+    def clip(self, parameters: list[nn.Parameter], limit: float, norm: Tensor) -> None:  # noqa: ARG002 - as in the base class
+        super().clip(parameters, limit, self._own_norm)
+
+    def moves(self, share: float) -> bool:
+        return share > 0
+
+    def after_update(self, step: int, share: float) -> None:
+        self._steps_apart += 1
+        self._weight += share
+        if (step + 1) % self._every == 0:
+            self.settle()
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        if not self._steps_apart:
+            yield
+            return
+        own = [parameter.data for parameter in self._trained]
+        self._show(self._synchronised())
+        try:
+            yield
+        finally:
+            self._show(own)
+
+    def settle(self) -> None:
+        if self._steps_apart:
+            for parameter, value in zip(self._trained, self._synchronised(), strict=True):
+                parameter.data.copy_(value)
+            self._steps_apart, self._weight = 0, 0.0
+
+    def model_state(self) -> State:
+        with self.settled():
+            return self.model.state_dict()
+
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> State:
+        """Rank 0's, with the moments averaged over the ranks: what another number of ranks starts from."""
+        state = optimizer.state_dict()
+        return {**state, "state": averaged_moments(self.ranks, state["state"])}
+
+    def extra_state(self) -> State:
+        own = {"optimizer": self._inner.state_dict(), "steps_apart": self._steps_apart, "weight": self._weight}
+        if self._steps_apart:
+            own["parameters"] = [parameter.data for parameter in self._trained]
+        state: State = on_host(own)
+        return state
+
+    def load_extra(self, state: State) -> None:
+        self._inner.load_state_dict(state["optimizer"])
+        self._steps_apart, self._weight = state["steps_apart"], state["weight"]
+        if self._steps_apart:
+            for parameter, value in zip(self._trained, state["parameters"], strict=True):
+                parameter.data.copy_(value)
+
+    def _synchronised(self) -> list[Tensor]:
+        """What the parameters would be after a synchronisation now. All ranks must call this."""
+        return self._average() or [parameter.data for parameter in self._trained]
+
+    def _average(self) -> list[Tensor]:
+        """Empty where no rank has moved, because no batch had any weight."""
+        whole = torch.tensor([self._weight], dtype=torch.float64)
+        self.ranks.sum_on_host(whole)
+        own = [parameter.data for parameter in self._trained]
+        return average(self.ranks, own, self._weight / float(whole)) if whole else []
+
+    def _show(self, values: list[Tensor]) -> None:
+        for parameter, value in zip(self._trained, values, strict=True):
+            parameter.data = value

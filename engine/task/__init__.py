@@ -1,0 +1,1 @@
+"""Task interface, built-in tasks, and the loading of a task that a spec names."""

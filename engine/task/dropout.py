@@ -1,0 +1,223 @@
+"""Dropout whose masks belong to the samples: the same whatever the ranks, the micro-batch and the number of slots.
+
+A mask is a function of (seed, step, position in the batch, layer, use, element) and of nothing drawn before, so a
+batch that is split otherwise, resumed or repeated drops the same activations. Nothing is drawn from a generator.
+
+How. Every activation of a sample has an index, and four of them share one 64-bit word:
+
+    word(position, j)  =  mix(key(seed, step) + layer + position · ROW + j · COLUMN)    mod 2^64
+
+``mix`` is two multiplications and two shifts of the kind of SplitMix64's finalizer (Steele, Lea & Flood 2014); its four
+16-bit lanes are compared with the rate, which is therefore a multiple of 1/65536. Within one layer two words have
+equal inputs only if their positions or their indices differ by more than 950 million (the shortest vector of the
+lattice a · ROW + b · COLUMN = 0 mod 2^64), and layers and steps are 64-bit hashes apart. Wrap-around is what int64
+does on every device, and lanes are in the order of little-endian machines, which all of torch's are.
+
+Activation checkpointing computes a layer again during backward; it gets the masks of the forward, because a use is
+counted in forwards only. Under ``torch.compile`` the key and the positions are tensors, so a step recompiles nothing.
+
+Not here: who says which samples a slot holds (``engine.step.gradient``), random operations that draw from generators
+(``engine.runtime.randomness``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.errors import EngineError
+
+
+def _signed(value: int) -> int:
+    """The 64 bits of ``value`` as int64 reads them."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+ROW: Final = _signed(0xD1342543DE82EF95)
+COLUMN: Final = _signed(0x9E3779B97F4A7C15)
+_USE: Final = _signed(0xA0761D6478BD642F)
+_FIRST: Final = _signed(0xBF58476D1CE4E5B9)
+_SECOND: Final = _signed(0x94D049BB133111EB)
+_LANES: Final = 4
+_LANE_BITS: Final = 16
+_LANE_VALUES: Final = 1 << _LANE_BITS
+_LANE_MASK: Final = _LANE_VALUES - 1
+_LANE_MIN: Final = -(1 << 15)
+
+
+class _Current:
+    """The slot that a model is computing, shared by all its layers."""
+
+    def __init__(self) -> None:
+        self.rows: Tensor | None = None
+        """Shape (B,): key and position of each sample; None outside of a slot."""
+        self.backward = False
+        """Whether a layer that is called now is computed again."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Current:
+        return _Current()  # A copy of the model is no part of the run.
+
+
+class Dropout(nn.Module):
+    """Zero activations with probability ``p`` and scale the others by 1 / (1 - p), like ``torch.nn.Dropout``.
+
+    In a run of the engine the masks do not depend on how the batch is split (see the module). Outside of one, in a
+    notebook or a test, it is ``torch.nn.functional.dropout``. In eval mode it does nothing.
+
+    The first dimension of its input must be the samples of the micro-batch. Each place in a model should have a module
+    of its own, as with any dropout; a module used twice in a forward drops differently each time.
+
+    Parameters
+    ----------
+    p : float
+        Probability of an activation to be dropped, 0 <= p < 1, rounded to a multiple of 1/65536.
+    """
+
+    _layer: Tensor
+
+    def __init__(self, p: float = 0.5):
+        super().__init__()
+        dropped = round(p * _LANE_VALUES) if 0 <= p < 1 else _LANE_VALUES
+        if dropped >= _LANE_VALUES:
+            raise ValueError(f"dropout takes a probability of at least 0 and below 1, got {p}")
+        self.p = p
+        self._threshold = dropped + _LANE_MIN
+        self._scale = _LANE_VALUES / (_LANE_VALUES - dropped)
+        self._current = _Current()
+        self._uses = [0]
+        # A tensor, not a number: compiled code that several layers share must not be compiled for each.
+        self.register_buffer("_layer", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self._threshold == _LANE_MIN:
+            return x
+        rows_B = self._current.rows
+        if rows_B is None:
+            return F.dropout(x, self.p, training=True)
+        if x.ndim == 0 or x.shape[0] != rows_B.shape[0]:
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"lockstep.Dropout: the first dimension of its input must be the {rows_B.shape[0]} samples of the "
+                f"micro-batch, but the input has the shape {tuple(x.shape)}: move the samples there first",
+            )
+        return (x * self._keep(rows_B, x)).mul_(self._scale)
+
+    def _keep(self, rows_B: Tensor, x: Tensor) -> Tensor:
+        """Which activations stay, a bool tensor of the shape of ``x``."""
+        layer = self._layer
+        use = self._use()
+        if use:
+            layer = layer + _signed(use * _USE)
+        features = math.prod(x.shape[1:])
+        keys_B1 = (rows_B + layer).unsqueeze(1)
+        if torch.compiler.is_compiling():
+            # One fused loop over the activations, with the same masks. Not a view as int16: what inductor makes of it
+            # writes outside of its memory (torch 2.13, CPU). The xor with nothing keeps inductor from multiplying
+            # symbolically: it has no numbers beyond 64 bits.
+            index = torch.arange(features, device=x.device)
+            words = torch.bitwise_xor(index // _LANES, layer & 0) * COLUMN
+            lanes = mix(keys_B1 + words) >> (index % _LANES * _LANE_BITS)
+            return (((lanes & _LANE_MASK) ^ -_LANE_MIN) + _LANE_MIN >= self._threshold).view(x.shape)
+        words = torch.arange(-(-features // _LANES), device=x.device).mul_(COLUMN)
+        lanes = mix(keys_B1 + words).view(torch.int16)[:, :features]
+        return (lanes >= self._threshold).view(x.shape)
+
+    def _use(self) -> int:
+        """How often this module was used before in this forward."""
+        used = self._uses[0]
+        if not self._current.backward:
+            self._uses[0] = used + 1
+            return used
+        if used > 1:
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"a lockstep.Dropout is used {used} times in one micro-batch and computed again in backward, where the "
+                "uses cannot be told apart: give each use its own module, or set activation_checkpointing: false",
+            )
+        return 0
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+def mix(words: Tensor) -> Tensor:
+    """Scramble int64 words in place so that every bit of the input moves every lane of the output.
+
+    The shifts carry the sign along, which int64 has no other way to do in one pass. So two inputs may meet in one
+    output; the multiplication that comes last spreads the outputs over all lanes evenly.
+    """
+    words ^= words >> 32
+    words *= _FIRST
+    words ^= words >> 29
+    words *= _SECOND
+    return words
+
+
+def name_layers(model: nn.Module) -> None:
+    """Give each dropout of ``model`` its own masks, by its name in the model: before anything is wrapped or compiled."""
+    for name, layer in model.named_modules():
+        if isinstance(layer, Dropout):
+            digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+            layer._layer.fill_(int.from_bytes(digest, "little", signed=True))
+
+
+class Masks:
+    """Tells the dropouts of one model which samples they see. Costs nothing for a model that has none.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Its layers must have their names (``name_layers``).
+    seed : int
+        The job's seed.
+    device : torch.device
+    """
+
+    def __init__(self, model: nn.Module, *, seed: int, device: torch.device):
+        self._layers = [module for module in model.modules() if isinstance(module, Dropout)]
+        self._seed, self._device = seed, device
+        self._current = _Current()
+        self._positions = torch.zeros(0, dtype=torch.int64, device=device)
+        self._step, self._key = -1, 0
+        for layer in self._layers:
+            layer._current = self._current
+
+    def begin_slot(self, step: int, position: int, samples: int) -> None:
+        """The next forward computes these samples.
+
+        Parameters
+        ----------
+        step : int
+            Optimizer step, counted from 0.
+        position : int
+            The first sample's position within the batch of that step.
+        samples : int
+            The samples of the micro-batch; consecutive positions.
+        """
+        if not self._layers:
+            return
+        if step != self._step:
+            self._step, self._key = step, randomness.seed_of(randomness.DROPOUT, self._seed, step)
+        if samples > len(self._positions):
+            self._positions = torch.arange(2 * samples, device=self._device).mul_(ROW)
+        # One small kernel and no copy from the host, which on CUDA would wait for the device.
+        self._current.rows = self._positions[:samples] + _signed(self._key + position * ROW)
+        self._current.backward = False
+        for layer in self._layers:
+            layer._uses[0] = 0
+
+    def begin_backward(self) -> None:
+        """The forward is over: what is computed from here on is computed again."""
+        self._current.backward = True
+
+    def end(self) -> None:
+        """No slot is computed: the layers are ordinary dropouts."""
+        self._current.rows = None

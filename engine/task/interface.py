@@ -1,0 +1,176 @@
+"""What a person writes to train their own model: a subclass of ``Task``.
+
+The engine owns the loop, and a task says what is particular: the model, the samples, the loss. The contract of a loss
+is short: it returns the *sum* over the units that ``weight`` counts, never a mean. The engine divides once, by the
+weight of the whole batch over all ranks and accumulation steps, which is what makes the gradient independent of how
+the batch was split.
+
+Not here: the built-in tasks (``engine.task.builtin``), and how a task is found (``engine.task.loading``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, default_collate
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime.errors import EngineError
+
+Batch = Any
+"""Whatever ``collate`` returns: a tensor, or tuples, lists and mappings of tensors. The engine moves its tensors to
+the device and otherwise does not look inside, except that ``weight``'s default counts samples."""
+
+
+class Task:
+    """A training task. ``model``, ``dataset`` and ``loss`` must be written; everything else has a default.
+
+    The constructor receives ``task_args`` of the spec as keyword arguments. It runs in every rank, before any other
+    method, so it should be quick: download and index in ``prepare``.
+    """
+
+    batch_dependent: ClassVar[bool] = False
+    """True says that the loss of a sample depends on the others in its micro-batch (batch normalisation, in-batch
+    negatives). Such a loss depends on how the batch is split, so the promise about the batch is given up."""
+
+    conditional: ClassVar[bool] = False
+    """Set to True if a micro-batch may use a part of the model only (experts, LayerDrop, one head per task), and the first
+    samples may not show it. A parameter that no sample of a batch uses is left alone by that step, on any number of ranks.
+    Under strategy ``fsdp`` such a model is gathered as a whole, not block by block."""
+
+    unit: ClassVar[str] = "samples"
+    """What ``weight`` counts. A task that says ``tokens`` gets ``throughput/tokens_per_second``."""
+
+    def prepare(self) -> None:
+        """Download, tokenize, index. Called once per node, on its first rank, before the others go on."""
+
+    def model(self) -> nn.Module:
+        """The model, on the CPU. The engine seeds torch before, so every rank builds the same weights."""
+        raise NotImplementedError(f"{type(self).__name__} must write model(self): it returns the nn.Module to train")
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        """The map-style dataset of ``split``: ``"train"``, or ``"eval"`` where the spec asks for evaluation.
+
+        It has a length, is whole on every rank (the engine shares it out), and item i is a function of
+        (i, epoch) alone. For augmentation, call the functions of ``random``, ``numpy.random`` or
+        torch's default generator: ``numpy.random.rand()``, ``torch.rand(3)``. Before each item the
+        loader seeds all three from (seed, epoch, i), so the draws depend neither on the number of
+        ranks nor on the worker that fetches. A generator of the dataset's own
+        (``numpy.random.default_rng()``, ``torch.Generator()``, ``random.Random()``) is not seeded: what
+        it draws depends on what was fetched before, and so on the ranks. Create one inside
+        ``__getitem__`` from a seed that was drawn there, if a library asks for one.
+
+        The same three generators are seeded alike before each call of this method, so a
+        ``random_split`` in it gives disjoint splits.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must write dataset(self, split): it returns a map-style dataset with a length"
+        )
+
+    def collate(self, samples: list[Any]) -> Batch:
+        """One micro-batch out of its samples. Runs where the samples were fetched, also in worker processes."""
+        try:
+            return default_collate(samples)
+        except (RuntimeError, TypeError, KeyError) as error:
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"{len(samples)} samples cannot be stacked to a micro-batch ({error}): write collate(self, samples) in the "
+                "task, which pads them to one shape, or let dataset() return samples of equal shapes",
+            ) from error
+
+    def weight(self, batch: Batch) -> float | dict[str, float]:
+        """How many units ``loss`` sums over in this micro-batch, counted on the host, before the device sees it.
+
+        A dict gives a divisor for each term of a loss that is a dict too. By default: the samples, which is the first
+        dimension of the first tensor in the batch.
+        """
+        return float(_first_tensor(batch).shape[0])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor | dict[str, Tensor]:
+        """The SUM of the loss over the units that ``weight`` counts: a scalar, or named scalars that are added up.
+
+        Any number of forwards, and any methods of the model, may be called.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must write loss(self, model, batch): it returns the sum of the loss over the batch"
+        )
+
+    def penalty(self, model: nn.Module) -> Tensor:  # noqa: ARG002 - what a task that overrides it is given
+        """A term of the objective that depends on the parameters alone. Added once per step, not per micro-batch."""
+        return torch.zeros(())
+
+    def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """Parameter groups for the optimizer. By default, no weight decay for parameters with fewer than 2 dimensions.
+
+        A group with its own ``lr`` keeps its proportion to the spec's along the schedule.
+        """
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        groups: list[dict[str, Any]] = [
+            {"params": [parameter for parameter in parameters if parameter.ndim >= 2]},
+            {"params": [parameter for parameter in parameters if parameter.ndim < 2], "weight_decay": 0.0},
+        ]
+        return [group for group in groups if group["params"]]
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> dict[str, tuple[Tensor, float]]:
+        """Sums and their weights over one micro-batch of the eval split: name → (sum, weight). By default the loss."""
+        sums, weight = self.loss(model, batch), self.weight(batch)
+        if isinstance(sums, Mapping):
+            return {
+                name: (term, weight[name] if isinstance(weight, Mapping) else weight) for name, term in sums.items()
+            }
+        if isinstance(weight, Mapping):
+            raise TypeError(f"weight() names {sorted(weight)}, so loss() must return a dict with these names")
+        return {"loss": (sums, weight)}
+
+    def finalize(self, totals: dict[str, float]) -> dict[str, float]:
+        """What is logged as ``eval/<name>``, from each name's weighted mean over the whole eval split.
+
+        Here go perplexity, F1 and other functions of the totals. By default the means themselves, and for a loss of
+        several terms their sum as ``loss``.
+        """
+        return {**totals, "loss": sum(totals.values())} if totals and "loss" not in totals else totals
+
+    def export_files(self, model: nn.Module, folder: Path) -> None:
+        """Write the files that other programs need beside ``model.safetensors`` to load the model.
+
+        Called on rank 0 at the end of the run. Each file becomes a part of the last checkpoint; folders do not. By
+        default, the configuration of a ``transformers`` model. A task with a tokenizer adds it, so that the
+        checkpoint's folder is one that ``from_pretrained`` loads::
+
+            def export_files(self, model, folder):
+                super().export_files(model, folder)
+                self.tokenizer.save_pretrained(folder)
+
+        Parameters
+        ----------
+        model : nn.Module
+            What ``model()`` returned. Its weights may be spread over the ranks.
+        folder : Path
+            An empty folder.
+        """
+        for part in (getattr(model, "config", None), getattr(model, "generation_config", None)):
+            save = getattr(part, "save_pretrained", None)
+            if callable(save):
+                save(folder)
+
+
+def _first_tensor(batch: Batch) -> Tensor:
+    parts = [batch]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Tensor):
+            if part.ndim:
+                return part
+            raise TypeError(
+                "weight() counts samples by the first dimension, and the batch's first tensor has none: write weight"
+            )
+        inner = list(part.values()) if isinstance(part, Mapping) else part
+        if isinstance(inner, list | tuple):
+            parts += reversed(inner)
+    raise TypeError(
+        "weight() counts samples by the first tensor of the batch, and there is none: write weight(self, batch)"
+    )

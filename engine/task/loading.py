@@ -1,0 +1,99 @@
+"""From the name in the spec to a task: a built-in one, or ``file.py:Class`` of the job's code.
+
+Every way in which this can go wrong is the person's to mend and ends as ``bad_spec``, with what was looked for, where,
+and what was found instead.
+
+Not here: whether the name may be used at all (``domain.spec.job``).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec import tasks as names
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.task.interface import Task
+
+_MODULE: Final = "lockstep_task"
+"""Name under which a person's file is imported; its own name could be that of an installed module."""
+
+
+def load_task(name: str, args: dict[str, Any], code: Path) -> Task:
+    """The task that a spec names, constructed with its arguments.
+
+    Parameters
+    ----------
+    name : str
+        ``train.task`` of the spec.
+    args : dict
+        ``train.task_args`` of the spec.
+    code : Path
+        Folder of the job's code. For a person's own task it goes first in the import path.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``: the file or the class is missing, is no task, or its constructor refuses the arguments. An
+        exception raised inside the person's own code passes through as it is.
+    """
+    if names.is_own_task(name):
+        file, _, class_name = name.rpartition(":")
+        return _construct(_own_class(code, file, class_name), name, args)
+    from lockstep.engine.task.builtin import BUILT_IN
+
+    if name not in BUILT_IN:
+        raise EngineError(Reason.BAD_SPEC, f"no task is named {name!r}; built in: {', '.join(sorted(BUILT_IN))}")
+    return BUILT_IN[name](**args)
+
+
+def _own_class(code: Path, file: str, class_name: str) -> type[Task]:
+    path = code / file
+    if not path.is_file():
+        there = ", ".join(sorted(entry.name for entry in code.iterdir())[:10]) if code.is_dir() else "no such folder"
+        raise EngineError(Reason.BAD_SPEC, f"train.task: there is no file {file} in the job's code ({there})")
+    module = _import(path, code)
+    found = getattr(module, class_name, None)
+    if found is None:
+        classes = [name for name, value in vars(module).items() if _is_task(value)]
+        there = f"its tasks: {', '.join(classes)}" if classes else "it has no task"
+        raise EngineError(Reason.BAD_SPEC, f"train.task: {file} has no class {class_name!r}; {there}")
+    if not _is_task(found):
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"train.task: {class_name} in {file} is not a Task: write class {class_name}(lockstep.Task)",
+        )
+    task_class: type[Task] = found
+    return task_class
+
+
+def _import(path: Path, code: Path) -> ModuleType:
+    # The code's own folder first, so that the task's file can import its neighbours.
+    sys.path.insert(0, str(code))
+    specification = importlib.util.spec_from_file_location(_MODULE, path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[_MODULE] = module  # Worker processes and pickles find its classes by this name.
+    specification.loader.exec_module(module)
+    return module
+
+
+def _is_task(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Task) and value is not Task
+
+
+def _construct(task_class: type[Task], name: str, args: dict[str, Any]) -> Task:
+    try:
+        inspect.signature(task_class).bind(**args)
+    except TypeError as error:
+        signature = str(inspect.signature(task_class))
+        raise EngineError(
+            Reason.BAD_SPEC, f"train.task_args: {name} takes {signature}, so {sorted(args)} does not fit: {error}"
+        ) from None
+    return task_class(**args)

@@ -1,0 +1,211 @@
+"""``ps``, ``wait`` and ``cancel``.
+
+Not here: one job in full (``client.cli.show``), and deleting (``client.cli.rm``).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from lockstep.cli.common import Connection, Flag, JobName, Many, Output, say
+from lockstep.client.errors import OF_STATE, ExitCode, UsageError
+from lockstep.domain.life.lifecycle import TERMINAL, JobState
+
+if TYPE_CHECKING:
+    from lockstep.domain.views import JobView
+
+LIVE = tuple(state for state in JobState if state not in TERMINAL)
+WITH_REASON = (JobState.QUEUED, JobState.FAILED, JobState.CANCELLED)
+"""States of which ``ps`` says why. While a job runs its reason is that of an earlier attempt."""
+
+
+def ps(
+    *,
+    all_: Annotated[bool, Parameter(name=["--all", "-a"], negative="", show_default=False)] = False,
+    state: Annotated[list[JobState] | None, Many] = None,
+    search: str | None = None,
+    name: str | None = None,
+    project: str | None = None,
+    owner: str | None = None,
+    node: str | None = None,
+    label: str | None = None,
+    limit: Annotated[int, Parameter(name=["--limit", "-n"])] = 50,
+    output: Output | None = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """List jobs, newest first: those that wait or run, unless asked otherwise.
+
+    Parameters
+    ----------
+    all_
+        Also those that have ended.
+    state
+        Only jobs in this state; may be given several times.
+    search
+        Only jobs with this in their name, or of which the id begins or ends so.
+    name
+        Only jobs of this name.
+    project
+        Only jobs of this project.
+    owner
+        Only jobs that this person submitted.
+    node
+        Only jobs that were placed on this node.
+    label
+        Only jobs with this label, as KEY=VALUE.
+    limit
+        At most so many.
+    """
+    from lockstep.cli.text import output as out
+
+    form = (output or Output()).format
+    if limit < 1:
+        raise UsageError(f"--limit {limit}: expected 1 or more")
+    states = tuple(state or (() if all_ else LIVE))
+    wanted = _pair(label) if label is not None else None
+    found: list[JobView] = []
+    cursor: str | None = None
+    with (connection or Connection()).client() as client:
+        while len(found) < limit:
+            page = client.jobs(
+                states=states,
+                search=search,
+                name=name,
+                project=project,
+                owner=owner,
+                node=node,
+                label=wanted,
+                cursor=cursor,
+                limit=min(500, limit - len(found)),
+            )
+            found += page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+    if form == "json":
+        out.print_json(found)
+    elif form == "name":
+        for job in found:
+            print(job.id)
+    elif found:
+        now = datetime.now(UTC)
+        wide = form == "wide"
+        columns = ["ID", "NAME", "STATE", "PROGRESS", "LOSS", "RANKS", "NODES", "AGE", "TOOK", "WHY"]
+        columns += ["PRIORITY", "ATTEMPT", "BATCH", "PROJECT", "OWNER"] if wide else []
+        rows = [_row(job, now, wide=wide) for job in found]
+        out.print_table(columns, rows, right=("PROGRESS", "LOSS", "RANKS", "PRIORITY", "ATTEMPT"))
+        if cursor is not None:
+            say(f"only the newest {limit} are shown: -n shows more")
+    elif states == LIVE:
+        say("no job waits or runs; lockstep ps -a lists those that have ended")
+    else:
+        say("no such job")
+    return ExitCode.OK
+
+
+def _row(job: JobView, now: datetime, *, wide: bool) -> list[str]:
+    from lockstep.cli.text import output as out
+
+    progress, attempt = job.progress, job.attempt
+    done = "-"
+    if progress is not None and (progress.step or job.started_at is not None):
+        done = f"{progress.step}/{progress.steps}" if progress.steps else str(progress.step)
+    loss = progress.latest.get("train/loss") if progress is not None else None
+    holds = attempt is not None and (job.finished_at is not None or job.state is not JobState.QUEUED)
+    row: list[str] = [
+        job.id if wide else out.short_id(job.id),
+        job.name,
+        out.styled(out.state_of(job)),
+        done,
+        out.loss(loss) if loss is not None else "-",
+        str(attempt.world_size) if attempt is not None else str(job.plan.world_size) if job.plan is not None else "-",
+        ",".join(attempt.nodes) if attempt is not None and holds else "-",
+        out.age(job.created_at, now),
+        out.duration(out.took(job, now)),
+        job.reason if job.reason and job.state in WITH_REASON else "",
+    ]
+    if wide:
+        row += [
+            str(job.priority),
+            str(attempt.number) if attempt is not None else "-",
+            job.plan_sentence or "-",
+            job.project,
+            job.owner,
+        ]
+    return row
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UsageError(f"--label {text}: expected KEY=VALUE")
+    return key, value
+
+
+def wait(
+    job: JobName,
+    /,
+    *,
+    timeout: Annotated[float | None, Parameter(name=["--timeout", "-t"])] = None,
+    output: Output | None = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """Wait until a job has ended. Exit code 0: it succeeded; 1: failed; 6: cancelled; 124: not in time.
+
+    Parameters
+    ----------
+    timeout
+        Seconds to wait at most.
+    """
+    from lockstep.cli.text import output as out
+
+    form = (output or Output()).format
+    with (connection or Connection()).client() as client:
+        ended = client.wait(job, timeout)
+    if form == "json":
+        out.print_json(ended)
+    elif form == "name":
+        print(ended.id)
+    else:
+        print(ended.state.value)
+    if ended.outcome is not None and ended.state is not JobState.SUCCEEDED:
+        say(ended.outcome.message)
+    return OF_STATE[ended.state]
+
+
+def cancel(
+    *jobs: str,
+    wait: Annotated[bool, Flag] = False,
+    output: Output | None = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """Ask for the end of jobs: one that waits is cancelled at once, one that runs is stopped first.
+
+    Parameters
+    ----------
+    jobs
+        Each by its id, a unique beginning or end of that, its name, or last.
+    wait
+        Return when nothing of them runs any more.
+    """
+    from lockstep.cli.text import output as out
+
+    if not jobs:
+        raise UsageError("cancel: which job?", next_step="lockstep ps lists them")
+    form = (output or Output()).format
+    asked = []
+    with (connection or Connection()).client() as client:
+        for reference in jobs:
+            found = client.cancel(reference)
+            asked.append(client.wait(found.id) if wait else found)
+            state = out.state_of(asked[-1])
+            if form in ("table", "wide"):
+                print(f"{found.id}  {found.name}  {state}")
+            elif form == "name":
+                print(found.id)
+    if form == "json":
+        out.print_json(asked)
+    return ExitCode.OK

@@ -1,0 +1,91 @@
+"""``logs``: what the ranks of a job wrote.
+
+Not here: where lines are kept and in which order (``storage.logs.logs``).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from lockstep.cli.common import Connection, Flag, JobName, Output
+from lockstep.client.errors import ExitCode
+
+RANK_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
+
+
+def logs(
+    job: JobName,
+    /,
+    *,
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="", show_default=False)] = False,
+    attempt: int | None = None,
+    rank: int | None = None,
+    stream: Literal["stdout", "stderr", "launcher"] | None = None,
+    tail: Annotated[int | None, Parameter(name=["--tail", "-n"])] = None,
+    search: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    timestamps: Annotated[bool, Flag] = False,
+    raw: Annotated[bool, Flag] = False,
+    output: Output | None = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """The lines that a job's ranks wrote, each with its rank in front.
+
+    Parameters
+    ----------
+    follow
+        Go on with lines as they come, until the job has ended.
+    attempt
+        Only this attempt, counted from 1.
+    rank
+        Only this rank; -1 is the launcher.
+    stream
+        Only what was written there.
+    tail
+        Only the last so many lines, and what follows them.
+    search
+        Only lines that contain this text.
+    since
+        Only lines written then or later: 2026-02-01T12:00:00Z, or seconds since the epoch.
+    until
+        Only lines written before that.
+    timestamps
+        Say when each line was written.
+    raw
+        The lines alone, without their rank.
+    """
+    from lockstep.cli.text import output as out
+
+    form = (output or Output()).format
+    is_terminal = sys.stdout.isatty()
+    console = out.console() if is_terminal else None
+    with (connection or Connection()).client() as client:
+        for line in client.logs(
+            job,
+            follow=follow,
+            attempt=attempt,
+            rank=rank,
+            stream=stream,
+            search=search,
+            since=since,
+            until=until,
+            tail=tail,
+        ):
+            if form == "json":
+                print(line.model_dump_json(), flush=follow)
+                continue
+            when = f"{line.time.astimezone():%H:%M:%S} " if timestamps or form == "wide" else ""
+            who = "" if raw else "[launcher] " if line.rank < 0 else f"[rank {line.rank}] "
+            if console is None:
+                print(f"{when}{who}{line.text}", flush=follow)
+            else:
+                from rich.text import Text
+
+                colour = RANK_COLOURS[line.rank % len(RANK_COLOURS)] if line.rank >= 0 else "bright_black"
+                text = Text.from_ansi(out.harmless(line.text))
+                console.print(Text.assemble(when, (who, colour), text), soft_wrap=True)
+    return ExitCode.OK

@@ -1,0 +1,172 @@
+"""``show`` and ``events``: one job in full.
+
+Not here: its numbers (``client.cli.metrics``) and its lines (``client.cli.logs``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import Parameter
+
+from lockstep.cli.common import Connection, JobName, Output, say
+from lockstep.client.errors import ExitCode, UsageError
+from lockstep.domain.life.lifecycle import TERMINAL
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lockstep.domain.views import CheckpointView, EventView, JobView, Progress
+
+EVENTS_SHOWN: Final = 50
+"""By ``show``: a long story would hide what is said above it."""
+LATEST: Final = ("train/loss", "loss", "eval/loss", "throughput/samples_per_second")
+
+
+def show(job: JobName, /, *, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+    """Everything about one job: plan, progress, outcome, checkpoints, and what happened when."""
+    from lockstep.cli.text import output as out
+
+    form = (output or Output()).format
+    with (connection or Connection()).client() as client:
+        found = client.job(job)
+        if form == "json":
+            out.print_json(found)
+            return ExitCode.OK
+        if form == "name":
+            print(found.id)
+            return ExitCode.OK
+        # One more than is shown, to know whether there are more.
+        events = list(client.events(found.id, tail=EVENTS_SHOWN + 1))
+        checkpoints = client.checkpoints(found.id)
+    out.print_facts(_facts(found, checkpoints))
+    if events:
+        print()
+        _print_events(events[-EVENTS_SHOWN:])
+    if len(events) > EVENTS_SHOWN:
+        say(f"only the newest {EVENTS_SHOWN} events are shown: lockstep events {out.short_id(found.id)} shows all")
+    if form == "wide":
+        print()
+        print(json.dumps(found.spec, indent=2, ensure_ascii=False))
+    return ExitCode.OK
+
+
+def events(
+    job: JobName,
+    /,
+    *,
+    tail: Annotated[int | None, Parameter(name=["--tail", "-n"])] = None,
+    output: Output | None = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """What happened to a job, oldest first.
+
+    Parameters
+    ----------
+    tail
+        Only the last so many.
+    """
+    from lockstep.cli.text import output as out
+
+    if tail is not None and tail < 1:
+        raise UsageError(f"--tail {tail}: expected 1 or more")
+    form = (output or Output()).format
+    with (connection or Connection()).client() as client:
+        found = list(client.events(client.job(job).id, tail=tail))
+    if form == "json":
+        out.print_json(found)
+    elif form == "name":
+        for event in found:
+            print(event.kind)
+    else:
+        _print_events(found)
+    return ExitCode.OK
+
+
+def _print_events(found: Iterable[EventView]) -> None:
+    from lockstep.cli.text import output as out
+
+    rows = [
+        [
+            f"{event.at.astimezone():%Y-%m-%d %H:%M:%S}",
+            str(event.attempt) if event.attempt is not None else "-",
+            event.kind,
+            event.actor,
+            out.harmless(event.message),
+        ]
+        for event in found
+    ]
+    out.print_table(["WHEN", "ATTEMPT", "EVENT", "WHO", "WHAT"], rows, right=("ATTEMPT",))
+
+
+def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[str, str]]:
+    from lockstep.cli.text import output as out
+    from lockstep.cli.text.closing import outcome_facts
+
+    yield "job", job.name
+    yield "id", job.id
+    yield "state", out.styled(out.state_of(job))
+    if job.queue is not None:
+        yield "waits", out.turn(job.queue)
+    yield "what", what_of(job)
+    if job.plan_sentence:
+        yield "batch", job.plan_sentence
+    if job.plan is not None and job.plan.memory is not None:
+        yield "memory", job.plan.memory.sentence()
+    if job.attempt is not None:
+        ranks = f"{job.attempt.world_size} rank{'s' if job.attempt.world_size != 1 else ''}"
+        yield "attempt", f"{job.attempt.number}, {job.attempt.state}, {ranks} on {', '.join(job.attempt.nodes)}"
+    if job.progress is not None:
+        yield from _progress(job, job.progress)
+    yield "project", f"{job.project}, priority {job.priority}"
+    if job.labels:
+        yield "labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))
+    yield from _moments(job)
+    for checkpoint in sorted(checkpoints, key=lambda each: -each.step):
+        yield "checkpoint", f"step {checkpoint.step}, {out.size(checkpoint.bytes)}, {checkpoint.location}"
+    if job.outcome is not None and job.state in TERMINAL:
+        yield from outcome_facts(job.outcome)
+    elif job.outcome is not None:
+        yield "before", f"an attempt ended: {job.outcome.reason}: {job.outcome.message}"
+
+
+def _progress(job: JobView, progress: Progress) -> Iterator[tuple[str, str]]:
+    from lockstep.cli.text import output as out
+
+    total = f" of {progress.steps}" if progress.steps else ""
+    share = f" ({100 * progress.fraction:.0f} %)" if progress.fraction is not None else ""
+    left = f", {out.duration(progress.eta_seconds)} left" if progress.eta_seconds and not job.finished_at else ""
+    yield "progress", f"step {progress.step}{total}{share}{left}"
+    latest = [name for name in LATEST if name in progress.latest]
+    if latest:
+        yield "latest", " · ".join(f"{name} {out.number(progress.latest[name])}" for name in latest)
+
+
+def _moments(job: JobView) -> Iterator[tuple[str, str]]:
+    from datetime import UTC, datetime
+
+    from lockstep.cli.text import output as out
+
+    yield "created", _moment(job.created_at) + (f" by {job.owner}" if job.owner else "")
+    if job.started_at is not None:
+        yield "started", _moment(job.started_at)
+    if job.finished_at is not None:
+        took = out.took(job, datetime.now(UTC))
+        yield "ended", _moment(job.finished_at) + (f", after {out.duration(took)}" if took is not None else "")
+
+
+def what_of(job: JobView) -> str:
+    """What the job does, in a few words."""
+    train, script = job.spec.get("train"), job.spec.get("script")
+    if isinstance(train, dict):
+        length = f"{train['steps']} steps" if train.get("steps") else f"{train.get('epochs')} epochs"
+        return f"{train.get('task')}, {length}"
+    if isinstance(script, dict):
+        return " ".join(map(str, script.get("command", [])))
+    return job.kind
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"

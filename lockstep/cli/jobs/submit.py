@@ -1,0 +1,288 @@
+"""``submit`` and ``plan``: from a file to a job, and to its end.
+
+Not here: reading the file (``client.files.specfile``), the bar (``client.cli.follow``), the last table (``client.cli.closing``).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import Parameter
+
+from lockstep.cli.common import Connection, Flag, Output, confirmed, say
+from lockstep.client.errors import OF_STATE, ClientError, ExitCode, RefusedError
+
+if TYPE_CHECKING:
+    from lockstep.client.api import Client
+    from lockstep.client.files.archive import Archive
+    from lockstep.client.files.specfile import SpecFile
+    from lockstep.domain.views import JobView, PlanView
+
+File = Annotated[str, Parameter(allow_leading_hyphen=True)]
+Code = Annotated[Path | None, Parameter(show_default=False)]
+Verbose = Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", show_default=False)]
+RULES_SHOWN: Final = 5
+NAMES_SHOWN: Final = 3
+"""Of what each rule leaves out, without --verbose."""
+Settings = Annotated[list[str] | None, Parameter(name="--set", negative="", show_default=False)]
+
+
+def submit(
+    file: File,
+    /,
+    *,
+    code: Code = None,
+    settings: Settings = None,
+    dry_run: Annotated[bool, Flag] = False,
+    detach: Annotated[bool, Parameter(name=["--detach", "-d"], negative="", show_default=False)] = False,
+    logs: Annotated[bool, Flag] = False,
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", show_default=False)] = False,
+    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False)] = False,
+    verbose: Verbose = False,
+    output: Output | None = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """Submit a job and follow it to its end. Ctrl-C detaches at once; the job goes on.
+
+    Exit code 0: the job succeeded (or, with -d, was accepted); 1: it failed, or was refused; 6: it was cancelled.
+
+    Parameters
+    ----------
+    file
+        The job spec, as YAML or JSON; - reads it from stdin.
+    code
+        Folder with the job's code; it is sent as one archive, for a dry run too: the server checks it. Caches, and what
+        its .lockstepignore or .gitignore names, are left out and listed.
+    settings
+        Change one value of the spec: --set train.steps=100. May be given several times.
+    dry_run
+        Check the spec and show the plan; submit nothing.
+    detach
+        Return as soon as the job is accepted; its id is on stdout.
+    logs
+        Show the ranks' lines too while following.
+    quiet
+        Write nothing but the job's id.
+    yes
+        Do not ask before submitting.
+    verbose
+        Name everything that --code leaves out.
+    """
+    form = (output or Output()).format
+    talk = _silent if quiet else say
+    with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
+        if archive is not None:
+            send(client, archive, talk)
+            tell_left_out(archive, talk, verbose=verbose)
+        if dry_run:
+            return _show_plan(_forecast_plan(client, spec, code), spec, form)
+        answer = _plan(client, spec)
+        for line in plan_lines(answer, spec.source):
+            talk(line)
+        asks = not (yes or quiet or file == "-") and sys.stdin.isatty() and sys.stderr.isatty()
+        if asks and not confirmed("submit?", otherwise=True):
+            say("nothing was submitted")
+            return ExitCode.OK
+        return accepted(client, _submit(client, spec), form, detach=detach, logs=logs, quiet=quiet)
+
+
+def accepted(client: Client, job: JobView, form: str, *, detach: bool, logs: bool, quiet: bool) -> ExitCode:
+    """What follows an accepted job: its id, or its whole life to its end."""
+    talk = _silent if quiet else say
+    if form != "json" and (detach or quiet or form == "name"):
+        print(job.id, flush=True)
+    if detach:
+        if form == "json":
+            _print_json(job)
+        talk(f"accepted {job.name}; " + _ways_back(job))
+        return ExitCode.OK
+    talk(f"submitted {job.name} ({job.id}); Ctrl-C detaches")
+    talk(f"its page: {client.transport.url}/jobs/{job.id}")
+    ended = _follow(client, job, logs=logs, quiet=quiet)
+    if form == "json":
+        _print_json(ended)
+    elif form != "name" and not quiet:
+        from lockstep.cli.text.closing import print_closing
+
+        print_closing(client, ended, client.transport.url)
+    return OF_STATE[ended.state]
+
+
+def plan(
+    file: File,
+    /,
+    *,
+    code: Code = None,
+    settings: Settings = None,
+    verbose: Verbose = False,
+    output: Output | None = None,
+    connection: Connection | None = None,
+) -> ExitCode:
+    """Check a spec and say what its batch becomes, and where and when it would run. Nothing is submitted.
+
+    Parameters
+    ----------
+    file
+        The job spec, as YAML or JSON; - reads it from stdin.
+    code
+        Folder with the job's code, sent as for submit: the server checks it.
+    settings
+        Change one value of the spec: --set train.steps=100. May be given several times.
+    verbose
+        Name everything that --code leaves out.
+    """
+    with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
+        if archive is not None:
+            send(client, archive, _silent)
+            tell_left_out(archive, say, verbose=verbose)
+        return _show_plan(_forecast_plan(client, spec, code), spec, (output or Output()).format)
+
+
+@contextmanager
+def prepared(
+    file: str, code: Path | None, settings: list[str] | None, connection: Connection
+) -> Iterator[tuple[Client, SpecFile, Archive | None]]:
+    """The checked spec with its code packed, and a client; nothing has been sent."""
+    from lockstep.client.files import specfile
+    from lockstep.client.files.archive import pack
+
+    with ExitStack() as stack:
+        spec = specfile.read(file, settings or [], sys.stdin)
+        archive = None
+        if code is not None:
+            temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-code-"))
+            archive = pack(code, Path(temporary) / "code.tar.gz")
+            spec.put(["code"], {"upload": archive.sha256}, f"--code {code}")
+        spec.check()
+        yield stack.enter_context(connection.client()), spec, archive
+
+
+def send(client: Client, archive: Archive, talk: Callable[[str], None]) -> None:
+    from lockstep.cli.text.output import size
+
+    sent = client.upload_archive(archive)
+    known = "" if sent.created else ", already there"
+    talk(f"code: {archive.files} file{'s' if archive.files != 1 else ''}, {size(archive.size_bytes)}{known}")
+
+
+def tell_left_out(archive: Archive, talk: Callable[[str], None], *, verbose: bool) -> None:
+    """List what the archive leaves out, one line for each rule; without ``verbose`` only the first names."""
+    by_rule: dict[str, list[str]] = {}
+    for path, rule in archive.left_out:
+        by_rule.setdefault(rule, []).append(path)
+    rules = sorted(by_rule.items(), key=lambda item: (-len(item[1]), item[0]))
+    for rule, paths in rules if verbose else rules[:RULES_SHOWN]:
+        shown = paths if verbose else paths[:NAMES_SHOWN]
+        more = f" and {len(paths) - len(shown)} more" if len(paths) > len(shown) else ""
+        talk(f"left out, {rule}: {', '.join(shown)}{more}")
+    if not verbose:
+        if len(rules) > RULES_SHOWN:
+            paths_left = sum(len(paths) for _, paths in rules[RULES_SHOWN:])
+            talk(f"left out, {len(rules) - RULES_SHOWN} more rules: {paths_left} paths")
+        if len(rules) > RULES_SHOWN or any(len(paths) > NAMES_SHOWN for _, paths in rules):
+            talk("--verbose lists all that is left out")
+
+
+def _plan(client: Client, spec: SpecFile) -> PlanView:
+    try:
+        return client.plan(spec.document)
+    except RefusedError as refused:
+        raise _placed(refused, spec) from None
+
+
+def _forecast_plan(client: Client, spec: SpecFile, code: Path | None) -> PlanView:
+    """The plan with its memory forecast, which may take some seconds."""
+    from lockstep.client import forecasts
+
+    return forecasts.with_code(forecasts.awaited(lambda: _plan(client, spec)), code)
+
+
+def _submit(client: Client, spec: SpecFile) -> JobView:
+    key = uuid.uuid4().hex
+    try:
+        return client.submit(spec.document, idempotency_key=key)
+    except RefusedError as refused:
+        raise _placed(refused, spec) from None
+    except KeyboardInterrupt:
+        say("interrupted while submitting: lockstep ps shows whether the job was accepted")
+        raise
+
+
+def _placed(refused: RefusedError, spec: SpecFile) -> ClientError:
+    """A refusal with the file and line of each wrong value, where the server named one."""
+    return spec.refused(refused.problem.errors) if refused.problem.errors else refused
+
+
+def _show_plan(answer: PlanView, spec: SpecFile, form: str) -> ExitCode:
+    from lockstep.cli.text import output as out
+
+    if form == "json":
+        out.print_json(answer)
+    else:
+        for line in plan_lines(answer, spec.source):
+            print(line)
+    return ExitCode.OK
+
+
+def plan_lines(answer: PlanView, source: str) -> Iterator[str]:
+    """The plan in words."""
+    spec = answer.spec
+    train, script = spec.get("train"), spec.get("script")
+    if train:
+        length = f"{train['steps']} steps" if train.get("steps") else f"{train['epochs']} epochs"
+        what = f"{train['task']}, {length}"
+    else:
+        what = " ".join(script["command"]) if script else spec.get("kind", "")
+    yield f"{source}: {spec.get('name', '')}, {what}"
+    if answer.sentence:
+        yield f"  batch  {answer.sentence}"
+    if answer.placement:
+        yield f"  where  {', '.join(answer.placement)}, now"
+    elif answer.queue is not None:
+        from lockstep.cli.text import output as out
+
+        yield f"  waits  {out.turn(answer.queue)}"
+    if answer.memory is not None:
+        yield f"  memory {answer.memory.sentence()}"
+        if device := answer.memory.device_sentence():
+            yield f"  of     {device}"
+    for warning in answer.warnings:
+        yield f"  note   {warning}"
+
+
+def _print_json(job: JobView) -> None:
+    from lockstep.cli.text import output as out
+
+    out.print_json(job)
+
+
+def _follow(client: Client, job: JobView, *, logs: bool, quiet: bool) -> JobView:
+    """Follow the job to its end; Ctrl-C leaves it alone and says how to come back."""
+    from lockstep.cli.jobs.follow import Follower, progress_view
+
+    try:
+        if quiet:
+            return client.wait(job.id)
+        with progress_view() as view:
+            return client.wait(job.id, each=Follower(view, client, logs=logs).look)
+    except KeyboardInterrupt:
+        if not quiet:
+            say(f"detached: {job.name} goes on; " + _ways_back(job))
+        raise
+
+
+def _ways_back(job: JobView) -> str:
+    from lockstep.cli.text.output import short_id
+
+    short = short_id(job.id)
+    return f"lockstep wait {short} · lockstep logs -f {short} · lockstep cancel {short}"
+
+
+def _silent(line: str) -> None:
+    """Say nothing: -q."""

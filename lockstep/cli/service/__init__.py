@@ -1,0 +1,1 @@
+"""Commands about the service, its nodes and the configuration."""

@@ -1,0 +1,158 @@
+"""``config``: which server and token are in force and why, and the user's own file that may name them.
+
+Not here: the order in which places are asked (``client.config``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from cyclopts import App, Parameter
+
+from lockstep.cli.common import Connection, Output, say
+from lockstep.client.config import KNOWN, read_file, user_config_file
+from lockstep.client.errors import ClientError, ExitCode, UsageError
+
+app = App(
+    name="config",
+    help="Say which server and token are used, and keep them in a file.",
+    help_epilogue="",
+    help_format="plaintext",
+)
+
+Setting = Literal["url", "token", "token_file"]
+TOKEN_BYTES_MAX: Final = 64 * 1024
+"""Of stdin, where a token is read from there."""
+
+
+@app.command(name="list")
+def list_(*, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+    """Which address and token a command would use now, and where each was found."""
+    from lockstep.cli.text import output as out
+
+    server = (connection or Connection()).server()
+    shown = "(set)" if server.token is not None else "-"
+    form = (output or Output()).format
+    if form == "json":
+        found = {"url": server.url, "url_from": server.origin, "token_from": server.token_origin}
+        print(json.dumps(found, indent=2))
+    elif form == "name":
+        print(server.url)
+    else:
+        rows = [["url", server.url, server.origin], ["token", shown, server.token_origin or server.withheld or "-"]]
+        out.print_table(["SETTING", "VALUE", "FROM"], rows)
+    return ExitCode.OK
+
+
+@app.command(name="get")
+def get(name: Setting, /) -> ExitCode:
+    """Print one setting of your own file; exit code 1 where it has none.
+
+    Parameters
+    ----------
+    name
+        url, token or token_file.
+    """
+    file = user_config_file()
+    value = read_file(file).get(name) if file.is_file() else None
+    if value is None:
+        raise ClientError(
+            f"{file} sets no {name}",
+            next_step=f"lockstep config set {name} VALUE; lockstep config list says what is used",
+        )
+    print(value)
+    return ExitCode.OK
+
+
+@app.command(name="set")
+def set_(name: Setting, value: Annotated[str, Parameter(allow_leading_hyphen=True)], /) -> ExitCode:
+    """Keep a setting in your own file, which is made readable to you alone.
+
+    Parameters
+    ----------
+    name
+        url, token or token_file.
+    value
+        - reads it from stdin: others on this machine can read a command line, which a token must not be in.
+    """
+    if value == "-":
+        value = sys.stdin.read(TOKEN_BYTES_MAX).strip()
+    if not value or not value.isprintable():
+        raise UsageError(f"config set {name}: the value is empty, or holds a line break or another control character")
+    if name == "url" and not value.startswith(("http://", "https://")):
+        raise UsageError(f"config set url: {value!r} is no address", next_step="write http://HOST:PORT")
+    file = user_config_file()
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    _write(file, with_setting(text, name, value))
+    say(f"{name} is kept in {file}")
+    return ExitCode.OK
+
+
+@app.command(name="unset")
+def unset(name: Setting, /) -> ExitCode:
+    """Take a setting out of your own file.
+
+    Parameters
+    ----------
+    name
+        url, token or token_file.
+    """
+    file = user_config_file()
+    if file.is_file() and name in read_file(file):
+        _write(file, with_setting(file.read_text(encoding="utf-8"), name, None))
+        say(f"{name} is no longer in {file}")
+    else:
+        say(f"{file} sets no {name}")
+    return ExitCode.OK
+
+
+@app.command(name="path")
+def path() -> ExitCode:
+    """Print where your own file is, whether or not it is there."""
+    print(user_config_file())
+    return ExitCode.OK
+
+
+def with_setting(text: str, name: str, value: str | None) -> str:
+    """A configuration's text with one setting changed, or without it; everything else stays as it was written.
+
+    Raises
+    ------
+    UsageError
+        If the text is written in a way that cannot be changed line by line.
+    """
+    pattern = re.compile(rf"^[ \t]*{name}[ \t]*=.*\n?", re.MULTILINE)
+    # What JSON writes of a printable text, TOML reads as the same text.
+    line = "" if value is None else f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+    if pattern.search(text):
+        changed = pattern.sub(lambda _: line, text, count=1)
+    else:
+        changed = text + ("\n" if text and not text.endswith("\n") else "") + line
+    try:
+        content = tomllib.loads(changed)
+        if content.get(name) == value and not content.keys() - set(KNOWN):
+            return changed
+    except tomllib.TOMLDecodeError:
+        pass
+    raise UsageError(
+        f"{name} cannot be changed in what is written there", next_step=f"edit {user_config_file()} by hand"
+    )
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = file.with_suffix(".new")
+        # Closed to others before anything is in it: it may hold a token.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(text)
+        temporary.replace(file)
+    except OSError as error:
+        raise ClientError(f"{file} cannot be written: {error.strerror}") from None

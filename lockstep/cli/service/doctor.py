@@ -1,0 +1,56 @@
+"""``doctor``: what is well, what is not, and what to do about it.
+
+Not here: the questions (``client.doctor``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from lockstep.cli.common import Connection, Output
+from lockstep.client.errors import ClientError, ExitCode
+from lockstep.client.local.home import Home
+
+if TYPE_CHECKING:
+    from lockstep.client.doctor import Finding
+
+STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def doctor(*, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+    """Check the server, the token, the nodes and this machine; exit code 1 if something fails.
+
+    A warning is about something that works and may not for long, or that only `lockstep up` needs.
+    """
+    from lockstep.cli.text import output as out
+
+    found = list(_findings(connection or Connection()))
+    form = (output or Output()).format
+    if form == "json":
+        print(json.dumps([finding._asdict() for finding in found], indent=2, ensure_ascii=False))
+    elif form == "name":
+        for finding in found:
+            print(f"{finding.level} {finding.name}")
+    else:
+        rows = []
+        for finding in found:
+            rows.append([out.Word(finding.level, STYLES[finding.level]), finding.name, finding.what])
+            if finding.next_step and finding.level != "ok":
+                rows.append(["", "", f"→ {finding.next_step}"])
+        out.print_facts(rows)
+    return ExitCode.FAILED if any(finding.level == "fail" for finding in found) else ExitCode.OK
+
+
+def _findings(connection: Connection) -> Iterator[Finding]:
+    from lockstep.client import doctor as asking
+
+    try:
+        server = connection.server()
+    except ClientError as error:
+        yield asking.Finding("fail", "address", error.message, error.next_step)
+    else:
+        yield from asking.of_server(server, connection.client)
+    yield from asking.of_machine(Home.of(os.environ).folder)

@@ -1,0 +1,111 @@
+"""``nodes``: which machines there are, who holds their devices, and giving one work or none.
+
+Not here: when a node counts as lost (``api.jobs.views``), and when it is quarantined (``domain.life.quarantine``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from lockstep.cli.common import Connection, Output, say
+from lockstep.client.errors import ExitCode
+
+if TYPE_CHECKING:
+    from lockstep.domain.views import NodeView
+
+
+app = App(
+    name="nodes",
+    help="List nodes and who holds their devices; drain and resume them.",
+    help_epilogue="",
+    help_format="plaintext",
+)
+
+
+@app.default
+def nodes(*, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+    """List nodes and their devices; -o wide has one line per device."""
+    from lockstep.cli.text import output as out
+
+    form = (output or Output()).format
+    with (connection or Connection()).client() as client:
+        found = client.nodes()
+    why = ["WHY"] if any(node.reason for node in found) else []
+    if form == "json":
+        out.print_json(found)
+    elif form == "name":
+        for node in found:
+            print(node.name)
+    elif not found:
+        say("no node has registered yet: lockstep up starts one here, lockstep agent one on another machine")
+    elif form == "wide":
+        columns = ["NODE", "STATE", "DEVICE", "TYPE", "MEMORY", "JOB", *why]
+        rows = [row + [node.reason or ""] * len(why) for node in found for row in _device_rows(node)]
+        out.print_table(columns, rows, right=("DEVICE", "MEMORY"))
+    else:
+        now = datetime.now(UTC)
+        columns = ["NODE", "STATE", "DEVICES", "FREE", "JOBS", "HEARD", "VERSION", *why]
+        out.print_table(columns, [_row(node, now) + [node.reason or ""] * len(why) for node in found], right=("FREE",))
+    for node in found:
+        if node.state == "quarantined":
+            say(f"{node.name} gets no more work; once it is mended: lockstep nodes resume {node.name}")
+    return ExitCode.OK
+
+
+@app.command(name="drain")
+def drain(node: str, /, *, connection: Connection | None = None) -> ExitCode:
+    """Give a node no more work; what runs there runs on.
+
+    Parameters
+    ----------
+    node
+        Its whole name.
+    """
+    with (connection or Connection()).client() as client:
+        found = client.drain(node)
+    say(f"{found.name} is {found.state} and gets no more work; lockstep nodes resume {found.name} gives it work again")
+    return ExitCode.OK
+
+
+@app.command(name="resume")
+def resume(node: str, /, *, connection: Connection | None = None) -> ExitCode:
+    """Give a node work again, whether somebody drained it or it was quarantined. Look at it first.
+
+    Parameters
+    ----------
+    node
+        Its whole name.
+    """
+    with (connection or Connection()).client() as client:
+        found = client.resume(node)
+    say(f"{found.name} is {found.state}")
+    return ExitCode.OK
+
+
+def _row(node: NodeView, now: datetime) -> list[str]:
+    from lockstep.cli.text import output as out
+
+    types = Counter(device.type for device in node.devices)
+    holders = sorted({out.short_id(device.job_id) for device in node.devices if device.job_id})
+    return [
+        node.name,
+        out.styled(node.state),
+        ", ".join(f"{count} × {kind}" for kind, count in sorted(types.items())) or "-",
+        str(node.devices_free),
+        ", ".join(holders) or "-",
+        f"{out.age(node.seen_at, now)} ago",
+        node.version,
+    ]
+
+
+def _device_rows(node: NodeView) -> Iterator[list[str]]:
+    from lockstep.cli.text import output as out
+
+    for device in node.devices:
+        memory = out.size(device.memory_bytes)
+        yield [node.name, out.styled(node.state), str(device.index), device.type, memory, device.job_id or "-"]

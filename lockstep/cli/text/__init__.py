@@ -1,0 +1,1 @@
+"""Text output: tables, charts and frames of live views."""

@@ -1,0 +1,82 @@
+"""Points of a job's series, one to a line: those there are, and those that come.
+
+Not here: the command (``client.cli.metrics``), and the same as a file (``client.files.export``).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from lockstep.cli.common import say
+from lockstep.client.files.export import Point, every_point, names_of
+from lockstep.domain import limits
+
+if TYPE_CHECKING:
+    from lockstep.client.api import Client
+    from lockstep.domain.views import JobView, MetricsView
+
+
+def as_csv() -> Callable[[Point], object]:
+    """Writes the heading, and then the points it is given."""
+    writer = csv.writer(sys.stdout)
+    writer.writerow(Point._fields)
+    return lambda point: writer.writerow(point.for_text())
+
+
+def as_json(point: Point) -> None:
+    """Write a point as one JSON object."""
+    print(json.dumps(point.for_text()._asdict()))
+
+
+def write(
+    client: Client,
+    job: str,
+    names: Sequence[str],
+    put: Callable[[Point], object],
+    *,
+    from_step: int,
+    to_step: int | None,
+    attempts: Literal["current", "all"] | None,
+) -> None:
+    """Write every point that is wanted, by name; without names, of all series."""
+    there = names_of(client, job)
+    wanted = list(names) or there
+    for name in wanted:
+        if name not in there:
+            say(f"no points of {name}; lockstep metrics {job} -o name lists what there is")
+            continue
+        for point in every_point(client, job, name, from_step=from_step, to_step=to_step, attempts=attempts):
+            put(point)
+
+
+def follow(client: Client, job: str, names: Sequence[str], put: Callable[[Point], object]) -> None:
+    """Write points of every attempt as they come, until the job has ended."""
+    cursor: str | None = None
+
+    def look(found: JobView) -> None:
+        nonlocal cursor
+        # Of all attempts, because then nothing that was written is ever taken back.
+        answer = client.metrics(
+            found.id, names=names, max_points=limits.SERIES_POINTS_MAX, attempts="all", since=cursor
+        )
+        cursor = answer.cursor
+        write_view(answer, put)
+        sys.stdout.flush()
+
+    # What a job leaves is stored before its end is, and so the last look finds the rest.
+    client.wait(job, each=look)
+
+
+def write_view(found: MetricsView, put: Callable[[Point], object]) -> None:
+    """Write the points of an answer, and say where one stands for several."""
+    for series in found.series:
+        if series.count > len(series.step):
+            say(
+                f"{series.count} points of {series.name} are written as {len(series.step)}; lockstep export writes each"
+            )
+        for step, time, value in zip(series.step, series.time, series.value, strict=True):
+            put(Point(series.name, series.attempt, step, time, value))

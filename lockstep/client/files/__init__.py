@@ -1,0 +1,1 @@
+"""Files of jobs on this machine: archives, specs, checkpoints and exports."""

@@ -1,0 +1,146 @@
+"""Checkpoints on this machine: fetched whole or not at all, and checked against their manifest.
+
+A checkpoint is fetched into a folder of another name, each file checked against its digest as it arrives, and renamed at
+the end. So a folder called ``step-00000050`` is whole.
+
+Not here: which files there are (``client.api``), what is in them (``engine``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lockstep.client.errors import ClientError, UsageError
+from lockstep.domain.life.attempt import MANIFEST
+from lockstep.domain.life.manifest import ManifestError, read_manifest
+
+if TYPE_CHECKING:
+    from lockstep.client.api import Client
+    from lockstep.domain.views import CheckpointDetail, CheckpointFile
+
+MODEL: Final = "model.safetensors"
+_TRAINING_FILES: Final = frozenset({"state.pt", MANIFEST})
+"""Files of a checkpoint that only a resumed run reads."""
+TAKE_ANOTHER: Final = "take another checkpoint: lockstep ckpt ls shows them"
+_BLOCK_BYTES: Final = 1 << 20
+
+
+class DamagedError(ClientError):
+    """A file is not what its manifest, or the server, says."""
+
+
+def fetch(
+    client: Client,
+    job: str,
+    checkpoint: CheckpointDetail,
+    parent: Path,
+    *,
+    model_only: bool,
+    say: Callable[[str], None],
+) -> Path:
+    """Fetch a checkpoint, or the model alone, into a folder below ``parent``.
+
+    Returns
+    -------
+    Path
+        The folder: ``step-00000050``.
+
+    Raises
+    ------
+    DamagedError
+        If a file arrives otherwise than its digest says.
+    UsageError
+        If the folder is there already, or the checkpoint has no model of its own.
+    """
+    files = [file for file in checkpoint.files if not model_only or file.name not in _TRAINING_FILES]
+    if not any(file.name == MODEL for file in files) and model_only:
+        raise UsageError(
+            f"the checkpoint of step {checkpoint.step} has no {MODEL}: only a run's last one does",
+            next_step="take the whole checkpoint, without --model-only",
+        )
+    target = parent / f"step-{checkpoint.step:08d}"
+    if target.exists():
+        raise UsageError(f"{target} is there already", next_step="remove it, or name another folder with -C")
+    partial = target.with_name(f".{target.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        for file in files:
+            say(f"{file.name}, {file.bytes:,} bytes")
+            with (partial / file.name).open("wb") as out:
+                check_file(client, job, checkpoint, file, also=out.write)
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def check_file(
+    client: Client,
+    job: str,
+    checkpoint: CheckpointDetail,
+    file: CheckpointFile,
+    *,
+    also: Callable[[bytes], object] = lambda _: None,
+) -> None:
+    """Read a file from the server and compare its digest; ``also`` gets its bytes.
+
+    Raises
+    ------
+    DamagedError
+        If it is not what the manifest says.
+    """
+    digest = hashlib.sha256()
+
+    def take(block: bytes) -> None:
+        digest.update(block)
+        also(block)
+
+    client.read_checkpoint_file(job, checkpoint, file, take)
+    if digest.hexdigest() != file.sha256:
+        raise DamagedError(
+            f"{file.name} of step {checkpoint.step} is damaged: its SHA-256 is not the one in the manifest",
+            next_step=TAKE_ANOTHER,
+        )
+
+
+def verify(folder: Path) -> tuple[int, int, int]:
+    """Check a checkpoint's folder; its step, how many files its manifest names, and the bytes of all.
+
+    Raises
+    ------
+    DamagedError
+        With the name of the first file that is missing, torn or changed.
+    """
+    try:
+        text = (folder / MANIFEST).read_bytes()
+        manifest = read_manifest(text)
+    except FileNotFoundError:
+        raise DamagedError(
+            f"{folder} has no {MANIFEST}: it is no checkpoint, or was never finished",
+            next_step="name a folder such as checkpoints/step-00000050",
+        ) from None
+    except ManifestError as error:
+        raise DamagedError(f"{folder / MANIFEST} {error}") from None
+    for name, expected in manifest.files.items():
+        path = folder / name
+        if not path.is_file():
+            raise DamagedError(f"{path} is missing")
+        size = path.stat().st_size
+        if size != expected.bytes:
+            raise DamagedError(f"{path} has {size:,} bytes, but was written with {expected.bytes:,}")
+        if _sha256(path) != expected.sha256:
+            raise DamagedError(f"{path} has changed since it was written: its SHA-256 differs")
+    return manifest.step, len(manifest.files), len(text) + sum(file.bytes for file in manifest.files.values())
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,400 @@
+"""One pass: one look at everything, and all that follows from it.
+
+1. Take the pass. If another scheduler has it, leave a mark so that it looks again, and go.
+   If nobody made a pass for long, the service itself was away: give every node a whole lease before step 2.
+   If the database's clock was set back, nothing waits longer for that than it ever does.
+2. End attempts whose leases ran out. Their jobs are queued again, or end as their budget says.
+   End gangs over several nodes of which one part lost the others, and nobody knows why.
+3. Quarantine nodes that fail one job after another for reasons of their own.
+4. Ask jobs that ran longer than their timeout to stop.
+5. Seal the streams of attempts that have ended, opened or not. Only then may their jobs be placed again.
+6. Load the queue and the nodes, ask ``domain.placement.decide``, and write each attempt down in a transaction of its own;
+   ring its nodes after the commit.
+7. Write why and where in the queue the others wait. A job whose spec only a newer version can read waits for one.
+8. Ring again for what was given to a node and is not claimed: the first bell may be lost.
+9. Now and then, delete points and lines that jobs wanted to be kept no longer.
+10. Give the pass back.
+
+The pass is held for a limited time, and all of it may be done twice, or by two at once: each write is guarded by what
+it expects to find, and the loser drops its result. Taking the pass only spares the work. A pass stops early when its
+time is half over, and asks for another.
+Not here: when a pass is made (``scheduler.loop``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+
+from lockstep.broker.messages import Message, StartAssignment, StopAssignment
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.life.lifecycle import AssignmentState, Intent
+from lockstep.domain.life.quarantine import to_quarantine
+from lockstep.domain.life.timings import Timings
+from lockstep.domain.placement.decide import Placed, place
+from lockstep.domain.spec.stored import UnreadableSpecError
+from lockstep.scheduler.report import Report
+from lockstep.storage.attempts import attempts, gangs, nodes
+from lockstep.storage.control import scheduler_lease, scheduling
+from lockstep.storage.control.scheduling import QueuedJob
+from lockstep.storage.db.clock import now
+from lockstep.storage.db.database import Database
+from lockstep.storage.jobs import jobs, retention
+from lockstep.storage.series import series, streams
+
+ACTOR: Final = "lockstep"
+HOLD_SECONDS: Final = 10.0
+"""How long a scheduler that died keeps others from making a pass."""
+WORK_SECONDS: Final = HOLD_SECONDS / 2
+"""What is left over after this much is another pass's."""
+WAITING_WRITES_MAX: Final = 2_000
+"""Places in the queue written in one pass; a long queue that moves is written from its front."""
+WAITING_WRITES_BATCH: Final = 100
+"""In one transaction: heartbeats must get in between."""
+EXPIRE_SECONDS: Final = 0.5
+"""Of a pass, for deleting: nothing hurries it, and jobs wait for the next pass."""
+UNSEALED: Final = "waits until what its last attempt wrote is stored completely"
+
+log = structlog.get_logger("scheduler")
+
+
+class Bell(Protocol):
+    """Where messages go: never blocks and never raises."""
+
+    def publish(self, message: Message) -> None: ...
+
+
+def run_pass(
+    database: Database,
+    bell: Bell,
+    timings: Timings,
+    *,
+    owner: str,
+    rang: bool = False,
+    renumber: bool = True,
+    expires: bool = True,
+    unreadable: dict[str, str] | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.monotonic,
+) -> Report:
+    """Make one pass.
+
+    Parameters
+    ----------
+    database : Database
+    bell : Bell
+    timings : Timings
+    owner : str
+        Names this scheduler among all.
+    rang : bool
+        Whether a bell asked for this pass. Then one that another scheduler has must be followed by another.
+    renumber : bool
+        Whether to write why and where a job waits also where it only moved. It does with every placement, so thousands
+        that wait would be written anew for each job that starts; one that does not know yet is told in any case.
+    expires : bool
+        Whether to look for what is kept no longer.
+    unreadable : dict, optional
+        Jobs whose spec this version cannot read, by id, with the reason. Kept from one pass to the next, so that they
+        take no devices from others: a spec never changes, and reading all of them in each pass would be slow.
+    stopping : callable
+        Looked at between two pieces of work; True ends the pass early.
+    clock : callable
+        Seconds that only grow, for the pass's own time.
+
+    Raises
+    ------
+    LockstepError
+        ``unavailable`` when a database does not answer. What was written until then holds.
+    """
+    with database.jobs() as session:
+        held = scheduler_lease.take(session, owner, ttl_seconds=HOLD_SECONDS)
+        if not held and rang:
+            scheduler_lease.mark_dirty(session)
+        if held and scheduler_lease.was_set_back(session):
+            brought = scheduling.bring_back(session, timings)
+            log.warning("the database's clock was set back: leases and waits begin anew", rows=brought)
+        spared = 0
+        if held and scheduler_lease.gap_seconds(session) > timings.outage_seconds:
+            spared = scheduling.spare(session, lease_seconds=timings.lease_seconds)
+    if not held:
+        return Report()
+    if spared:
+        log.warning("the service was away; nobody is declared lost for a lease", assignments=spared)
+    one = _Pass(
+        database,
+        bell,
+        timings,
+        stopping,
+        renumber=renumber,
+        expires=expires,
+        unreadable=unreadable,
+        ends_at=clock() + WORK_SECONDS,
+        clock=clock,
+    )
+    one.report = Report(held=True, spared=spared)
+    try:
+        one.run()
+    finally:
+        with database.jobs() as session:
+            one.report.again |= scheduler_lease.give_back(session, owner)
+    return one.report
+
+
+class _Pass:
+    """Steps 2 to 9."""
+
+    def __init__(
+        self,
+        database: Database,
+        bell: Bell,
+        timings: Timings,
+        stopping: Callable[[], bool],
+        *,
+        renumber: bool,
+        expires: bool,
+        unreadable: dict[str, str] | None = None,
+        ends_at: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.database = database
+        self.bell = bell
+        self.timings = timings
+        self.stopping = stopping
+        self.renumber = renumber
+        self.expires = expires
+        self.unreadable = {} if unreadable is None else unreadable
+        self.ends_at = ends_at
+        self.clock = clock
+        self.report = Report()
+
+    def run(self) -> None:
+        self.lose_expired()
+        self.settle_gangs()
+        self.quarantine_nodes()
+        self.stop_overdue()
+        sealed = self.seal_ended()
+        self.place_queued(sealed)
+        self.ring_again()
+        if self.expires:
+            self.expire()
+
+    def lose_expired(self) -> None:
+        with self.database.read_jobs() as session:
+            expired = attempts.expired(session)
+        last_steps = self._last_steps(expired) if expired else {}
+        for gone in expired:
+
+            def lose(gone: attempts.ExpiredAssignment = gone) -> None:
+                last_step = last_steps.get((gone.job_id, gone.attempt_number))
+                with self.database.jobs() as session:
+                    lost = attempts.lose(
+                        session, gone.assignment_id, gone.token, timings=self.timings, last_step=last_step
+                    )
+                if lost:
+                    self.report.lost += 1
+                    log.warning("lost", job=gone.job_id, attempt=gone.attempt_number, node=gone.node_name)
+
+            if not self.attempt("lose", gone.assignment_id, lose):
+                return
+
+    def _last_steps(self, expired: list[attempts.ExpiredAssignment]) -> dict[tuple[str, int], int]:
+        """The last step that was heard of, by job and attempt; nothing where the series database does not answer."""
+        try:
+            with self.database.read_series() as session:
+                found = series.progress(session, {gone.job_id for gone in expired})
+        except LockstepError as error:
+            self._note("last steps", "", error)
+            return {}
+        return {(job_id, row.attempt): row.step for job_id, row in found.items() if row.step}
+
+    def settle_gangs(self) -> None:
+        with self.database.read_jobs() as session:
+            stranded = gangs.stranded(session)
+        for assignment_id in stranded:
+
+            def settle(assignment_id: str = assignment_id) -> None:
+                with self.database.jobs() as session:
+                    settled = gangs.settle(session, assignment_id, timings=self.timings)
+                if settled:
+                    log.warning("a gang's nodes lost each other", assignment=assignment_id)
+
+            if not self.attempt("settle", assignment_id, settle):
+                return
+
+    def quarantine_nodes(self) -> None:
+        with self.database.read_jobs() as session:
+            failures = nodes.failures(session)
+            known = nodes.quarantined(session) if failures else set()
+        for name, why in to_quarantine(failures, together_seconds=self.timings.together_seconds).items():
+            if name not in known and not self.attempt("quarantine", name, partial(self._quarantine, name, why)):
+                return
+
+    def _quarantine(self, name: str, why: str) -> None:
+        with self.database.jobs() as session:
+            new = nodes.quarantine(session, name, why)
+        if new:
+            self.report.quarantined += 1
+            log.warning("quarantined", node=name, why=why)
+
+    def stop_overdue(self) -> None:
+        with self.database.read_jobs() as session:
+            overdue = attempts.overdue(session)
+        for job_id in overdue:
+            if not self.attempt("timeout", job_id, partial(self._stop, job_id)):
+                return
+
+    def _stop(self, job_id: str) -> None:
+        with self.database.jobs() as session:
+            job = jobs.get(session, job_id)
+            limit = None if job is None else job.timeout_seconds
+            message = f"it has run longer than its timeout of {limit or 0:g} s"
+            asked = jobs.ask(session, job_id, Intent.TIMEOUT, actor=ACTOR, message=message)
+            newest = attempts.newest(session, [job_id]).get(job_id)
+            parts = [] if newest is None else newest.assignments
+        if asked:
+            self.report.overdue += 1
+            for part in parts:
+                if part.state is AssignmentState.CLAIMED:
+                    self.bell.publish(StopAssignment(part.id, part.node_name))
+
+    def seal_ended(self) -> set[str]:
+        """Assignments that have ended, are not released, and are sealed now for sure."""
+        with self.database.read_jobs() as session:
+            ended = scheduling.ended(session)
+        if not ended:
+            return set()
+        sealed: set[str] = set()
+        try:
+            with self.database.read_series() as session:
+                sealed |= streams.sealed(session, [part.assignment_id for part in ended])
+            for part in ended:
+                if part.assignment_id not in sealed:
+                    with self.database.series() as session:
+                        self.report.sealed += streams.seal(
+                            session, part.assignment_id, job_id=part.job_id, attempt=part.attempt
+                        )
+                    sealed.add(part.assignment_id)
+        except LockstepError as error:
+            # The jobs database may well answer: jobs of which nothing is left to seal need nothing else.
+            self._note("seal", "", error)
+        return sealed
+
+    def place_queued(self, sealed: set[str]) -> None:
+        """Steps 6 and 7."""
+        with self.database.read_jobs() as session:
+            queue = {job.id: job for job in scheduling.queue(session)}
+            # Of the same moment as the queue: an attempt may have ended since others were sealed.
+            ended = scheduling.ended(session)
+            nodes = scheduling.cluster(session, lease_seconds=self.timings.lease_seconds)
+            at = now(session)
+        writing = {part.job_id for part in ended if part.assignment_id not in sealed}
+        closing = [job.id for job in queue.values() if job.id in writing]
+        for job_id in self.unreadable.keys() - queue.keys():
+            del self.unreadable[job_id]
+        requests = [job.request() for job in queue.values() if job.id not in writing | self.unreadable.keys()]
+        decisions = place(requests, nodes, now=at)
+        waiting = {}
+        for decision in decisions:
+            if not isinstance(decision, Placed):
+                waiting[decision.job_id] = (decision.position, decision.reason)
+            elif not self.attempt("place", decision.job_id, partial(self._place, decision, queue[decision.job_id])):
+                break
+        for job_id in closing:
+            waiting[job_id] = (len(waiting) + 1, UNSEALED)
+        for job_id, reason in self.unreadable.items():
+            waiting[job_id] = (len(waiting) + 1, reason)
+        self.report.waiting = len(waiting)
+        self._write_waiting(queue, waiting)
+
+    def _place(self, decision: Placed, job: QueuedJob) -> None:
+        try:
+            with self.database.jobs() as session:
+                placed = attempts.place(
+                    session,
+                    decision.job_id,
+                    decision.devices,
+                    lease_seconds=self.timings.lease_seconds,
+                    attempts_before=job.attempt_count,
+                )
+        except UnreadableSpecError as error:
+            self.unreadable[decision.job_id] = f"the scheduler must be upgraded: {error}"
+            # What was meant for this job is free for others.
+            self.report.again = True
+            log.warning("a job cannot be placed by this version", job=decision.job_id, why=str(error))
+            return
+        if placed is None:
+            return  # cancelled meanwhile, or another scheduler was first: the next pass sees what is true then
+        self.report.placed += 1
+        log.info(
+            "placed", job=placed.job_id, attempt=placed.number, nodes=[part.node_name for part in placed.assignments]
+        )
+        for part in placed.assignments:
+            self.bell.publish(StartAssignment(part.assignment_id, part.node_name))
+
+    def _write_waiting(self, queue: dict[str, QueuedJob], waiting: dict[str, tuple[int, str]]) -> None:
+        differs = [
+            (job_id, place_)
+            for job_id, place_ in waiting.items()
+            if place_ != (queue[job_id].wait_position, queue[job_id].wait_reason)
+            and (self.renumber or queue[job_id].wait_reason is None)
+        ]
+        # Those that have no reason yet first: a job never waits in silence, however busy the front of the queue is.
+        differs.sort(key=lambda one: queue[one[0]].wait_reason is not None)
+        for start in range(0, min(len(differs), WAITING_WRITES_MAX), WAITING_WRITES_BATCH):
+            batch = dict(differs[start : start + WAITING_WRITES_BATCH])
+            if not self._go_on():
+                return
+            with self.database.jobs() as session:
+                jobs.set_waiting(session, batch)
+
+    def ring_again(self) -> None:
+        with self.database.read_jobs() as session:
+            silent = scheduling.unclaimed(session, older_than_seconds=self.timings.heartbeat_seconds)
+        for assignment_id, node_name in silent:
+            self.report.rung_again += 1
+            self.bell.publish(StartAssignment(assignment_id, node_name))
+
+    def expire(self) -> None:
+        with self.database.read_jobs() as session:
+            due = retention.due(session)
+        ends_at = self.clock() + EXPIRE_SECONDS
+        for one in due:
+            if self.clock() >= ends_at or not self.attempt("expire", one.job_id, partial(self._expire, one, ends_at)):
+                return
+
+    def _expire(self, due: retention.Due, ends_at: float) -> None:
+        if retention.expire(self.database, due, lambda: self.clock() < ends_at and not self.stopping()):
+            self.report.expired += 1
+            log.info("expired", job=due.job_id, what=due.what, days=due.days)
+
+    def attempt(self, kind: str, which: str, work: Callable[[], None]) -> bool:
+        """Do one piece of work; False when there is no time for more.
+
+        One that raises is left to the next pass, and the others are done: a single row that cannot be placed must not
+        keep all others waiting. A database that does not answer or is full is not of that kind, and ends the pass.
+        """
+        if not self._go_on():
+            return False
+        try:
+            work()
+        except LockstepError as error:
+            if error.code in {ErrorCode.UNAVAILABLE, ErrorCode.STORAGE_FULL}:
+                raise
+            self._note(kind, which, error)
+        except Exception as error:  # noqa: BLE001 -- see above
+            self._note(kind, which, error)
+        return True
+
+    def _go_on(self) -> bool:
+        if self.stopping() or self.clock() >= self.ends_at:
+            self.report.again = True
+            return False
+        return True
+
+    def _note(self, kind: str, which: str, error: Exception) -> None:
+        self.report.failed.append(f"{kind} {which}".strip())
+        log.error("left out of this pass", what=kind, which=which, exc_info=error)

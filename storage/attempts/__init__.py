@@ -1,0 +1,1 @@
+"""Rows of attempts, assignments, nodes, checkpoints and events, and their transitions."""

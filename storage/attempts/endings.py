@@ -1,0 +1,278 @@
+"""How an attempt comes to its end, and what that does to its job.
+
+One attempt ends once: the fenced update of its row decides, and the job's step, the budget, the backoff and the event
+follow in the same transaction. Locks are always taken in the order attempt, assignments, devices, job, so that ends of
+two nodes of one gang, a cancel and a lost lease wait for each other instead of deadlocking.
+
+An attempt's stream is sealed after this, in the other database, and by whoever ended it; an attempt that is placed later
+seals the streams of the earlier ones when it opens its own. So ship what is left, then end.
+
+Not here: what an outcome means for the job (``storage.attempts.judging``), and starting attempts (``storage.attempts.placing``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import bindparam, func, select, update
+from sqlalchemy.orm import Session
+
+from lockstep.domain.life import gang
+from lockstep.domain.life.lifecycle import AssignmentState, AttemptState
+from lockstep.domain.life.outcomes import RULES, Outcome, Reason
+from lockstep.domain.life.timings import Timings
+from lockstep.storage.attempts import judging, nodes
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.dialects import run, table_of, write
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow
+
+LIVE = (AssignmentState.ASSIGNED, AssignmentState.CLAIMED)
+"""States of an assignment whose token is valid."""
+ACTOR = judging.ACTOR
+
+
+@dataclass(frozen=True)
+class ExpiredAssignment:
+    """An assignment whose node has been silent for longer than its lease."""
+
+    assignment_id: str
+    token: str
+    job_id: str
+    attempt_number: int
+    node_name: str
+
+
+def lock_attempt(session: Session, assignment_id: str) -> AttemptRow | None:
+    """The attempt of an assignment, locked until the transaction ends. The first lock of everything about an attempt."""
+    return session.scalars(_LOCKED, {"of_assignment": assignment_id}).one_or_none()
+
+
+_LOCKED: Final = (
+    select(AttemptRow)
+    .where(
+        AttemptRow.id
+        == select(AssignmentRow.attempt_id).where(AssignmentRow.id == bindparam("of_assignment")).scalar_subquery()
+    )
+    .with_for_update(key_share=True)
+    .execution_options(populate_existing=True)
+)
+
+
+def lock_live(session: Session, job_id: str) -> AttemptRow | None:
+    """The job's attempt that has not ended, locked until the transaction ends."""
+    statement = (
+        select(AttemptRow)
+        .where(AttemptRow.job_id == job_id, AttemptRow.state != AttemptState.ENDED)
+        .with_for_update(key_share=True)
+    )
+    return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
+
+
+def end(
+    session: Session, assignment_id: str, token: str, outcome: Outcome, *, timings: Timings, node_failed: bool = False
+) -> bool:
+    """Note how one node's part of an attempt ended, and end the attempt if that decides it (``domain.life.gang``).
+
+    The first part that knows why it failed ends the attempt; it succeeds once every part has.
+
+    Parameters
+    ----------
+    session : Session
+    assignment_id, token : str
+    outcome : Outcome
+    timings : Timings
+    node_failed : bool, optional
+        The agent itself observed that the node failed. An outcome alone does not count against a node, because a job
+        can write one.
+
+    Returns
+    -------
+    bool
+        False, and nothing written, when the token is not valid any more or this part has ended already.
+    """
+    attempt = lock_attempt(session, assignment_id)
+    if attempt is None:
+        return False
+    ended = {"of_assignment": assignment_id, "of_token": token, "with_outcome": outcome.model_dump(mode="json")}
+    node = run(session, _PART_ENDED, ended).scalar_one_or_none()
+    if node is None:
+        return False
+    decided = gang.decide(_parts(session, attempt.id))
+    if decided is not None:
+        end_attempt(session, attempt, decided, timings=timings)
+    if outcome.reason is Reason.SUCCEEDED:
+        nodes.forgive(session, node)
+    elif node_failed and RULES[outcome.reason].blames_node:
+        nodes.blame(session, node, attempt.job_id, outcome.reason)
+    return True
+
+
+def lose(session: Session, assignment_id: str, token: str, *, timings: Timings, last_step: int | None = None) -> bool:
+    """End an attempt because its node fell silent, if the lease is still expired at this moment.
+
+    The job is not placed again before its old node has certainly stopped its ranks. ``last_step`` is the last that was
+    heard of.
+
+    Returns
+    -------
+    bool
+        False when the node renewed after all, or the attempt ended otherwise.
+    """
+    attempt = lock_attempt(session, assignment_id)
+    if attempt is None:
+        return False
+    fenced = update(AssignmentRow).where(
+        AssignmentRow.id == assignment_id,
+        AssignmentRow.token == token,
+        AssignmentRow.state.in_(LIVE),
+        AssignmentRow.lease_expires_at < db_now(),
+    )
+    # An unclaimed one can never be claimed now, so nothing of it can run. It is only marked as ended here and freed with
+    # the attempt's other unclaimed parts.
+    values = {"state": AssignmentState.ENDED, "ended_at": db_now()}
+    lost = write(
+        session,
+        fenced.values(values).returning(
+            AssignmentRow.node_name, AssignmentRow.lease_expires_at, AssignmentRow.claimed_at
+        ),
+    ).one_or_none()
+    if lost is None:
+        return False
+    node = lost.node_name
+    if lost.claimed_at is not None:
+        outcome = Outcome.of(Reason.LOST, f"node {node} fell silent", node=node, last_step=last_step)
+    else:
+        outcome = Outcome.of(Reason.UNANSWERED, f"node {node} never answered", node=node)
+    write(
+        session,
+        update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(outcome=outcome.model_dump(mode="json")),
+    )
+    if lost.claimed_at is None:
+        _free(session, assignment_id)
+    stopped_at = lost.lease_expires_at - timings.lease_seconds + timings.replace_after_seconds
+    end_attempt(session, attempt, outcome, timings=timings, not_before=stopped_at)
+    nodes.blame(session, node, attempt.job_id, outcome.reason)
+    return True
+
+
+def end_unclaimed(session: Session, attempt: AttemptRow, *, message: str) -> bool:
+    """End a cancelled attempt (locked by the caller) at once, if none of its nodes has claimed its part.
+
+    Returns
+    -------
+    bool
+        False when some node has: then that node ends it.
+    """
+    states = session.scalars(select(AssignmentRow.state).where(AssignmentRow.attempt_id == attempt.id))
+    if any(state is not AssignmentState.ASSIGNED for state in states):
+        return False
+    outcome = Outcome.of(Reason.CANCELLED, message)
+    # No wait can follow from this outcome, so the timings do not matter.
+    return end_attempt(session, attempt, outcome, timings=Timings())
+
+
+def expired(session: Session) -> list[ExpiredAssignment]:
+    """Every assignment whose lease has run out, oldest first."""
+    statement = (
+        select(AssignmentRow.id, AssignmentRow.token, AssignmentRow.job_id, AttemptRow.number, AssignmentRow.node_name)
+        .join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
+        .where(AssignmentRow.state.in_(LIVE), AssignmentRow.lease_expires_at < db_now())
+        .order_by(AssignmentRow.lease_expires_at)
+    )
+    return [ExpiredAssignment(*row) for row in session.execute(statement)]
+
+
+def release(session: Session, assignment_id: str, node_name: str) -> bool:
+    """Give an ended assignment's devices back: no process of it is left on its node.
+
+    Returns
+    -------
+    bool
+        False when it has not ended, is another node's, or was released before.
+    """
+    if run(session, _RELEASED, {"of_assignment": assignment_id, "on_node": node_name}).rowcount == 0:
+        return False
+    run(session, _FREED, {"of_assignment": assignment_id})
+    return True
+
+
+def _parts(session: Session, attempt_id: str) -> list[gang.Part]:
+    rows = run(session, _PARTS, {"of_attempt": attempt_id})
+    return [
+        gang.Part(
+            rank,
+            ended_at,
+            None if told is None else Outcome.stored(told),
+            claimed=state is not AssignmentState.ASSIGNED,
+        )
+        for rank, state, ended_at, told in rows
+    ]
+
+
+def _free(session: Session, assignment_id: str) -> None:
+    """Release a part that was never claimed: no process of it was ever started."""
+    values = {
+        "state": AssignmentState.RELEASED,
+        "ended_at": func.coalesce(AssignmentRow.ended_at, db_now()),
+        "released_at": db_now(),
+    }
+    write(session, update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(values))
+    run(session, _FREED, {"of_assignment": assignment_id})
+
+
+def end_attempt(
+    session: Session, attempt: AttemptRow, outcome: Outcome, *, timings: Timings, not_before: float = 0.0
+) -> bool:
+    """End a locked attempt and move its job; False when it has ended already."""
+    ended = {"of_attempt": attempt.id, "with_outcome": outcome.model_dump(mode="json")}
+    if run(session, _ATTEMPT_ENDED, ended).rowcount == 0:
+        return False
+    end_others(session, attempt.id)
+    judging.move_job(session, attempt, outcome, timings=timings, not_before=not_before)
+    return True
+
+
+def end_others(session: Session, attempt_id: str, teller_id: str = "") -> None:
+    """End every part of a locked attempt that has not ended, but for the one of ``teller_id``."""
+    for assignment_id, state in run(session, _OTHERS, {"of_attempt": attempt_id, "but_for": teller_id}).all():
+        if state is AssignmentState.ASSIGNED:
+            _free(session, assignment_id)
+        else:
+            # Its node reads from its next renewal that this is over, stops its ranks and releases the devices.
+            values: dict[str, Any] = {"state": AssignmentState.ENDED, "ended_at": db_now()}
+            write(session, update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(values))
+
+
+# --- statements
+
+_PART: Final = table_of(AssignmentRow)
+_ATTEMPT: Final = table_of(AttemptRow)
+_DEVICE: Final = table_of(DeviceRow)
+_PART_ENDED: Final = (
+    update(_PART)
+    .where(_PART.c.id == bindparam("of_assignment"), _PART.c.token == bindparam("of_token"), _PART.c.state.in_(LIVE))
+    .values(state=AssignmentState.ENDED, ended_at=db_now(), outcome=bindparam("with_outcome"))
+    .returning(_PART.c.node_name)
+)
+_ATTEMPT_ENDED: Final = (
+    update(_ATTEMPT)
+    .where(_ATTEMPT.c.id == bindparam("of_attempt"), _ATTEMPT.c.state != AttemptState.ENDED)
+    .values(state=AttemptState.ENDED, ended_at=db_now(), outcome=bindparam("with_outcome"))
+)
+_RELEASED: Final = (
+    update(_PART)
+    .where(
+        _PART.c.id == bindparam("of_assignment"),
+        _PART.c.node_name == bindparam("on_node"),
+        _PART.c.state == AssignmentState.ENDED,
+    )
+    .values(state=AssignmentState.RELEASED, released_at=db_now())
+)
+_FREED: Final = update(_DEVICE).where(_DEVICE.c.assignment_id == bindparam("of_assignment")).values(assignment_id=None)
+_PARTS: Final = select(_PART.c.node_rank, _PART.c.state, _PART.c.ended_at, _PART.c.outcome).where(
+    _PART.c.attempt_id == bindparam("of_attempt")
+)
+_OTHERS: Final = select(_PART.c.id, _PART.c.state).where(
+    _PART.c.attempt_id == bindparam("of_attempt"), _PART.c.state.in_(LIVE), _PART.c.id != bindparam("but_for")
+)

@@ -1,0 +1,73 @@
+"""The record of what happened: rows that are added and never changed.
+
+Ids of one job's events grow in the order in which they become visible, so a reader who goes on after the last id it saw
+misses none: PostgreSQL hands out ids before the commit, so whoever adds an event locks the job's row first.
+
+Not here: sending them anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeVar
+
+from sqlalchemy import Select, bindparam, insert, select
+from sqlalchemy.orm import Session
+
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.dialects import run, table_of
+from lockstep.storage.db.tables import EventRow, JobRow
+
+Order = Literal["oldest", "newest"]
+"""Which of a job's events come first."""
+T = TypeVar("T")
+
+_JOB: Final = table_of(JobRow)
+_LOCKED: Final = select(_JOB.c.id).where(_JOB.c.id == bindparam("of_job")).with_for_update(key_share=True)
+_ADDED: Final = insert(table_of(EventRow)).values(at=db_now())
+
+
+def add(
+    session: Session,
+    *,
+    job_id: str,
+    attempt: int | None,
+    kind: str,
+    message: str,
+    actor: str,
+    data: dict[str, Any] | None = None,
+) -> None:
+    """Note that something happened to a job, in the transaction in which it happened."""
+    if session.connection().dialect.name != "sqlite":  # which has one writer at a time
+        run(session, _LOCKED, {"of_job": job_id}).one()
+    event = {
+        "job_id": job_id,
+        "attempt": attempt,
+        "kind": kind,
+        # A message may quote user code, and PostgreSQL has no NUL in text.
+        "message": message.replace("\0", "\N{SYMBOL FOR NULL}"),
+        "actor": actor,
+        "data": data or {},
+    }
+    run(session, _ADDED, event)
+
+
+def page(
+    session: Session, job_id: str, *, order: Order = "oldest", beyond: int | None = None, limit: int
+) -> list[EventRow]:
+    """The job's events in this order, from behind the one of the id ``beyond`` on."""
+    return list(session.scalars(_walk(select(EventRow), job_id, order, beyond).limit(limit)))
+
+
+def page_ids(
+    session: Session, job_id: str, *, order: Order = "oldest", beyond: int | None = None, limit: int
+) -> list[int]:
+    """The ids of that page, which say everything of it: events are never changed."""
+    return list(session.scalars(_walk(select(EventRow.id), job_id, order, beyond).limit(limit)))
+
+
+def _walk(selected: Select[T], job_id: str, order: Order, beyond: int | None) -> Select[T]:
+    forward = order == "oldest"
+    walk = selected.where(EventRow.job_id == job_id).order_by(EventRow.id if forward else EventRow.id.desc())
+    if beyond is None:
+        return walk
+    return walk.where(EventRow.id > beyond if forward else EventRow.id < beyond)

@@ -1,0 +1,92 @@
+"""The ends of one gang's nodes, written down as they come in.
+
+Which of them is the gang's end is decided by ``domain.life.gang``; ``storage.attempts.endings.end`` asks it. Two things are left:
+
+* A node knows its outcome before it has sent everything that its ranks wrote, and a checkpoint may take minutes. So it
+  **tells** the outcome first. A cause ends the other nodes' parts at once: their ranks hold devices, and wait for nobody.
+* A node that only lost the others waits for the one that knows why. If all others went on well for ``CAUSE_SECONDS``
+  after it, there is no other cause: the connection was lost, and a pass **settles** that. A node that is gone does not
+  go on: its lease runs out, and it is named (``storage.attempts.endings.lose``).
+
+Not here: gangs of one node, whose only end is the end.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from lockstep.domain.life.gang import is_cause, is_consequence
+from lockstep.domain.life.lifecycle import AssignmentState, AttemptState
+from lockstep.domain.life.outcomes import Outcome
+from lockstep.domain.life.timings import Timings
+from lockstep.storage.attempts.endings import LIVE, end_attempt, end_others, lock_attempt
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.dialects import changed
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow
+
+CAUSE_SECONDS: Final = 10.0
+"""From a rank's failure to its node's word about it: the grace of the ranks beside it, their last lines, the sweep."""
+
+
+def tell(session: Session, assignment_id: str, token: str, outcome: Outcome) -> bool:
+    """Note how a part will end, once all that it wrote is sent. A cause ends the other parts now.
+
+    Returns
+    -------
+    bool
+        False, and nothing written, when the token is not valid any more.
+    """
+    attempt = lock_attempt(session, assignment_id)
+    fenced = update(AssignmentRow).where(
+        AssignmentRow.id == assignment_id, AssignmentRow.token == token, AssignmentRow.state.in_(LIVE)
+    )
+    if attempt is None or changed(session, fenced.values(outcome=outcome.model_dump(mode="json"))) == 0:
+        return False
+    if is_cause(outcome):
+        end_others(session, attempt.id, assignment_id)
+    return True
+
+
+def stranded(session: Session) -> list[str]:
+    """Assignments that ended a while ago and whose attempt has not; :func:`settle` looks closer."""
+    statement = (
+        select(AssignmentRow.id)
+        .join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
+        .where(
+            AttemptRow.state != AttemptState.ENDED,
+            AttemptRow.node_count > 1,
+            AssignmentRow.state.in_((AssignmentState.ENDED, AssignmentState.RELEASED)),
+            AssignmentRow.ended_at < db_now() - CAUSE_SECONDS,
+        )
+        .order_by(AssignmentRow.ended_at)
+    )
+    return list(session.scalars(statement))
+
+
+def settle(session: Session, assignment_id: str, *, timings: Timings) -> bool:
+    """End the attempt of a part that lost the others, if these have gone on long enough without naming a cause.
+
+    Returns
+    -------
+    bool
+        False when it did not lose them, or another part may still say why.
+    """
+    attempt = lock_attempt(session, assignment_id)
+    if attempt is None or attempt.state is AttemptState.ENDED:
+        return False
+    part = session.get_one(AssignmentRow, assignment_id, populate_existing=True)
+    outcome = None if part.outcome is None else Outcome.stored(part.outcome)
+    if outcome is None or part.ended_at is None or not is_consequence(outcome):
+        return False
+    others = session.execute(
+        select(AssignmentRow.lease_expires_at, AssignmentRow.outcome).where(
+            AssignmentRow.attempt_id == attempt.id, AssignmentRow.state.in_(LIVE)
+        )
+    ).all()
+    enough = part.ended_at + CAUSE_SECONDS + timings.lease_seconds
+    if any(told is not None or lease_expires_at < enough for lease_expires_at, told in others):
+        return False
+    return end_attempt(session, attempt, outcome, timings=timings)

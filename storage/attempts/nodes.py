@@ -1,0 +1,218 @@
+"""Nodes and their devices, as their agents describe them, and what nodes failed.
+
+A node's failures lie in rows of their own: whoever ends an attempt adds or deletes some without waiting for, or being
+waited for by, the heartbeats that write the node's row. Which of them mean quarantine is looked at in each pass of the
+scheduler, before it places anything.
+
+Not here: who holds a device (``storage.attempts.attempts``), which node gets what (``domain.placement.decide``), and the rule of
+quarantine (``domain.life.quarantine``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, select, update
+from sqlalchemy.orm import Session, joinedload, selectinload
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.life.quarantine import NodeFailure
+from lockstep.storage.attempts import events
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.dialects import changed, upsert, write
+from lockstep.storage.db.tables import AssignmentRow, DeviceRow, NodeFailureRow, NodeRow
+
+ACTOR: Final = "lockstep"
+"""Who quarantines, in a job's events."""
+FAILURES_SECONDS: Final = 86_400.0
+"""A failure older than this counts no more."""
+FAILURES_MAX: Final = 1_000
+"""Looked at in one pass, the newest."""
+_EVER: Final = select(func.count()).select_from(DeviceRow)
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One device, as an agent found it."""
+
+    index: int
+    kind: str
+    """``cuda`` or ``cpu``."""
+    type: str
+    """What ``resources.gpu_type`` names: ``NVIDIA H200``, ``cpu``."""
+    memory_bytes: int | None = None
+
+
+def register(session: Session, name: str, devices: Sequence[DeviceInfo], *, version: str, boot_id: str) -> None:
+    """Write a node and its devices as they are now; a node that is draining goes on draining.
+
+    Parameters
+    ----------
+    session : Session
+    name : str
+    devices : sequence of DeviceInfo
+        All of them. One that is registered and missing here gets no work until it is back.
+    version : str
+        Of the agent.
+    boot_id : str
+        ``/proc/sys/kernel/random/boot_id``.
+    """
+    described = {"version": version, "boot_id": boot_id, "seen_at": db_now(), "left_at": None}
+    node = upsert(session, NodeRow).values(name=name, draining=False, registered_at=db_now(), **described)
+    write(session, node.on_conflict_do_update(index_elements=["name"], set_=described))
+    indices = [device.index for device in devices]
+    gone = update(DeviceRow).where(DeviceRow.node_name == name, DeviceRow.index.not_in(indices))
+    write(session, gone.values(present=False))
+    for device in devices:
+        found = {"kind": device.kind, "type": device.type, "memory_bytes": device.memory_bytes, "present": True}
+        row = upsert(session, DeviceRow).values(node_name=name, index=device.index, **found)
+        write(session, row.on_conflict_do_update(index_elements=["node_name", "index"], set_=found))
+
+
+def touch(session: Session, name: str) -> bool:
+    """Note that a node was heard; False when it is not registered."""
+    return changed(session, update(NodeRow).where(NodeRow.name == name).values(seen_at=db_now())) == 1
+
+
+def is_registered(session: Session, name: str) -> bool:
+    """Return whether the database has a node of this name."""
+    return session.scalars(select(NodeRow.name).where(NodeRow.name == name)).one_or_none() is not None
+
+
+def leave(session: Session, name: str) -> None:
+    """Note that a node's agent is being stopped: the node gets no more work until an agent is heard there again.
+
+    An agent that still ends its jobs repeats this after each heartbeat. It is a time and no flag, because an agent of a
+    version that does not know it must not be kept from work by what a newer one wrote.
+    """
+    write(session, update(NodeRow).where(NodeRow.name == name).values(left_at=db_now()))
+
+
+def is_leaving() -> ColumnElement[bool]:
+    """Condition on a node's row: its agent was stopped, and was not heard since."""
+    return and_(NodeRow.left_at.is_not(None), NodeRow.left_at >= NodeRow.seen_at)
+
+
+def set_draining(session: Session, name: str, draining: bool) -> bool:
+    """Stop or go on giving a node work; what runs there runs on. False when it is not registered."""
+    return changed(session, update(NodeRow).where(NodeRow.name == name).values(draining=draining)) == 1
+
+
+def resume(session: Session, name: str) -> bool:
+    """Give a node work again, whether a person drained it or it was quarantined: somebody has looked at it.
+
+    Its failures are forgotten. False when it is not registered.
+    """
+    ready = {"draining": False, "quarantine": None, "quarantined_at": None}
+    if changed(session, update(NodeRow).where(NodeRow.name == name).values(ready)) == 0:
+        return False
+    forgive(session, name)
+    return True
+
+
+def quarantine(session: Session, name: str, why: str) -> bool:
+    """Give a node no more work; what runs there runs on. False when it has none already, or is not registered.
+
+    Each job that it failed is told so, once: its owner reads there that the fault may not have been the job's own.
+    """
+    sound = update(NodeRow).where(NodeRow.name == name, NodeRow.quarantined_at.is_(None))
+    if changed(session, sound.values(quarantine=why, quarantined_at=db_now())) == 0:
+        return False
+    failed = select(NodeFailureRow.job_id).where(NodeFailureRow.node_name == name).distinct()
+    # In order of their ids: adding an event locks the job's row.
+    for job_id in session.scalars(failed.order_by(NodeFailureRow.job_id)).all():
+        events.add(
+            session,
+            job_id=job_id,
+            attempt=None,
+            kind="node_quarantined",
+            message=f"{name}, where it failed, is quarantined: {why}",
+            actor=ACTOR,
+            data={"node": name, "why": why},
+        )
+    return True
+
+
+def blame(session: Session, name: str, job_id: str, reason: Reason) -> None:
+    """Note that a node failed a job for a reason that may be its own."""
+    row = upsert(session, NodeFailureRow).values(node_name=name, job_id=job_id, reason=reason.value, at=db_now())
+    write(session, row.on_conflict_do_update(index_elements=["node_name", "job_id", "reason"], set_={"at": db_now()}))
+
+
+def forgive(session: Session, name: str) -> None:
+    """Forget what a node failed: an attempt succeeded there, or a person says so."""
+    write(session, delete(NodeFailureRow).where(NodeFailureRow.node_name == name))
+
+
+def failures(session: Session) -> list[NodeFailure]:
+    """What nodes failed lately without a success since, newest first."""
+    recent = NodeFailureRow.at > db_now() - FAILURES_SECONDS
+    known = NodeFailureRow.reason.in_([reason.value for reason in Reason])  # others are a newer version's
+    statement = select(NodeFailureRow).where(recent, known).order_by(NodeFailureRow.at.desc()).limit(FAILURES_MAX)
+    return [NodeFailure(row.node_name, row.job_id, Reason(row.reason), row.at) for row in session.scalars(statement)]
+
+
+def quarantined(session: Session) -> set[str]:
+    """Names of the nodes that are quarantined."""
+    return set(session.scalars(select(NodeRow.name).where(NodeRow.quarantined_at.is_not(None))))
+
+
+def all_nodes(session: Session) -> list[NodeRow]:
+    """Every node by name, with its devices and who holds them, in two statements.
+
+    A device that disappeared is among them, with ``present`` false.
+    """
+    return list(session.scalars(_with_devices().order_by(NodeRow.name)))
+
+
+class Marks(NamedTuple):
+    """Everything that :func:`all_nodes` shows, as plain rows."""
+
+    nodes: list[Row[Any]]
+    devices: list[Row[Any]]
+
+
+def marks(session: Session) -> Marks:
+    """What tells that nodes and devices are as they were."""
+    node = (
+        NodeRow.name,
+        NodeRow.seen_at,
+        NodeRow.version,
+        NodeRow.draining,
+        NodeRow.quarantine,
+        NodeRow.quarantined_at,
+        NodeRow.left_at,
+    )
+    device = (DeviceRow.node_name, DeviceRow.index, DeviceRow.kind, DeviceRow.type, DeviceRow.memory_bytes)
+    held = select(*device, DeviceRow.present, AssignmentRow.job_id).outerjoin(
+        AssignmentRow, AssignmentRow.id == DeviceRow.assignment_id
+    )
+    return Marks(
+        list(session.execute(select(*node).order_by(NodeRow.name))),
+        list(session.execute(held.order_by(DeviceRow.node_name, DeviceRow.index))),
+    )
+
+
+def get(session: Session, name: str) -> NodeRow:
+    """A node that is registered, as ``all_nodes`` has it."""
+    return session.scalars(_with_devices().where(NodeRow.name == name)).one()
+
+
+def _with_devices() -> Select[NodeRow]:
+    devices = selectinload(NodeRow.devices).options(joinedload(DeviceRow.assignment))
+    return select(NodeRow).options(devices).execution_options(populate_existing=True)
+
+
+def largest_ever(session: Session) -> int:
+    """Devices of all nodes together, counting those that have disappeared since: 0 when none ever registered.
+
+    A job that asks for more can never have been placed here; one that asks for less may wait for a node to come back.
+    """
+    return session.execute(_EVER).scalar_one()
+
+
+def any_ever(connection: Connection) -> bool:
+    """Whether a node with devices was ever registered."""
+    return connection.execute(_EVER).scalar_one() > 0

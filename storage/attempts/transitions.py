@@ -1,0 +1,99 @@
+"""A step of a job's life, as one guarded statement.
+
+Of two writers that race for one job, the ``UPDATE`` below changes a row for one and none for the other; the event that
+tells of it is written in the same transaction, so there is exactly one per step taken.
+
+Not here: which steps exist (``domain.life.lifecycle``), and what else changes with them (``storage.jobs.jobs``,
+``storage.attempts.endings``).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import Update, bindparam, func, update
+from sqlalchemy.orm import Session
+
+from lockstep.domain.life.lifecycle import STEPS, TERMINAL
+from lockstep.storage.attempts import events
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.dialects import run, table_of
+from lockstep.storage.db.tables import JobRow
+
+EVENT_KINDS: Final = {
+    "place": "placed",
+    "run": "running",
+    "succeed": "succeeded",
+    "fail": "failed",
+    "requeue": "requeued",
+    "cancel": "cancelled",
+}
+"""The event that each step writes."""
+
+
+JOBS: Final = table_of(JobRow)
+
+
+def take(
+    session: Session,
+    job_id: str,
+    step: str,
+    *,
+    attempt: int | None,
+    reason: str,
+    actor: str,
+    changes: dict[str, Any] | None = None,
+    only_if: tuple[Any, ...] = (),
+    data: dict[str, Any] | None = None,
+) -> bool:
+    """Take one step of a job if it may be taken now.
+
+    Parameters
+    ----------
+    session : Session
+    job_id, step : str
+        ``step`` is a name from ``lifecycle.STEPS``.
+    attempt : int or None
+        The attempt that causes it: the step is refused when the job has gone on to another.
+    reason : str
+        What happened, for the event's message.
+    actor : str
+    changes : dict, optional
+        Values of columns that change with it.
+    only_if : tuple of SQL conditions
+        On columns of ``JOBS``.
+    data : dict, optional
+        For the event.
+
+    Returns
+    -------
+    bool
+        False when somebody else was first; nothing was written.
+    """
+    whose = {"of_job": job_id} if attempt is None else {"of_job": job_id, "of_attempt": attempt}
+    statement = _taken(step, guarded=attempt is not None)
+    if only_if:
+        statement = statement.where(*only_if)
+    if run(session, statement, {**whose, **(changes or {})}).rowcount == 0:
+        return False
+    kind = EVENT_KINDS[step]
+    events.add(session, job_id=job_id, attempt=attempt, kind=kind, message=reason, actor=actor, data=data)
+    return True
+
+
+@cache
+def _taken(step: str, *, guarded: bool) -> Update:
+    """The statement of a step, made once."""
+    sources, target, _cause = STEPS[step]
+    values: dict[str, Any] = {"state": target, "version": JOBS.c.version + 1}
+    if step == "run":
+        values["started_at"] = func.coalesce(JOBS.c.started_at, db_now())
+    if step == "place":
+        values |= {"attempt_count": JOBS.c.attempt_count + 1, "wait_position": None, "wait_reason": None}
+    if target in TERMINAL:
+        values |= {"finished_at": db_now(), "wait_position": None, "wait_reason": None}
+    if step not in ("place", "run"):
+        values["intent"] = None  # it was meant for the attempt that is over
+    statement = update(JOBS).where(JOBS.c.id == bindparam("of_job"), JOBS.c.state.in_(sources)).values(values)
+    return statement.where(JOBS.c.attempt_count == bindparam("of_attempt")) if guarded else statement

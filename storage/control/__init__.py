@@ -1,0 +1,1 @@
+"""Scheduler lease and reads, gauges and tokens."""

@@ -1,0 +1,65 @@
+"""Who makes the scheduler's pass now: one row, so that any number of schedulers can run.
+
+A scheduler that finds the row taken marks it dirty and goes; the one that holds it makes another pass. The hold has a
+time limit on the database's clock, so a scheduler that died holds it only that long.
+
+Not here: what a pass does (``scheduler``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import or_, select, update
+from sqlalchemy.orm import Session
+
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.dialects import changed, write
+from lockstep.storage.db.tables import PassRow
+
+ONLY: Final = 1
+"""The id of the one row; the first migration writes it."""
+
+
+def take(session: Session, owner: str, *, ttl_seconds: float) -> bool:
+    """Take the pass, if nobody holds it or the holder's time is over; it is not dirty then.
+
+    Nobody holds it for much longer than ``ttl_seconds`` from now: where it says so the database's clock was set back.
+    """
+    over = or_(PassRow.expires_at < db_now(), PassRow.expires_at > db_now() + 2 * ttl_seconds)
+    free = or_(PassRow.owner.is_(None), PassRow.owner == owner, over)
+    statement = update(PassRow).where(PassRow.id == ONLY, free)
+    return changed(session, statement.values(owner=owner, expires_at=db_now() + ttl_seconds, dirty=False)) == 1
+
+
+def mark_dirty(session: Session) -> None:
+    """Ask whoever holds the pass to make another."""
+    write(session, update(PassRow).where(PassRow.id == ONLY).values(dirty=True))
+
+
+def give_back(session: Session, owner: str) -> bool:
+    """End the pass and note when; True when another is asked for. False also for one that is no longer the holder."""
+    held = (PassRow.id == ONLY, PassRow.owner == owner)
+    dirty = session.execute(select(PassRow.dirty).where(*held).with_for_update()).scalar_one_or_none()
+    if dirty is None:
+        return False
+    write(session, update(PassRow).where(*held).values(owner=None, expires_at=0.0, finished_at=db_now()))
+    return bool(dirty)
+
+
+def was_set_back(session: Session) -> bool:
+    """Whether the database's clock was set back since the last pass: then that ends later than now."""
+    statement = select(PassRow.finished_at > db_now()).where(PassRow.id == ONLY)
+    return bool(session.execute(statement).scalar_one_or_none())
+
+
+def gap_seconds(session: Session) -> float:
+    """Seconds since the last pass ended, 0 if there never was one: a large gap means that the service was away."""
+    return silent_seconds(session) or 0.0
+
+
+def silent_seconds(session: Session) -> float | None:
+    """Seconds since the last pass ended; None if there never was one."""
+    statement = select(db_now() - PassRow.finished_at).where(PassRow.id == ONLY)
+    gap = session.execute(statement).scalar_one_or_none()
+    return None if gap is None else max(0.0, float(gap))

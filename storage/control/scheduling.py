@@ -1,0 +1,170 @@
+"""What a scheduler's pass reads and mends, in a few lean statements however much there is of it.
+
+A pass comes every two seconds and reads the whole queue and all nodes: rows with specs and objects with relations would
+cost it most of a second at ten thousand jobs.
+
+Not here: deciding (``domain.placement.decide``), placing and losing attempts (``storage.attempts.attempts``), and whose pass it is
+(``storage.control.scheduler_lease``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from sqlalchemy import or_, select, update
+from sqlalchemy.orm import Session
+
+from lockstep.domain.life.lifecycle import AssignmentState, JobState
+from lockstep.domain.life.timings import Timings
+from lockstep.domain.placement.decide import Node, Request, nodes_asked
+from lockstep.storage.attempts.endings import LIVE
+from lockstep.storage.attempts.nodes import is_leaving
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.dialects import changed
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
+
+
+class QueuedJob(NamedTuple):
+    """What a pass needs to know of a queued job."""
+
+    id: str
+    priority: int
+    created_at: float
+    devices: int
+    node_count: int | None
+    device_type: str | None
+    avoid_nodes: list[str]
+    not_before: float
+    attempt_count: int
+    wait_position: int | None
+    wait_reason: str | None
+
+    def request(self) -> Request:
+        """What the placement is asked for this job."""
+        return Request(
+            job_id=self.id,
+            priority=self.priority,
+            created_at=self.created_at,
+            devices=self.devices,
+            nodes=nodes_asked(self.node_count),
+            device_type=self.device_type,
+            avoid=frozenset(self.avoid_nodes),
+            not_before=self.not_before,
+        )
+
+
+def queue(session: Session) -> list[QueuedJob]:
+    """Every queued job, in no order."""
+    columns = [getattr(JobRow, name) for name in QueuedJob._fields]
+    return [QueuedJob(*row) for row in session.execute(select(*columns).where(JobRow.state == JobState.QUEUED))]
+
+
+def cluster(session: Session, *, lease_seconds: float) -> list[Node]:
+    """Every node as the placement sees it: ready if it was heard within a lease, and is not draining, quarantined or leaving."""
+    types: dict[str, dict[int, str]] = defaultdict(dict)
+    free: dict[str, set[int]] = defaultdict(set)
+    devices = select(DeviceRow.node_name, DeviceRow.index, DeviceRow.type, DeviceRow.assignment_id)
+    for name, index, type_, holder in session.execute(devices.where(DeviceRow.present)):
+        types[name][index] = type_
+        if holder is None:
+            free[name].add(index)
+    heard = (NodeRow.seen_at > db_now() - lease_seconds).label("heard")
+    off = or_(NodeRow.draining, NodeRow.quarantined_at.is_not(None), is_leaving()).label("off")
+    nodes = session.execute(select(NodeRow.name, off, heard).order_by(NodeRow.name))
+    return [
+        Node(name, types[name], frozenset(free[name]), ready=bool(heard_) and not off_) for name, off_, heard_ in nodes
+    ]
+
+
+class HeldDevice(NamedTuple):
+    """A device that is not free."""
+
+    node_name: str
+    device_index: int
+    job_id: str
+    is_live: bool
+    """False when the attempt has ended, and is only being cleared away."""
+
+
+def held(session: Session) -> list[HeldDevice]:
+    """Every device that is held, and by which job."""
+    statement = (
+        select(DeviceRow.node_name, DeviceRow.index, AssignmentRow.job_id, AssignmentRow.state.in_(LIVE))
+        .join(AssignmentRow, AssignmentRow.id == DeviceRow.assignment_id)
+        .where(DeviceRow.present)
+    )
+    return [HeldDevice(name, index, job_id, bool(live)) for name, index, job_id, live in session.execute(statement)]
+
+
+def plans(session: Session, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The plans of those of these jobs that run and have one."""
+    statement = select(JobRow.id, JobRow.plan).where(JobRow.id.in_(job_ids), JobRow.state == JobState.RUNNING)
+    return {job_id: plan for job_id, plan in session.execute(statement) if plan is not None}
+
+
+def spare(session: Session, *, lease_seconds: float) -> int:
+    """Give every live assignment at least a whole lease from now; how many that changed.
+
+    For the moment after the control plane itself was away: nobody could renew, and nobody is to be declared lost for
+    it. Written into the rows, so that it holds for every scheduler and across their restarts. A node's own fence does
+    not move with it, so this only makes the service wait longer.
+    """
+    until = db_now() + lease_seconds
+    statement = update(AssignmentRow).where(AssignmentRow.state.in_(LIVE), AssignmentRow.lease_expires_at < until)
+    return changed(session, statement.values(lease_expires_at=until))
+
+
+def bring_back(session: Session, timings: Timings) -> int:
+    """After the database's clock was set back, bring to within its longest wait what lies farther ahead; how many that changed.
+
+    A dead node's lease would otherwise run on for as long as the clock went back, its node would look alive, and a job
+    would sit out a backoff of hours. What is brought back waits once more as long as it ever may, so nothing comes too early.
+    """
+    now_ = db_now()
+    # What is written while this looks may be a little later than its own now.
+    slack = timings.heartbeat_seconds
+    leases = update(AssignmentRow).where(
+        AssignmentRow.state.in_(LIVE), AssignmentRow.lease_expires_at > now_ + timings.lease_seconds + slack
+    )
+    longest = max(timings.backoff_max_seconds, timings.replace_after_seconds)
+    backoffs = update(JobRow).where(JobRow.state == JobState.QUEUED, JobRow.not_before > now_ + longest + slack)
+    heard = update(NodeRow).where(NodeRow.seen_at > now_ + slack)
+    return sum(
+        changed(session, statement)
+        for statement in (
+            leases.values(lease_expires_at=now_ + timings.lease_seconds),
+            backoffs.values(not_before=now_ + longest),
+            heard.values(seen_at=now_),
+        )
+    )
+
+
+def unclaimed(session: Session, *, older_than_seconds: float) -> list[tuple[str, str]]:
+    """(assignment id, node name) of what nodes were given so long ago and have not claimed."""
+    statement = select(AssignmentRow.id, AssignmentRow.node_name).where(
+        AssignmentRow.state == AssignmentState.ASSIGNED, AssignmentRow.created_at < db_now() - older_than_seconds
+    )
+    return [(assignment_id, name) for assignment_id, name in session.execute(statement)]
+
+
+class EndedPart(NamedTuple):
+    """An assignment that has ended and still holds its devices, so that there are never more than devices."""
+
+    assignment_id: str
+    job_id: str
+    attempt: int
+
+
+def ended(session: Session) -> list[EndedPart]:
+    """Every assignment whose stream somebody else than its node may have to seal.
+
+    A node seals before it releases, and what was never claimed had no writer: the released ones need nobody.
+    """
+    statement = (
+        select(AssignmentRow.id, AssignmentRow.job_id, AttemptRow.number)
+        .join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
+        .where(AssignmentRow.state == AssignmentState.ENDED)
+    )
+    return [EndedPart(*row) for row in session.execute(statement)]

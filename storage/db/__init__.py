@@ -1,0 +1,1 @@
+"""Connections, tables, dialects and schema versions of both databases."""

@@ -1,0 +1,73 @@
+"""The few places where the two databases need different words, and the one way rows are changed.
+
+Not here: opening them (``storage.db.database``), and the clock (``storage.db.clock``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, Executable, Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import DeclarativeBase, Session
+
+
+def upsert(session: Session, row: type[DeclarativeBase]) -> sqlite.Insert | postgresql.Insert:
+    """An ``INSERT`` that may be given an ``ON CONFLICT`` clause; both dialects spell it the same way."""
+    if session.get_bind().dialect.name == "sqlite":
+        return sqlite.insert(row)
+    return postgresql.insert(row)
+
+
+def write(
+    session: Session, statement: Executable, values: Mapping[str, Any] | None = None
+) -> CursorResult[*tuple[Any, ...]]:
+    """Run an ``INSERT``, ``UPDATE`` or ``DELETE`` as it stands, with values for its parameters.
+
+    Rows already loaded in the session are not brought up to date: a guarded update is decided by the database, and a
+    reader that needs the result afterwards selects it anew (``populate_existing``).
+    """
+    session.flush()
+    # An INSERT's row count, which tells whether it ran into a conflict, is not kept unless asked for.
+    result = session.execute(
+        statement, values, execution_options={"synchronize_session": False, "preserve_rowcount": True}
+    )
+    return cast("CursorResult[*tuple[Any, ...]]", result)
+
+
+def changed(session: Session, statement: Executable, values: Mapping[str, Any] | None = None) -> int:
+    """Run a statement and say how many rows it changed."""
+    return int(write(session, statement, values).rowcount)
+
+
+def table_of(row: type[DeclarativeBase]) -> Table:
+    """The table of a row's class: statements about it know nothing of the session and its objects."""
+    return cast("Table", row.__table__)
+
+
+def for_each(
+    row: type[DeclarativeBase], make: Callable[[sqlite.Insert | postgresql.Insert], Executable]
+) -> dict[str, Executable]:
+    """An ``INSERT`` that is made once with its ``ON CONFLICT`` clause, for :func:`run`: one for each database, by its name."""
+    table = table_of(row)
+    return {name: make(dialect.insert(table)) for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))}
+
+
+def run(
+    session: Session,
+    statement: Executable | Mapping[str, Executable],
+    values: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+) -> CursorResult[*tuple[Any, ...]]:
+    """Run a statement that was made once, when its module was imported, with values for its parameters.
+
+    For what runs several times in each attempt: to put a statement together and to take it through the session costs
+    several times as much as to run it. It must be about tables and not about their classes, and as with :func:`write`
+    objects of the session are not brought up to date. An ``INSERT`` takes values by its columns' names, which no parameter
+    of its own or of an ``UPDATE`` may have.
+    """
+    session.flush()
+    connection = session.connection()
+    if isinstance(statement, Mapping):
+        statement = statement[connection.dialect.name]
+    return connection.execute(statement, values)

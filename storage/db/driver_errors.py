@@ -1,0 +1,86 @@
+"""What the database's driver says when it cannot, as errors a person can read.
+
+This is the one place where driver exceptions are translated; a constraint that is violated is a bug of ours and passes
+through untouched.
+
+Not here: which HTTP status each code becomes (``api.http.problems``).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from lockstep.domain.errors import ErrorCode, LockstepError
+
+_POSTGRES_FULL: Final = frozenset({"53100", "53000"})
+"""SQLSTATE ``disk_full`` and ``insufficient_resources``."""
+
+
+@contextmanager
+def translated(which: str) -> Iterator[None]:
+    """Translate what the driver raises inside the block.
+
+    Parameters
+    ----------
+    which : str
+        Name of the database, for the message: ``jobs`` or ``series``.
+
+    Raises
+    ------
+    LockstepError
+        ``UNAVAILABLE`` when the database does not answer or stays locked, ``STORAGE_FULL`` when its disk is full,
+        ``INVALID`` for a value that it cannot hold (PostgreSQL has no NUL in text).
+    """
+    try:
+        yield
+    except (OperationalError, InternalError) as error:
+        raise (_full(which) if _is_full(error) else _unavailable(which, error)) from error
+    except InterfaceError as error:
+        raise _unavailable(which, error) from error
+    except PoolTimeoutError as error:
+        raise LockstepError(
+            ErrorCode.UNAVAILABLE,
+            f"all connections to the {which} database are in use",
+            next_step="Try again in a few seconds.",
+        ) from error
+    except DataError as error:
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"the {which} database cannot hold a value of the request: {_cause(error)}",
+            next_step="Remove NUL characters and numbers beyond 64 bits.",
+        ) from error
+
+
+def _is_full(error: DBAPIError) -> bool:
+    original = error.orig
+    if isinstance(original, sqlite3.Error):
+        return getattr(original, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return getattr(original, "sqlstate", None) in _POSTGRES_FULL
+
+
+def _full(which: str) -> LockstepError:
+    return LockstepError(
+        ErrorCode.STORAGE_FULL,
+        f"the disk of the {which} database is full; nothing was written",
+        next_step="Free space on the database's disk, then try again.",
+    )
+
+
+def _unavailable(which: str, error: DBAPIError) -> LockstepError:
+    return LockstepError(
+        ErrorCode.UNAVAILABLE,
+        f"the {which} database does not answer: {_cause(error)}",
+        next_step="Try again in a few seconds; if it stays so, look at the database's own log.",
+    )
+
+
+def _cause(error: DBAPIError) -> str:
+    """The driver's first line: the rest of SQLAlchemy's message is the statement and its values."""
+    lines = str(error.orig).strip().splitlines()
+    return lines[0] if lines else type(error.orig).__name__

@@ -1,0 +1,93 @@
+"""Bringing both databases from whatever they are, empty included, to what this version needs.
+
+Two programs may start at once: the second waits for the first and then finds nothing to do. On PostgreSQL an advisory
+lock sees to that, on SQLite the write lock that the whole upgrade holds. On both, an upgrade that fails leaves nothing.
+
+Not here: the changes themselves (``migrations/``, found as package data so that it works from a wheel).
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, make_url, text
+
+from lockstep.storage.db.database import make_engine
+from lockstep.storage.db.driver_errors import translated
+from lockstep.storage.db.schema import Mismatch, compare
+
+LOCK_KEY: Final = 0x10C5_7E40
+"""Of the advisory lock: any number that nobody else uses in this database."""
+
+
+def upgrade(jobs_url: str, series_url: str) -> None:
+    """Bring both databases to the newest version; an SQLite file is made where there is none.
+
+    Raises
+    ------
+    LockstepError
+        ``CONFLICT`` when one is newer than this program; then neither is changed.
+    """
+    urls = (("jobs", jobs_url), ("series", series_url))
+    for which, url in urls:
+        if not _is_missing_file(url):
+            _refuse_newer(_mismatch(which, url))
+    for which, url in urls:
+        database = make_url(url)
+        if database.get_backend_name() == "sqlite" and database.database:
+            Path(database.database).parent.mkdir(parents=True, exist_ok=True)
+        engine = make_engine(url, durable=True)
+        try:
+            with translated(which), engine.execution_options(lockstep_write=True).begin() as connection:
+                if connection.dialect.name == "postgresql":
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+                # Again, because another program may have upgraded it while this one waited.
+                _refuse_newer(compare(connection, which))
+                command.upgrade(config(which, connection), "head")
+        finally:
+            engine.dispose()
+
+
+def pending(jobs_url: str, series_url: str) -> list[str]:
+    """List which of ``jobs`` and ``series`` are not at the version that this program needs."""
+    urls = (("jobs", jobs_url), ("series", series_url))
+    return [which for which, url in urls if _mismatch(which, url) is not None]
+
+
+def _refuse_newer(differs: Mismatch | None) -> None:
+    if differs is not None and differs.newer:
+        raise differs.error()
+
+
+def _mismatch(which: str, url: str) -> Mismatch | None:
+    engine = make_engine(url, durable=True)
+    try:
+        with translated(which), engine.connect() as connection:
+            return compare(connection, which)
+    finally:
+        engine.dispose()
+
+
+def _is_missing_file(url: str) -> bool:
+    database = make_url(url)
+    return database.get_backend_name() == "sqlite" and not Path(database.database or "").exists()
+
+
+def config(which: str, connection: Connection) -> Config:
+    """Alembic's settings for one of the two databases, on an open connection."""
+    folder = Path(str(files("migrations")))
+    settings = Config()
+    settings.set_main_option("script_location", _literal(folder))
+    settings.set_main_option("version_locations", _literal(folder / which / "versions"))
+    settings.set_main_option("path_separator", "newline")
+    settings.attributes["connection"] = connection
+    settings.attributes["which"] = which
+    return settings
+
+
+def _literal(path: Path) -> str:
+    return str(path).replace("%", "%%")

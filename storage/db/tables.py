@@ -1,0 +1,328 @@
+r"""The jobs database: what is in it, and which rules the database itself keeps.
+
+Rules kept here rather than in code, because two programs may race: one attempt per job that has not ended (a partial
+unique index), one job per idempotency key, a lease that is never NULL (``NULL < now`` is not true, so a node that dies
+before its first heartbeat would hold its job for ever), and states that are words from ``domain.life.lifecycle``.
+
+JSON columns are ``JSON``, not ``JSONB``: no statement looks inside them, and JSONB would reorder the submitted document
+and refuse the escape ``\u0000`` in it.
+
+Not here: points and lines (``storage.db.series_tables``), and the statements that change rows (one module per noun).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, MetaData, String, Text, UniqueConstraint, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from lockstep.domain.life.lifecycle import AssignmentState, AttemptState, Intent, JobState
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.columns import NAMING, BigId, Id, Json, Name, Seconds, choice
+
+
+class JobsBase(DeclarativeBase):
+    """Every table of the jobs database."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map = {dict[str, Any]: JSON, float: Seconds}  # noqa: RUF012 -- SQLAlchemy declares it so
+
+
+class JobRow(JobsBase):
+    """One submitted job."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        # The scheduler reads the queue in each pass; the list page filters by state and goes by id.
+        Index("ix_jobs_state_id", "state", "id"),
+        Index("ix_jobs_name_id", "name", "id"),
+        Index("ix_jobs_project_id", "project", "id"),
+        Index("ix_jobs_actor_id", "actor", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    name: Mapped[str] = mapped_column(Name)
+    project: Mapped[str] = mapped_column(Name)
+    kind: Mapped[str] = mapped_column(String(16))
+    state: Mapped[JobState] = mapped_column(choice(JobState, "state"), default=JobState.QUEUED)
+    intent: Mapped[Intent | None] = mapped_column(choice(Intent, "intent"))
+    """What somebody wants to happen to the live attempt; the state changes only when it has happened."""
+    version: Mapped[int] = mapped_column(BigInteger, default=1)
+    """Counts every change that a reader of the job can see."""
+    priority: Mapped[int]
+    devices: Mapped[int]
+    """Devices of one attempt."""
+    device_type: Mapped[str | None] = mapped_column(Name)
+    node_count: Mapped[int | None]
+    """Exactly this many nodes; NULL takes the fewest."""
+    document: Mapped[Json]
+    """The submitted body, as it was sent."""
+    spec: Mapped[Json]
+    """The document with every default filled in."""
+    plan: Mapped[Json | None]
+    """The batch plan; once an attempt has settled it, what the engine really does."""
+    outcome: Mapped[Json | None]
+    """How the newest attempt ended."""
+    reason: Mapped[str | None] = mapped_column(String(64))
+    """The newest outcome's reason."""
+    attempt_count: Mapped[int] = mapped_column(default=0)
+    """Attempts so far, and so the number of the newest."""
+    charged_attempts: Mapped[int] = mapped_column(default=0)
+    """Attempts since the last progress that count against ``retry.max``. This and the next four are
+    ``domain.life.outcomes.Record``; their defaults are the database's too, for an api of the version before."""
+    fruitless_attempts: Mapped[int] = mapped_column(default=0, server_default="0")
+    progress_step: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    stuck_step: Mapped[int | None] = mapped_column(BigInteger)
+    stuck_nodes: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
+    retries_max: Mapped[int]
+    avoid_nodes: Mapped[list[str]] = mapped_column(JSON, default=list)
+    """Nodes it failed on for the node's own reasons."""
+    not_before: Mapped[float] = mapped_column(default=0.0)
+    """The end of its backoff."""
+    timeout_seconds: Mapped[float | None]
+    running_seconds: Mapped[float] = mapped_column(default=0.0)
+    """Seconds that ended attempts were running."""
+    wait_position: Mapped[int | None]
+    wait_reason: Mapped[str | None] = mapped_column(Text)
+    actor: Mapped[str] = mapped_column(Name)
+    """Who submitted it."""
+    created_at: Mapped[float] = mapped_column(insert_default=db_now())
+    started_at: Mapped[float | None]
+    """When it first ran."""
+    finished_at: Mapped[float | None]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of its spec."""
+        return dict(self.spec.get("labels", {}))
+
+
+class JobLabelRow(JobsBase):
+    """One label of one job: a table, because both databases can then search it by an index."""
+
+    __tablename__ = "job_labels"
+    __table_args__ = (Index("ix_job_labels_key_value_job_id", "key", "value", "job_id"),)
+
+    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    key: Mapped[str] = mapped_column(String(63), primary_key=True)
+    value: Mapped[str] = mapped_column(String(255))
+
+
+class AttemptRow(JobsBase):
+    """One try at one job, on devices of its own."""
+
+    __tablename__ = "attempts"
+    __table_args__ = (
+        UniqueConstraint("job_id", "number"),
+        Index(
+            "uq_attempts_one_live",
+            "job_id",
+            unique=True,
+            postgresql_where=text("state <> 'ended'"),
+            sqlite_where=text("state <> 'ended'"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    """Counted from 1."""
+    state: Mapped[AttemptState] = mapped_column(choice(AttemptState, "state"), default=AttemptState.STARTING)
+    plan: Mapped[Json | None]
+    world_size: Mapped[int]
+    node_count: Mapped[int]
+    device_kind: Mapped[str] = mapped_column(String(16))
+    rendezvous_host: Mapped[str] = mapped_column(Name)
+    rendezvous_port: Mapped[int | None]
+    """Bound and published by the node of rank 0 when it claims."""
+    outcome: Mapped[Json | None]
+    created_at: Mapped[float]
+    running_at: Mapped[float | None]
+    ended_at: Mapped[float | None]
+
+    assignments: Mapped[list[AssignmentRow]] = relationship(order_by="AssignmentRow.node_rank", lazy="raise")
+
+    @property
+    def nodes(self) -> list[str]:
+        """Names of its nodes, in the order of their ranks."""
+        return [assignment.node_name for assignment in self.assignments]
+
+
+class AssignmentRow(JobsBase):
+    """One node's part of an attempt. Its token fences every write about it."""
+
+    __tablename__ = "assignments"
+    __table_args__ = (
+        Index("ix_assignments_node_name_state", "node_name", "state"),
+        Index("ix_assignments_state_lease_expires_at", "state", "lease_expires_at"),
+        UniqueConstraint("attempt_id", "node_rank"),
+    )
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    attempt_id: Mapped[str] = mapped_column(Id, ForeignKey("attempts.id", ondelete="CASCADE"))
+    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))
+    """Its attempt's job. It never changes; here so that a renewal reads the job's intent without a join."""
+    node_name: Mapped[str] = mapped_column(Name, ForeignKey("nodes.name"))
+    node_rank: Mapped[int]
+    state: Mapped[AssignmentState] = mapped_column(choice(AssignmentState, "state"), default=AssignmentState.ASSIGNED)
+    token: Mapped[str] = mapped_column(String(64))
+    device_indices: Mapped[list[int]] = mapped_column(JSON)
+    """What it was given; who holds a device now is ``devices.assignment_id``."""
+    ranks_here: Mapped[int]
+    lease_expires_at: Mapped[float]
+    """Set at placement already: a node that never answers is lost like one that fell silent."""
+    outcome: Mapped[Json | None]
+    created_at: Mapped[float]
+    claimed_at: Mapped[float | None]
+    ended_at: Mapped[float | None]
+    released_at: Mapped[float | None]
+
+    attempt: Mapped[AttemptRow] = relationship(lazy="raise", viewonly=True)
+
+
+class NodeRow(JobsBase):
+    """One host with devices, as its agent last described it."""
+
+    __tablename__ = "nodes"
+
+    name: Mapped[str] = mapped_column(Name, primary_key=True)
+    version: Mapped[str] = mapped_column(String(64))
+    """Of the agent."""
+    boot_id: Mapped[str] = mapped_column(String(64))
+    draining: Mapped[bool] = mapped_column(default=False)
+    quarantine: Mapped[str | None] = mapped_column(Text)
+    """Why it is given no more work until a person says that it is mended."""
+    quarantined_at: Mapped[float | None]
+    registered_at: Mapped[float]
+    seen_at: Mapped[float]
+    left_at: Mapped[float | None]
+    """When its agent was stopped in order. It leaves while this is not before ``seen_at``."""
+
+    devices: Mapped[list[DeviceRow]] = relationship(order_by="DeviceRow.index", lazy="raise")
+
+
+class DeviceRow(JobsBase):
+    """One device of a node: a GPU, or a CPU slot. Rows are kept when a device disappears (``present``)."""
+
+    __tablename__ = "devices"
+    __table_args__ = (Index("ix_devices_assignment_id", "assignment_id"),)
+
+    node_name: Mapped[str] = mapped_column(Name, ForeignKey("nodes.name", ondelete="CASCADE"), primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[str] = mapped_column(String(16))
+    type: Mapped[str] = mapped_column(Name)
+    memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    present: Mapped[bool] = mapped_column(default=True)
+    assignment_id: Mapped[str | None] = mapped_column(Id, ForeignKey("assignments.id", ondelete="SET NULL"))
+    """Who holds it; NULL when it is free."""
+
+    assignment: Mapped[AssignmentRow | None] = relationship(lazy="raise", viewonly=True)
+
+    @property
+    def free(self) -> bool:
+        """Whether an attempt may be given it."""
+        return self.present and self.assignment_id is None
+
+    @property
+    def job_id(self) -> str | None:
+        """The job that holds it."""
+        return None if self.assignment is None else self.assignment.job_id
+
+
+class NodeFailureRow(JobsBase):
+    """A job that a node failed for a reason that may be its own, until an attempt succeeds there: the newest time."""
+
+    __tablename__ = "node_failures"
+    __table_args__ = (Index("ix_node_failures_at", "at"),)
+
+    node_name: Mapped[str] = mapped_column(Name, ForeignKey("nodes.name", ondelete="CASCADE"), primary_key=True)
+    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    reason: Mapped[str] = mapped_column(String(64), primary_key=True)
+    at: Mapped[float]
+
+
+class EventRow(JobsBase):
+    """Something that happened. Rows are added, never changed."""
+
+    __tablename__ = "events"
+    __table_args__ = (Index("ix_events_job_id_id", "job_id", "id"),)
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    at: Mapped[float]
+    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))
+    attempt: Mapped[int | None]
+    kind: Mapped[str] = mapped_column(String(64))
+    actor: Mapped[str] = mapped_column(Name)
+    message: Mapped[str] = mapped_column(Text)
+    data: Mapped[Json] = mapped_column(default=dict)
+
+
+class CheckpointRow(JobsBase):
+    """A checkpoint that was published under a valid token. A folder without a row does not exist."""
+
+    __tablename__ = "checkpoints"
+    __table_args__ = (UniqueConstraint("job_id", "attempt", "step"),)
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))
+    attempt: Mapped[int]
+    step: Mapped[int] = mapped_column(BigInteger)
+    location: Mapped[str] = mapped_column(Text)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    sha256: Mapped[str] = mapped_column(String(64))
+    """Of its manifest."""
+    value: Mapped[float | None]
+    """Of the metric that ``keep_best`` names, where its step measured a finite one."""
+    final: Mapped[bool]
+    created_at: Mapped[float]
+
+
+class RetentionRow(JobsBase):
+    """What a job asked to be deleted some days after its end. The row goes with it."""
+
+    __tablename__ = "retentions"
+
+    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    what: Mapped[str] = mapped_column(String(16), primary_key=True)
+    """``metrics`` or ``logs``."""
+    days: Mapped[int]
+
+
+class IdempotencyKeyRow(JobsBase):
+    """A submit that was seen before."""
+
+    __tablename__ = "idempotency_keys"
+
+    actor: Mapped[str] = mapped_column(Name, primary_key=True)
+    key: Mapped[str] = mapped_column(String(200), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(128))
+    # Deferred: the key is written before its job, so that a loser of the race has nothing to take back.
+    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", deferrable=True, initially="DEFERRED"))
+    created_at: Mapped[float]
+
+
+class TokenRow(JobsBase):
+    """A bearer token, of which only the digest is kept."""
+
+    __tablename__ = "tokens"
+
+    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    name: Mapped[str] = mapped_column(Name)
+    sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    actor: Mapped[str] = mapped_column(Name)
+    created_at: Mapped[float]
+    revoked_at: Mapped[float | None]
+
+
+class PassRow(JobsBase):
+    """The scheduler's pass: exactly one row, written by the migration."""
+
+    __tablename__ = "passes"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    owner: Mapped[str | None] = mapped_column(Name)
+    expires_at: Mapped[float] = mapped_column(default=0.0)
+    dirty: Mapped[bool] = mapped_column(default=False)
+    """A bell rang while a pass was going on."""
+    finished_at: Mapped[float | None]

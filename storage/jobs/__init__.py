@@ -1,0 +1,1 @@
+"""Rows of jobs: submission, lists, retention and removal."""

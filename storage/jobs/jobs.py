@@ -1,0 +1,319 @@
+"""Jobs: written once when submitted, found again by what a person types, cancelled.
+
+Not here: lists of them (``storage.jobs.listing``), the steps of their life (``storage.attempts.transitions``), attempts at them
+(``storage.attempts.attempts``), and which job goes next (``domain.placement.decide``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import uuid_utils
+from sqlalchemy import Connection, bindparam, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.life.lifecycle import TERMINAL, Intent, JobState
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.storage.attempts import endings, events, transitions
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.dialects import for_each, run, table_of, write
+from lockstep.storage.db.tables import IdempotencyKeyRow, JobLabelRow, JobRow
+from lockstep.storage.jobs import listing, retention
+
+# A submit's statements are made once: making them anew, and the session's bookkeeping of rows that are only written,
+# took most of its time.
+_GIVEN: Final = frozenset(
+    "id name project kind priority devices device_type node_count document spec plan retries_max timeout_seconds"
+    " actor".split()
+)
+_WRITTEN: Final = insert(transitions.JOBS).returning(
+    *(column for column in transitions.JOBS.c if column.name not in _GIVEN)
+)
+"""A job of which ``_GIVEN`` is told; the rest is settled by the table's defaults, and returned."""
+_LABELLED: Final = insert(table_of(JobLabelRow))
+_MARKED: Final = select(*listing.MARK).where(JobRow.id == bindparam("job_id"))
+_RESERVED: Final = for_each(
+    IdempotencyKeyRow,
+    lambda insert: (
+        insert.values(created_at=db_now()).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
+    ),
+)
+
+
+def create(
+    session: Session,
+    *,
+    document: dict[str, Any],
+    spec: JobSpec,
+    plan: BatchPlan | None,
+    actor: str,
+    idempotency: tuple[str, str] | None = None,
+) -> tuple[JobRow, bool]:
+    """Write a job, queued, with its first event.
+
+    Parameters
+    ----------
+    session : Session
+    document : dict
+        The submitted body, kept as it was sent.
+    spec : JobSpec
+    plan : BatchPlan or None
+    actor : str
+        Who submitted it.
+    idempotency : (key, fingerprint), optional
+        A repeat of both by the same actor writes nothing and returns the job of the first time.
+
+    Returns
+    -------
+    (JobRow, bool)
+        The job as it was written, apart from the session, and whether it was written now.
+
+    Raises
+    ------
+    LockstepError
+        ``CONFLICT`` when the key was used for another body.
+    """
+    job_id = str(uuid_utils.uuid7())
+    if idempotency is not None:
+        earlier = _reserve(session, job_id, actor, *idempotency)
+        if earlier is not None:
+            return earlier, False
+    given = {
+        "id": job_id,
+        "name": spec.name,
+        "project": spec.project,
+        "kind": spec.kind,
+        "priority": spec.priority,
+        "devices": spec.device_count(),
+        "device_type": spec.resources.gpu_type,
+        "node_count": spec.resources.nodes,
+        "document": document,
+        "spec": spec.model_dump(mode="json"),
+        "plan": None if plan is None else plan.model_dump(mode="json"),
+        "retries_max": spec.retry.max,
+        "timeout_seconds": spec.timeout_seconds,
+        "actor": actor,
+    }
+    settled = run(session, _WRITTEN, given).one()._mapping
+    job = JobRow(**given, **settled)
+    if spec.labels:
+        labels = [{"job_id": job_id, "key": key, "value": value} for key, value in spec.labels.items()]
+        run(session, _LABELLED, labels)
+    retention.note(session, job_id, spec.retention)
+    message = f"submitted by {actor}"
+    events.add(session, job_id=job_id, attempt=None, kind="submitted", message=message, actor=actor)
+    return job, True
+
+
+def _reserve(session: Session, job_id: str, actor: str, key: str, fingerprint: str) -> JobRow | None:
+    """Take an idempotency key for a new job; the earlier job if it was taken before.
+
+    The insert waits for a transaction that holds the same key, so that of many repeats at once exactly one goes on.
+    """
+    reservation = {"actor": actor, "key": key, "fingerprint": fingerprint, "job_id": job_id}
+    if run(session, _RESERVED, reservation).rowcount == 1:
+        return None
+    taken = session.execute(
+        select(IdempotencyKeyRow).where(IdempotencyKeyRow.actor == actor, IdempotencyKeyRow.key == key)
+    ).scalar_one()
+    if taken.fingerprint != fingerprint:
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"the idempotency key {key!r} was used for job {taken.job_id} with another body",
+            next_step="Send the same body again, or use a new key for a new job.",
+        )
+    return session.execute(select(JobRow).where(JobRow.id == taken.job_id)).scalar_one()
+
+
+def get(session: Session, job_id: str) -> JobRow | None:
+    """A job by its full id, as it is now."""
+    return session.get(JobRow, job_id, populate_existing=True)
+
+
+def find(session: Session, reference: str) -> JobRow:
+    """The job a person means.
+
+    Parameters
+    ----------
+    session : Session
+    reference : str
+        An id; a beginning or an end of exactly one id, of at least 4 characters; a name, which means the newest job of
+        that name; or ``last``, the newest job of all.
+
+    Raises
+    ------
+    LockstepError
+        ``NOT_FOUND``, or ``INVALID`` when it fits several jobs.
+    """
+    exact = get(session, reference) if len(reference) == 36 else None
+    if exact is not None:
+        return exact
+    newest = select(JobRow).order_by(JobRow.id.desc()).limit(1)
+    if reference == "last":
+        found = list(session.scalars(newest))
+    elif "\0" in reference:  # no name has one, and PostgreSQL cannot even be asked
+        found = []
+    else:
+        found = list(session.scalars(newest.where(JobRow.name == reference)))
+        if listing.ID_PART.fullmatch(reference):
+            # Three are enough to know that it is not unique, even if one of them is also the one found by name.
+            several = session.scalars(select(JobRow).where(listing.part_of_id(reference)).limit(3))
+            found += [job for job in several if job not in found]
+    if len(found) > 1:
+        ids = ", ".join(f"{job.id} ({job.name})" for job in found)
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"{reference!r} fits more than one job: {ids}",
+            next_step="Give more characters of the id; its end differs most.",
+        )
+    if not found:
+        raise LockstepError(
+            ErrorCode.NOT_FOUND,
+            f"there is no job {reference!r}",
+            next_step="lockstep ps -a lists all jobs; a job is named by its id, an end of it, its name, or last.",
+        )
+    return found[0]
+
+
+def mark(connection: Connection, reference: str) -> listing.Mark:
+    """The mark of the job a person means: for most polls it is enough.
+
+    Raises
+    ------
+    LockstepError
+        As :func:`find`.
+    """
+    row = connection.execute(_MARKED, {"job_id": reference}).one_or_none()
+    if row is None:
+        with Session(connection) as session:
+            row = connection.execute(_MARKED, {"job_id": find(session, reference).id}).one()
+    return listing.Mark(*row)
+
+
+def find_several(session: Session, references: Sequence[str]) -> list[JobRow]:
+    """The jobs a person means, in this order, each once. Whole ids cost one statement together.
+
+    Raises
+    ------
+    LockstepError
+        As :func:`find`, of the first that cannot be told.
+    """
+    known = {job.id: job for job in session.scalars(select(JobRow).where(JobRow.id.in_(references)))}
+    found = [known.get(reference) or find(session, reference) for reference in references]
+    return list({job.id: job for job in found}.values())
+
+
+def cancel(session: Session, job_id: str, actor: str) -> JobRow:
+    """Cancel a job: at once while nothing of it runs, otherwise by asking its nodes.
+
+    Raises
+    ------
+    LockstepError
+        ``NOT_FOUND``; ``CONFLICT`` when it has ended.
+    """
+    message = f"cancelled by {actor}"
+    # The attempt first: whoever ends it holds the same lock, so while we hold it the job cannot go back to the queue
+    # between the two statements below. Where there is no attempt yet one may appear in between, and even end: hence
+    # the second round, and the bound, because nothing turns over twice in the time of two statements.
+    for _round in range(3):
+        attempt = endings.lock_live(session, job_id)
+        if transitions.take(session, job_id, "cancel", attempt=None, reason=message, actor=actor, only_if=(_QUEUED,)):
+            break
+        if ask(session, job_id, Intent.CANCEL, actor=actor, message=f"{actor} asked to cancel it"):
+            if attempt is not None:
+                endings.end_unclaimed(session, attempt, message=message)
+            break
+        if not _moved_on(session, job_id):
+            break
+    job = get(session, job_id)
+    assert job is not None
+    return job
+
+
+_QUEUED: Final = transitions.JOBS.c.state == JobState.QUEUED
+
+
+def _moved_on(session: Session, job_id: str) -> bool:
+    """Whether a job that took neither statement of :func:`cancel` was merely moving; False when a cancel is asked already.
+
+    Raises
+    ------
+    LockstepError
+        When there is no such job, or it has ended.
+    """
+    job = get(session, job_id)
+    if job is None:
+        raise LockstepError(ErrorCode.NOT_FOUND, f"there is no job {job_id!r}")
+    if job.state in TERMINAL:
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"job {job_id} has already {_ENDED_AS[job.state]}; a job that has ended is not changed",
+            next_step="Nothing of it is running.",
+        )
+    return job.intent is not Intent.CANCEL
+
+
+_ENDED_AS: Final[Mapping[JobState, str]] = {
+    JobState.SUCCEEDED: "succeeded",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "been cancelled",
+}
+
+
+def ask(session: Session, job_id: str, intent: Intent, *, actor: str, message: str) -> bool:
+    """Note what should happen to the job's live attempt; its nodes read it with their next renewal.
+
+    False, and nothing written, when the job is not live or the same (or a cancel) is asked already. A cancel replaces
+    any other intent: it is a person's.
+    """
+    weaker = JobRow.intent.is_(None) if intent is not Intent.CANCEL else JobRow.intent.is_distinct_from(Intent.CANCEL)
+    statement = (
+        update(JobRow)
+        .where(JobRow.id == job_id, JobRow.state.in_((JobState.STARTING, JobState.RUNNING)), weaker)
+        .values(intent=intent, version=JobRow.version + 1)
+        .returning(JobRow.attempt_count)
+    )
+    row = write(session, statement).one_or_none()
+    if row is None:
+        return False
+    kind = f"{intent.value}_requested"
+    events.add(session, job_id=job_id, attempt=row.attempt_count, kind=kind, message=message, actor=actor)
+    return True
+
+
+def set_waiting(session: Session, waiting: Mapping[str, tuple[int, str]]) -> None:
+    """Write each queued job's place in the queue and why it waits, where either is new.
+
+    Parameters
+    ----------
+    session : Session
+    waiting : mapping of job id to (position, reason)
+    """
+    rows = [
+        {"of_job": job_id, "at_position": position, "for_reason": reason}
+        for job_id, (position, reason) in sorted(waiting.items())
+    ]
+    if rows:
+        # All at once: of thousands of jobs that wait, each moves up with every placement.
+        run(session, _WAITS, rows)
+
+
+_WAITS: Final = (
+    update(transitions.JOBS)
+    .where(
+        transitions.JOBS.c.id == bindparam("of_job"),
+        transitions.JOBS.c.state == JobState.QUEUED,
+        or_(
+            transitions.JOBS.c.wait_position.is_distinct_from(bindparam("at_position")),
+            transitions.JOBS.c.wait_reason.is_distinct_from(bindparam("for_reason")),
+        ),
+    )
+    .values(
+        wait_position=bindparam("at_position"),
+        wait_reason=bindparam("for_reason"),
+        version=transitions.JOBS.c.version + 1,
+    )
+)

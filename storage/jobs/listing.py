@@ -1,0 +1,144 @@
+"""Which jobs a list shows, page by page; and what tells, without reading them, that it is as it was.
+
+Not here: one job (``storage.jobs.jobs``), and the order in which queued jobs are placed (``domain.placement.decide``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Select, or_, select
+from sqlalchemy.orm import Session
+
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.storage.db.tables import AssignmentRow, JobLabelRow, JobRow
+
+Order = Literal["newest", "oldest"]
+CURSOR: Final = r"^[0-9a-f-]{36}$"
+ID_PART: Final = re.compile(r"^[0-9a-f-]{4,36}$")
+"""What may be a part of an id: fewer characters would fit by chance."""
+
+
+class Mark(NamedTuple):
+    """What tells that a listed job is as it was, without its document."""
+
+    id: str
+    version: int
+    was_placed: bool
+    is_queued: bool
+    is_unseen: bool
+    """Queued, and the scheduler has not said why."""
+
+
+MARK: Final = (
+    JobRow.id,
+    JobRow.version,
+    (JobRow.attempt_count > 0).label("was_placed"),
+    (JobRow.state == JobState.QUEUED).label("is_queued"),
+    ((JobRow.state == JobState.QUEUED) & JobRow.wait_reason.is_(None)).label("is_unseen"),
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which jobs a list shows, by age. All given conditions must hold.
+
+    The cursor is the last id of the page before, and ids grow with time: jobs submitted meanwhile neither push a job
+    onto the next page a second time nor hide one.
+    """
+
+    states: tuple[JobState, ...] = ()
+    search: str | None = None
+    """A part of the name, or a beginning or an end of the id; capitals as small letters, of which both are made."""
+    name: str | None = None
+    project: str | None = None
+    owner: str | None = None
+    node: str | None = None
+    """Where an attempt at it was placed, the newest or an earlier one."""
+    label: tuple[str, str] | None = None
+    cursor: str | None = None
+    order: Order = "newest"
+
+    def statement(self) -> Select[JobRow]:
+        """Every job that is chosen.
+
+        Raises
+        ------
+        LockstepError
+            ``INVALID`` for a cursor that no page has given.
+        """
+        if self.cursor is not None and not re.fullmatch(CURSOR, self.cursor):
+            raise LockstepError(
+                ErrorCode.INVALID,
+                f"{self.cursor!r} is no cursor of this list",
+                next_step="Take next_cursor from a page.",
+            )
+        statement = select(JobRow)
+        if self.states:
+            statement = statement.where(JobRow.state.in_(self.states))
+        if self.search is not None:
+            statement = statement.where(_found_by(self.search))
+        for column, wanted in ((JobRow.name, self.name), (JobRow.project, self.project), (JobRow.actor, self.owner)):
+            if wanted is not None:
+                statement = statement.where(column == wanted)
+        if self.node is not None:
+            placed = select(AssignmentRow.job_id).where(AssignmentRow.node_name == self.node)
+            statement = statement.where(JobRow.id.in_(placed))
+        if self.label is not None:
+            key, value = self.label
+            labelled = select(JobLabelRow.job_id).where(JobLabelRow.key == key, JobLabelRow.value == value)
+            statement = statement.where(JobRow.id.in_(labelled))
+        if self.order == "newest":
+            statement = statement.order_by(JobRow.id.desc())
+            return statement if self.cursor is None else statement.where(JobRow.id < self.cursor)
+        statement = statement.order_by(JobRow.id)
+        return statement if self.cursor is None else statement.where(JobRow.id > self.cursor)
+
+
+EVERY: Final = Choice()
+
+
+def _found_by(text: str) -> ColumnElement[bool]:
+    part = text.lower()
+    named = JobRow.name.contains(part, autoescape=True)
+    return or_(named, part_of_id(part)) if ID_PART.fullmatch(part) else named
+
+
+def part_of_id(part: str) -> ColumnElement[bool]:
+    """Whether a job's id begins or ends so."""
+    return or_(JobRow.id.like(f"{part}%"), JobRow.id.like(f"%{part}"))
+
+
+def page(session: Session, choice: Choice = EVERY, *, limit: int) -> tuple[list[JobRow], str | None]:
+    """One page of jobs, and the cursor of the next; None on the last."""
+    rows = list(session.scalars(choice.statement().limit(limit + 1)))
+    return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+
+
+def page_marks(connection: Connection, choice: Choice = EVERY, *, limit: int) -> list[Mark]:
+    """Marks of the jobs on a page, and of the one behind it, if there is one."""
+    return [Mark(*row) for row in connection.execute(_marking(choice, limit + 1))]
+
+
+@lru_cache(maxsize=64)
+def _marking(choice: Choice, limit: int) -> Select[str, int, bool, bool, bool]:
+    """The statement, kept because a page that is open asks for the same again and again."""
+    return choice.statement().limit(limit).with_only_columns(*MARK)
+
+
+def queued(session: Session, *, limit: int) -> list[JobRow]:
+    """The first queued jobs, in the order in which they go: larger priority first, then older."""
+    return list(session.scalars(_queued().limit(limit)))
+
+
+def queued_marks(connection: Connection, *, limit: int) -> list[Mark]:
+    """Marks of the first queued jobs."""
+    return [Mark(*row) for row in connection.execute(_queued().limit(limit).with_only_columns(*MARK))]
+
+
+def _queued() -> Select[JobRow]:
+    return select(JobRow).where(JobRow.state == JobState.QUEUED).order_by(JobRow.priority.desc(), JobRow.id)

@@ -1,0 +1,116 @@
+"""Deleting a job that has ended, with everything it left behind.
+
+Its data lies in three places that share no transaction: the store of files, the series database, the jobs database. The
+job's own row goes last, so that whatever is interrupted can be asked for again, and nothing is left that nobody knows of.
+
+Not here: checkpoints that a job itself does not keep (``storage.attempts.checkpoints.prune``), and points and lines that it keeps for
+some days only (``storage.jobs.retention``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlalchemy import Text, cast, delete, select
+from sqlalchemy.orm import Session
+
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.life.lifecycle import TERMINAL, AssignmentState
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.dialects import changed, write
+from lockstep.storage.db.series_tables import (
+    LogChunkRow,
+    LogTotalRow,
+    PlaceRow,
+    ProgressRow,
+    SeriesChunkRow,
+    SeriesLatestRow,
+    StreamRow,
+)
+from lockstep.storage.db.tables import AssignmentRow, IdempotencyKeyRow, JobRow
+from lockstep.storage.objects.blobs import BlobStore
+
+CHUNKS_AT_ONCE: Final = 500
+"""In one transaction: the points of jobs that run must get in between."""
+
+
+def remove(database: Database, blobs: BlobStore, job_id: str) -> None:
+    """Delete a job. What is deleted already is left out, so it may be asked for until it has worked.
+
+    Raises
+    ------
+    LockstepError
+        ``CONFLICT`` when it has not ended, a node has not cleared it away yet, or a job that waits or runs begins from
+        one of its checkpoints.
+    """
+    with database.read_jobs() as session:
+        check(session, job_id)
+    blobs.delete_tree(f"jobs/{job_id}")
+    _remove_series(database, job_id)
+    with database.jobs() as session:
+        check(session, job_id)
+        write(session, delete(IdempotencyKeyRow).where(IdempotencyKeyRow.job_id == job_id))
+        write(session, delete(JobRow).where(JobRow.id == job_id))
+
+
+def check(session: Session, job_id: str) -> None:
+    """Refuse what must not be deleted; a job that is no more may be.
+
+    Raises
+    ------
+    LockstepError
+        As :func:`remove`.
+    """
+    job = session.execute(select(JobRow.state, JobRow.name).where(JobRow.id == job_id)).one_or_none()
+    if job is None:
+        return
+    if job.state not in TERMINAL:
+        raise _conflict(f"{job.name} ({job_id}) has not ended", f"lockstep cancel {job_id} ends it.")
+    holding = select(AssignmentRow.node_name).where(
+        AssignmentRow.job_id == job_id, AssignmentRow.state != AssignmentState.RELEASED
+    )
+    node = session.scalars(holding.limit(1)).one_or_none()
+    if node is not None:
+        raise _conflict(
+            f"node {node} has not said yet that nothing of {job.name} ({job_id}) is left on it",
+            "Try again in a moment; a node that is lost says so when it is back.",
+        )
+    begins = select(JobRow.id, JobRow.name).where(
+        JobRow.state.not_in(TERMINAL), cast(JobRow.spec, Text).contains(job_id, autoescape=True)
+    )
+    heir = session.execute(begins.limit(1)).one_or_none()
+    if heir is not None:
+        raise _conflict(
+            f"{heir.name} ({heir.id}) has not ended and begins from a checkpoint of {job.name} ({job_id})",
+            "Wait for its end, or cancel it first.",
+        )
+
+
+def _conflict(message: str, next_step: str) -> LockstepError:
+    return LockstepError(ErrorCode.CONFLICT, message, next_step=next_step)
+
+
+def delete_chunks(
+    database: Database,
+    chunk: type[SeriesChunkRow | LogChunkRow],
+    job_id: str,
+    go_on: Callable[[], bool] = lambda: True,
+) -> bool:
+    """Delete a job's points or lines, some in each transaction; False if ``go_on`` ended it before they were all gone."""
+    some = select(chunk.id).where(chunk.job_id == job_id).limit(CHUNKS_AT_ONCE)
+    while go_on():
+        with database.series() as session:
+            if changed(session, delete(chunk).where(chunk.id.in_(some))) < CHUNKS_AT_ONCE:
+                return True
+    return False
+
+
+def _remove_series(database: Database, job_id: str) -> None:
+    for chunk in (SeriesChunkRow, LogChunkRow):
+        delete_chunks(database, chunk, job_id)
+    with database.series() as session:
+        streams = select(StreamRow.assignment_id).where(StreamRow.job_id == job_id)
+        write(session, delete(PlaceRow).where(PlaceRow.assignment_id.in_(streams)))
+        for row in (StreamRow, SeriesLatestRow, LogTotalRow, ProgressRow):
+            write(session, delete(row).where(row.job_id == job_id))

@@ -1,0 +1,1 @@
+"""Log lines: appended in batches, read by page."""

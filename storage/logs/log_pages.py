@@ -1,0 +1,314 @@
+"""Reading a log by page, in both directions, chosen by rank, stream, text and time.
+
+A cursor is a place between two lines: an attempt, and the line that follows. So a page begins exactly where the one
+before it ended, whatever was appended meanwhile, and the same cursor leads forward and back.
+
+Whatever is asked for, one page looks at so many chunks' headers and opens so many chunks at most. A page that found less
+than it may hold says where it stopped looking; the caller goes on from there.
+
+Not here: how lines are stored (``storage.logs.logs``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import ColumnElement, Select, func, or_, select, tuple_
+from sqlalchemy.orm import Session, undefer
+
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.views import LogLine
+from lockstep.storage.db.series_tables import LogChunkRow, LogTotalRow
+from lockstep.storage.logs.logs import unpack
+
+CHUNKS_PER_PAGE: Final = 64
+"""A page opens at most so many chunks (16 MiB of text)."""
+HEADERS_PER_PAGE: Final = 4096
+"""A page passes over at most so many chunks by their headers: a log of 1 GiB in chunks that are full."""
+CHUNKS_AT_ONCE: Final = 8
+"""Rows that one statement brings at most; a page that is full after two does not pay for 64."""
+
+
+CURSOR: Final = r"^([0-9]{1,9})\.([0-9]{1,18})$"
+
+
+class Position(NamedTuple):
+    """A place between two lines: before this one."""
+
+    attempt: int
+    line: int
+
+    def encode(self) -> str:
+        return f"{self.attempt}.{self.line}"
+
+
+class Chosen(NamedTuple):
+    """Which lines are wanted; None wants all."""
+
+    attempt: int | None = None
+    rank: int | None = None
+    stream: str | None = None
+    search: str | None = None
+    """Part of the line, upper or lower case."""
+    since: float | None = None
+    """Written then or later, in seconds since the epoch."""
+    until: float | None = None
+    """Written before that."""
+
+
+class Slice(NamedTuple):
+    """Some lines that follow each other, oldest first, and the places before and after them."""
+
+    lines: list[LogLine]
+    next_cursor: str
+    """Where to go on, also when nothing is there yet."""
+    prev_cursor: str | None
+    """Where to go on backwards; None where nothing is."""
+
+
+def page(
+    session: Session,
+    job_id: str,
+    chosen: Chosen = Chosen(),  # noqa: B008 -- immutable
+    *,
+    limit: int,
+    cursor: str | None = None,
+    before: str | None = None,
+    from_end: bool = False,
+) -> Slice:
+    """One page of a job's log, oldest line first.
+
+    Parameters
+    ----------
+    session : Session
+        A read transaction: its statements see one state of the log.
+    job_id : str
+    chosen : Chosen
+    limit : int
+        Lines, at most. A page may have fewer before the end of the log: :func:`at_end` tells.
+    cursor : str, optional
+        The lines that follow this place; None begins at the first.
+    before : str, optional
+        The lines that precede this place, the last of them.
+    from_end : bool
+        The last lines of all. Of ``cursor``, ``before`` and ``from_end`` at most one.
+
+    Returns
+    -------
+    Slice
+
+    Raises
+    ------
+    LockstepError
+        ``INVALID`` for a cursor that no page has given.
+    """
+    last = end(session, job_id, attempt=chosen.attempt)
+    if before is not None or from_end:
+        after = last if before is None else decode(before)
+        lines, start = _backward(session, job_id, _Sieve(chosen), limit, after)
+    else:
+        start = decode(cursor) if cursor is not None else Position(0, 0)
+        lines, after = _forward(session, job_id, _Sieve(chosen), limit, (start, last))
+    earlier = _of(job_id, chosen.attempt, select(LogChunkRow.id)).where(_place() < _at(start)).limit(1)
+    has_earlier = session.execute(earlier).first() is not None
+    return Slice(lines, after.encode(), start.encode() if has_earlier else None)
+
+
+def at_end(session: Session, job_id: str, cursor: str, *, attempt: int | None = None) -> bool:
+    """Whether everything stored so far lies before the cursor."""
+    return decode(cursor) >= end(session, job_id, attempt=attempt)
+
+
+def end(session: Session, job_id: str, *, attempt: int | None = None) -> Position:
+    """The place behind everything stored so far."""
+    statement = select(LogTotalRow.attempt, LogTotalRow.lines).where(LogTotalRow.job_id == job_id)
+    if attempt is not None:
+        statement = statement.where(LogTotalRow.attempt == attempt)
+    row = session.execute(statement.order_by(LogTotalRow.attempt.desc()).limit(1)).one_or_none()
+    return Position(attempt or 0, 0) if row is None else Position(row.attempt, row.lines)
+
+
+def decode(cursor: str) -> Position:
+    """The place that a cursor means.
+
+    Raises
+    ------
+    LockstepError
+        ``INVALID`` for a cursor that no page has given.
+    """
+    match = re.fullmatch(CURSOR, cursor)
+    if match is None:
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"{cursor!r} is no cursor of this log",
+            next_step="Take next_cursor or prev_cursor from a page.",
+        )
+    return Position(int(match[1]), int(match[2]))
+
+
+class _Sieve:
+    """Which chunks may hold a wanted line, and which of their lines are wanted."""
+
+    def __init__(self, chosen: Chosen):
+        self.chosen = chosen
+        self._search = chosen.search.casefold() if chosen.search is not None else None
+
+    def headers(self) -> list[ColumnElement[bool]]:
+        """By the headers; the compressed text itself cannot be searched in SQL."""
+        chosen = self.chosen
+        conditions: list[ColumnElement[bool]] = []
+        # Times first: they are in the index, and what they exclude is not even looked up.
+        if chosen.since is not None:
+            conditions.append(or_(LogChunkRow.time_max.is_(None), LogChunkRow.time_max >= chosen.since))
+        if chosen.until is not None:
+            conditions.append(or_(LogChunkRow.time_min.is_(None), LogChunkRow.time_min < chosen.until))
+        if chosen.rank is not None:
+            conditions.append(or_(LogChunkRow.sources == "", LogChunkRow.sources.like(f"% {chosen.rank}:%")))
+        if chosen.stream is not None:
+            conditions.append(or_(LogChunkRow.sources == "", LogChunkRow.sources.like(f"%:{chosen.stream} %")))
+        return conditions
+
+    def wants(self, line: list[Any]) -> bool:
+        time, rank, stream, text = line
+        chosen = self.chosen
+        return (
+            (chosen.rank is None or rank == chosen.rank)
+            and (chosen.stream is None or stream == chosen.stream)
+            and (chosen.since is None or time >= chosen.since)
+            and (chosen.until is None or time < chosen.until)
+            and (self._search is None or self._search in text.casefold())
+        )
+
+
+def _of(job_id: str, attempt: int | None, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+    statement = statement.where(LogChunkRow.job_id == job_id)
+    return statement if attempt is None else statement.where(LogChunkRow.attempt == attempt)
+
+
+def _place() -> Any:
+    # Compared as a pair both databases find a place by the index, however long the log is.
+    return tuple_(LogChunkRow.attempt, LogChunkRow.first_line)
+
+
+def _at(position: Position) -> Any:
+    return tuple_(position.attempt, position.line)
+
+
+def _forward(
+    session: Session, job_id: str, sieve: _Sieve, limit: int, bounds: tuple[Position, Position]
+) -> tuple[list[LogLine], Position]:
+    """The lines from ``bounds[0]`` on, and where the next page begins; ``bounds[1]`` is the end of the log."""
+    start, last = bounds
+    # The chunk that holds the first line begins at it, or before.
+    holds = select(func.max(LogChunkRow.first_line)).where(
+        LogChunkRow.job_id == job_id, LogChunkRow.attempt == start.attempt, LogChunkRow.first_line <= start.line
+    )
+    first = Position(start.attempt, session.execute(holds).scalar_one() or 0)
+    walk = _Walk(session, job_id, sieve, first, forward=True)
+    found: list[LogLine] = []
+    position = start
+    for chunk in walk.chunks():
+        for number, line in enumerate(unpack(chunk.lines), start=chunk.first_line):
+            here = Position(chunk.attempt, number)
+            if here < position:
+                continue
+            if len(found) == limit:
+                return found, position
+            position = Position(chunk.attempt, number + 1)
+            if sieve.wants(line):
+                found.append(_line(here, line))
+    if walk.stopped_at is None:
+        return found, max(position, last)
+    return found, max(position, walk.stopped_at)
+
+
+def _backward(
+    session: Session, job_id: str, sieve: _Sieve, limit: int, after: Position
+) -> tuple[list[LogLine], Position]:
+    """The last lines before ``after``, oldest first, and the place before the first of them."""
+    walk = _Walk(session, job_id, sieve, after, forward=False)
+    found: list[LogLine] = []
+    for chunk in walk.chunks():
+        lines = unpack(chunk.lines)
+        for number in range(chunk.first_line + len(lines) - 1, chunk.first_line - 1, -1):
+            here = Position(chunk.attempt, number)
+            line = lines[number - chunk.first_line]
+            if here >= after or not sieve.wants(line):
+                continue
+            found.append(_line(here, line))
+            if len(found) == limit:
+                return found[::-1], here
+    return found[::-1], walk.stopped_at or Position(0, 0)
+
+
+class _Walk:
+    """Chunks in order from a place, within the bounds of one page."""
+
+    def __init__(self, session: Session, job_id: str, sieve: _Sieve, start: Position, *, forward: bool):
+        self._session = session
+        self._forward = forward
+        self._start = start
+        headers = sieve.headers()
+        self._passes_over = bool(headers)
+        self._ordered = _of(job_id, sieve.chosen.attempt, select(LogChunkRow)).where(*headers)
+        self._ordered = self._ordered.options(undefer(LogChunkRow.lines)).order_by(*self._order())
+        self._places = _of(job_id, sieve.chosen.attempt, select(LogChunkRow.attempt, LogChunkRow.first_line))
+        self.stopped_at: Position | None = None
+        """Where the walk ended because it had looked at enough; None where the log ended."""
+
+    def chunks(self) -> Iterator[LogChunkRow]:
+        horizon = self._horizon()
+        opened, at_once = 0, 1
+        place, inclusive = self._start, self._forward
+        while opened < CHUNKS_PER_PAGE:
+            at_once = min(2 * at_once, CHUNKS_AT_ONCE, CHUNKS_PER_PAGE - opened)
+            statement = self._ordered.where(self._beyond(place, inclusive)).limit(at_once)
+            if horizon is not None:
+                statement = statement.where(_place() < _at(horizon) if self._forward else _place() >= _at(horizon))
+            rows = self._session.scalars(statement).all()
+            for chunk in rows:
+                # Before it is handed out: whoever takes it may not come back.
+                place, inclusive = Position(chunk.attempt, chunk.first_line), False
+                yield chunk
+            opened += len(rows)
+            if len(rows) < at_once:
+                self.stopped_at = horizon
+                return
+        self.stopped_at = Position(chunk.attempt, chunk.first_line + chunk.line_count) if self._forward else place
+
+    def _horizon(self) -> Position | None:
+        """The place of the first chunk that this page may not look at any more (forward), or of the last that it may."""
+        if not self._passes_over:
+            return None
+        ahead = self._places.where(self._beyond(self._start, self._forward)).order_by(*self._order())
+        ahead = ahead.offset(HEADERS_PER_PAGE if self._forward else HEADERS_PER_PAGE - 1).limit(1)
+        row = self._session.execute(ahead).one_or_none()
+        return Position(*row) if row is not None else None
+
+    def _order(self) -> tuple[Any, Any]:
+        if self._forward:
+            return LogChunkRow.attempt, LogChunkRow.first_line
+        return LogChunkRow.attempt.desc(), LogChunkRow.first_line.desc()
+
+    def _beyond(self, place: Position, inclusive: bool) -> ColumnElement[bool]:
+        found: ColumnElement[bool]
+        if self._forward:
+            found = _place() >= _at(place) if inclusive else _place() > _at(place)
+        else:
+            found = _place() < _at(place)
+        return found
+
+
+def _line(position: Position, line: list[Any]) -> LogLine:
+    time, rank, stream, text = line
+    return LogLine(
+        line=position.line,
+        attempt=position.attempt,
+        time=datetime.fromtimestamp(time, UTC),
+        rank=rank,
+        stream=stream,
+        text=text,
+    )

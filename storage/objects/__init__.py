@@ -1,0 +1,1 @@
+"""Blob store, published checkpoints and git repositories."""

@@ -1,0 +1,276 @@
+"""The blob store: code archives and checkpoints, in a folder or behind an fsspec URL.
+
+What is put is whole or absent: it is written under a temporary name beside its place and then moved there. A local
+folder on the same file system is filled with hard links, so that publishing a checkpoint of many gigabytes takes
+milliseconds; what is fetched is always a copy, because a job may write to it. Elsewhere a tree's ``manifest.json`` is
+sent last, and a reader that does not find it takes the tree for absent.
+
+A stored blob without a row is not published: rows are in ``storage.attempts.checkpoints``.
+
+Not here: packing and unpacking archives, checking digests (``api``, ``worker``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import fsspec
+from fsspec.registry import known_implementations
+
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.life.attempt import MANIFEST
+
+_KEY: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
+"""Parts of letters and digits that do not begin with a dot: no key can lead out of the store."""
+
+
+class BlobStore:
+    """A store of files by key, such as ``jobs/<job id>/<attempt>/step-00000050``.
+
+    Parameters
+    ----------
+    url : str
+        An absolute folder, or an fsspec URL (``file:///…``, ``s3://bucket/prefix``, ``memory://…``).
+
+    Raises
+    ------
+    LockstepError
+        If no such kind of store exists, or the package for it is not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        if "://" not in url and not Path(url).is_absolute():
+            raise ValueError(f"the store is an absolute folder or a URL such as s3://bucket/prefix, got {url!r}")
+        self._files: Any
+        self._files, root = _opened(url)
+        self._root = str(root).rstrip("/")
+        self._local = "file" in _protocols(self._files)
+
+    def location(self, key: str) -> str:
+        """Where a key is, for people: a path or a URL."""
+        path = self._path(key)
+        return path if self._local else str(self._files.unstrip_protocol(path))
+
+    def create(self) -> None:
+        """Make the folder of a local store, if it is missing. A remote store has none.
+
+        Raises
+        ------
+        OSError
+            If it cannot be made.
+        """
+        if self._local:
+            Path(self._root).mkdir(parents=True, exist_ok=True)
+
+    def trouble(self) -> str:
+        """Write and delete an empty file; return why that failed, empty when it did not. May hang with the file system.
+
+        A missing folder is not made: where a network file system is not mounted, that would write beside it.
+        """
+        name = f"{self._root}/.probe-{uuid.uuid4().hex}"
+        try:
+            if self._local:
+                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                Path(name).unlink()
+            else:
+                self._files.pipe_file(name, b"")
+                self._files.rm_file(name)
+        except OSError as error:
+            return f"{self._root} cannot be written: {error.strerror or error}"
+        return ""
+
+    def exists(self, key: str) -> bool:
+        """Whether a file or a whole tree is there."""
+        path = self._path(key)
+        if self._local:
+            return Path(path).exists()
+        return bool(self._files.isfile(path) or self._files.isfile(f"{path}/{MANIFEST}"))
+
+    def put_file(self, path: Path, key: str) -> None:
+        """Store a file. One that is there already under the same key is replaced."""
+        target = self._path(key)
+        if not self._local:
+            self._files.put_file(str(path), target)
+            return
+        temporary = _beside(Path(target))
+        try:
+            _link_or_copy(path, temporary)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Fetch a file.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it is not there.
+        """
+        temporary = _beside(path)
+        try:
+            self._files.get_file(self._path(key), str(temporary))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def read(self, key: str) -> bytes:
+        """A small file's bytes.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it is not there.
+        """
+        found: bytes = self._files.cat_file(self._path(key))
+        return found
+
+    def write(self, key: str, content: bytes) -> None:
+        """Store a small file. One that is there already under the same key is replaced."""
+        target = self._path(key)
+        if not self._local:
+            self._files.pipe_file(target, content)
+            return
+        temporary = _beside(Path(target))
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def find(self, key: str) -> list[str]:
+        """Return the keys of all files below a key, in order; none where nothing is there."""
+        self._files.invalidate_cache()  # Other programs write to the store as well.
+        start = len(self._root) + 1
+        return sorted(found for path in self._files.find(self._path(key)) if _KEY.fullmatch(found := str(path)[start:]))
+
+    def open(self, key: str) -> AbstractContextManager[BinaryIO]:
+        """A file, to be read from any place; a remote one is fetched as it is read.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it is not there.
+        """
+        opened: AbstractContextManager[BinaryIO] = self._files.open(self._path(key), "rb")
+        return opened
+
+    def put_tree(self, folder: Path, key: str) -> None:
+        """Store a folder. The same whole tree that is there already under this key is left as it is.
+
+        Another one is replaced. It is there when the database was set back and a number of an attempt is used again.
+        """
+        if self.exists(key):
+            if self._manifest_of(key) == _manifest_in(folder):
+                return
+            self.delete_tree(key)
+        target = self._path(key)
+        if not self._local:
+            for file in _manifest_last(folder):
+                self._files.put_file(str(file), f"{target}/{file.relative_to(folder).as_posix()}")
+            return
+        temporary = _beside(Path(target))
+        try:
+            shutil.copytree(folder, temporary, copy_function=_link_or_copy)
+            # Of two that store the same tree at once one moves it; the other finds it there.
+            with suppress(OSError):
+                temporary.rename(target)
+            if not Path(target).is_dir():
+                raise OSError(f"could not move {temporary} to {target}")
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def get_tree(self, key: str, folder: Path) -> None:
+        """Fetch a folder; ``folder`` must not exist yet, and exists only once it is whole.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it is not there.
+        """
+        if not self.exists(key):
+            raise FileNotFoundError(f"{self.location(key)} is not in the store")
+        source = self._path(key)
+        temporary = _beside(folder)
+        try:
+            for path in self._files.find(source):
+                file = temporary / str(path)[len(source) :].lstrip("/")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                self._files.get_file(str(path), str(file))
+            temporary.rename(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def delete_tree(self, key: str) -> None:
+        """Delete a file or a tree; one that is not there is deleted already."""
+        path = self._path(key)
+        # A reader that comes meanwhile must not take half a tree for a whole one.
+        with suppress(FileNotFoundError):
+            self._files.rm_file(f"{path}/{MANIFEST}")
+        with suppress(FileNotFoundError):
+            self._files.rm(path, recursive=True)
+
+    def _manifest_of(self, key: str) -> bytes | None:
+        try:
+            return self.read(f"{key}/{MANIFEST}")
+        except FileNotFoundError:
+            return None
+
+    def _path(self, key: str) -> str:
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"{key!r} is no key: parts of letters, digits, '.', '_' and '-' that begin with no dot")
+        return f"{self._root}/{key}"
+
+
+def _protocols(files: Any) -> tuple[str, ...]:
+    protocol = files.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+def _beside(target: Path) -> Path:
+    """A temporary name in the target's folder, which is made: a move within one folder is atomic."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target.parent / f".{target.name}.{uuid.uuid4().hex}.part"
+
+
+def _link_or_copy(source: str | Path, target: str | Path) -> None:
+    """A second name for the same file where the file system allows it, a copy elsewhere."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _manifest_in(folder: Path) -> bytes | None:
+    manifest = folder / MANIFEST
+    return manifest.read_bytes() if manifest.is_file() else None
+
+
+def _manifest_last(folder: Path) -> list[Path]:
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return sorted(files, key=lambda file: (file.name == MANIFEST, str(file)))
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it."""
+    scheme = url.partition("://")[0] if "://" in url else "file"
+    try:
+        files, root = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        package = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"LOCKSTEP_STORE: a {scheme}:// store needs a package that is not installed here: {error}",
+            next_step=f"pip install '{package or scheme}' where the api and the agents run",
+        ) from None
+    except ValueError as error:
+        raise LockstepError(
+            ErrorCode.INVALID, f"LOCKSTEP_STORE: {error}", next_step="use an absolute folder, or s3://bucket/prefix"
+        ) from None
+    return files, str(root)

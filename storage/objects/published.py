@@ -1,0 +1,81 @@
+"""Notes in the store, beside the files of each published checkpoint: everything that its row says.
+
+Database and store are backed up and lost apart. With the note a row that is missing from the database is made again
+exactly, also where the node that wrote the checkpoint is gone.
+
+Not here: the rows (``storage.attempts.checkpoints``), and when they are compared with the store (``worker.agent.reconciling``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Annotated, Final, NamedTuple
+
+import structlog
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+from lockstep.domain.life.attempt import MANIFEST
+from lockstep.storage.objects.blobs import BlobStore
+
+log = structlog.get_logger(__name__)
+
+NOTE: Final = "published.json"
+_TREE: Final = re.compile(r"jobs/[^/]+/[0-9]+/[^/]+")
+
+
+def _finite(value: float | None) -> float | None:
+    # No database compares NaN as the others do, and it is never best anyway.
+    return value if value is not None and math.isfinite(value) else None
+
+
+class Note(BaseModel):
+    """A checkpoint as it was published."""
+
+    model_config = ConfigDict(frozen=True)
+
+    attempt: int
+    step: int
+    bytes: int
+    sha256: str
+    """Of its manifest."""
+    final: bool
+    value: Annotated[float | None, AfterValidator(_finite)]
+    """Of the metric that ``keep_best`` names, where its step measured a finite one."""
+
+
+class Tree(NamedTuple):
+    """A whole checkpoint in the store."""
+
+    location: str
+    noted: bool
+    """It has a note."""
+
+
+def write_note(blobs: BlobStore, location: str, note: Note) -> None:
+    """Note beside its files that a checkpoint was published. Writing it again changes nothing."""
+    blobs.write(f"{location}/{NOTE}", note.model_dump_json().encode())
+
+
+def read_note(blobs: BlobStore, location: str) -> Note | None:
+    """Return a checkpoint's note; None where there is none that can be read."""
+    try:
+        return Note.model_validate_json(blobs.read(f"{location}/{NOTE}"))
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        log.warning("the note of a checkpoint cannot be read", location=location, error=error.errors()[0]["msg"])
+        return None
+
+
+def trees(blobs: BlobStore, job_id: str) -> dict[str, Tree]:
+    """Return the whole checkpoints of a job that are in the store, by location."""
+    return {tree.location: tree for tree in _trees(set(blobs.find(f"jobs/{job_id}")))}
+
+
+def _trees(keys: set[str]) -> Iterator[Tree]:
+    for key in sorted(keys):
+        location = key.removesuffix(f"/{MANIFEST}")
+        if location != key and _TREE.fullmatch(location):
+            yield Tree(location, f"{location}/{NOTE}" in keys)

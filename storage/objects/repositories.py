@@ -1,0 +1,142 @@
+"""Git repositories from which jobs' code comes: which commit a ref is, and the files of a commit.
+
+A branch moves, and a job may be started again after a week. So a ref is looked up once, when the job is submitted, and
+from then on the job has a commit.
+
+The machine's own ``git`` does the work, with the machine's own credentials (keys, credential helpers) and nobody to ask
+for a password. Only the transports of ``domain.spec.fields`` are let through: git knows others that run commands. Submodules
+are not fetched.
+
+Not here: when code is brought to a node, and what is done where that fails (``worker.launch.code``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from lockstep.domain import limits
+from lockstep.domain.spec.fields import COMMIT, GIT_TRANSPORTS
+
+LOOK_SECONDS: Final = 15.0
+"""For a server to list its refs; a submit waits for it."""
+FETCH_SECONDS: Final = 600.0
+_SAID_CHARS_MAX: Final = 500
+
+
+class RepositoryError(Exception):
+    """The repository has no such ref or commit, or more in it than a job may bring. Trying again does not help."""
+
+
+class UnreachableError(OSError):
+    """The repository does not answer, or not to this machine. That may pass."""
+
+
+def commit_of(url: str, ref: str) -> str:
+    """The commit that a branch, a tag or a whole commit id is now, as 40 (or 64) hexadecimal digits.
+
+    A commit id is taken as it is, without asking anybody.
+
+    Raises
+    ------
+    RepositoryError
+        If the repository has no such ref.
+    UnreachableError
+        If it does not answer within ``LOOK_SECONDS``.
+    """
+    if re.fullmatch(COMMIT, ref):
+        return ref
+    answer = _git("ls-remote", "--", url, ref, f"{ref}^{{}}", seconds=LOOK_SECONDS)
+    found = {name: commit for commit, _, name in (line.partition("\t") for line in answer.splitlines())}
+    # As gitrevisions(7) orders them; of a tag with a message, the commit that it is for.
+    for name in (ref, f"refs/{ref}", f"refs/tags/{ref}", f"refs/heads/{ref}"):
+        commit = found.get(f"{name}^{{}}") or found.get(name)
+        if commit:
+            return commit
+    raise RepositoryError(f"the repository {url} has no branch or tag {ref!r}")
+
+
+def bring(url: str, commit: str, target: Path) -> None:
+    """Write the files of a commit to the new folder ``target``.
+
+    Raises
+    ------
+    RepositoryError
+        If the repository has no such commit, or it holds more than an uploaded archive may.
+    UnreachableError
+        If it does not answer, or takes longer than ``FETCH_SECONDS``.
+    """
+    with tempfile.TemporaryDirectory(prefix=".git-", dir=target.parent) as folder:
+        repository = Path(folder, "repository")
+        _git("init", "--quiet", "--template=", str(repository))
+        inside = ("-C", str(repository))
+        _fetch(url, commit, inside)
+        _check_size(_git(*inside, "ls-tree", "-r", "-l", "-z", commit, seconds=FETCH_SECONDS))
+        _git(*inside, "checkout", "--quiet", "--force", "--detach", commit, seconds=FETCH_SECONDS)
+        shutil.rmtree(repository / ".git")
+        repository.rename(target)
+
+
+def _fetch(url: str, commit: str, inside: tuple[str, str]) -> None:
+    try:
+        _git(*inside, "fetch", "--quiet", "--depth=1", "--no-tags", "--", url, commit, seconds=FETCH_SECONDS)
+    except UnreachableError:
+        # Not every server gives a commit that no ref names. Then everything is fetched; one that is away says so again.
+        every = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+        _git(*inside, "fetch", "--quiet", "--", url, *every, seconds=FETCH_SECONDS)
+    try:
+        _git(*inside, "cat-file", "-e", f"{commit}^{{commit}}")
+    except UnreachableError:
+        raise RepositoryError(
+            f"the repository {url} has no commit {commit}, or none that a branch or tag has"
+        ) from None
+
+
+def _check_size(listing: str) -> None:
+    entries = [entry.split(None, 4) for entry in listing.split("\0") if entry]
+    if len(entries) > limits.UPLOAD_FILES_MAX:
+        raise RepositoryError(f"the commit has {len(entries)} files; expected at most {limits.UPLOAD_FILES_MAX}")
+    total_bytes = sum(int(size) for _, _, _, size, _ in entries if size.isdecimal())  # "-" of a submodule
+    if total_bytes > limits.UPLOAD_UNPACKED_BYTES_MAX:
+        raise RepositoryError(
+            f"the commit's files have {total_bytes} bytes; expected at most {limits.UPLOAD_UNPACKED_BYTES_MAX}"
+        )
+
+
+def _git(*words: str, seconds: float = 60.0) -> str:
+    """What git prints. Every failure is an ``UnreachableError`` here: git does not tell them apart."""
+    environ = {name: value for name, value in os.environ.items() if name not in {"GIT_DIR", "GIT_WORK_TREE"}}
+    environ |= {
+        "GIT_ALLOW_PROTOCOL": ":".join(GIT_TRANSPORTS),
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_SSH_COMMAND": environ.get("GIT_SSH_COMMAND", "ssh -oBatchMode=yes"),
+        "GIT_LFS_SKIP_SMUDGE": "1",
+        "LC_ALL": "C",
+    }
+    try:
+        done = subprocess.run(
+            ["git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false", *words],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UnreachableError(f"git {_verb(words)} took longer than {seconds:g} s") from None
+    except FileNotFoundError:
+        raise UnreachableError("there is no git on this machine") from None
+    if done.returncode != 0:
+        raise UnreachableError(f"git {_verb(words)}: {done.stderr.strip()[-_SAID_CHARS_MAX:]}")
+    return done.stdout
+
+
+def _verb(words: tuple[str, ...]) -> str:
+    return words[2] if words[0] == "-C" else words[0]

@@ -1,0 +1,1 @@
+"""Metric series: streams, chunks and queries."""

@@ -1,0 +1,284 @@
+"""Metric series: appended in batches, kept in packed chunks; and the newest value and the progress of each job.
+
+A batch becomes one small chunk per series. Small chunks are merged as they come, each with the ones before it that are
+not larger, up to 512 points: so a point is rewritten at most nine times, a series has at most a handful of small chunks,
+and no background work is needed before a long series reads quickly. Chunks are compressed from 128 points on. A full one
+is never written again, and has a summary beside it.
+
+Not here: reading them back (``storage.series.series_query``), the fence and the offsets (``storage.series.streams``), a chunk's bytes
+(``storage.series.packing``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import BigInteger, Row, bindparam, delete, insert, literal_column, select, update
+from sqlalchemy.orm import Session
+
+from lockstep.domain import limits
+from lockstep.domain.training.metrics import Record, jsonable
+from lockstep.storage.db.dialects import for_each, run, table_of, write
+from lockstep.storage.db.series_tables import ProgressRow, SeriesChunkRow, SeriesLatestRow, StreamRow, of_kind
+from lockstep.storage.series import streams
+from lockstep.storage.series.packing import pack, pack_summary, unpack
+from lockstep.storage.series.points import Points
+
+CHUNK: Final = limits.METRIC_POINTS_PER_CHUNK
+COMPRESSED_FROM: Final = 128
+"""Points of a chunk. Smaller ones are written again soon, so that the time would be lost on them, and hold little."""
+ROWS_PER_STATEMENT: Final = 500
+"""SQLite and PostgreSQL limit the parameters of one statement."""
+
+
+class LeftOut(NamedTuple):
+    """What one append had no room for."""
+
+    points: int = 0
+    names: tuple[str, ...] = ()
+    """Of series beyond the limit of names per job, none of whose points are kept."""
+    names_max: int = limits.METRIC_NAMES_PER_JOB_MAX
+    """That limit."""
+    job_is_full: bool = False
+    """The job has as many points as one may have: of all series only the newest value is kept up to date."""
+
+
+def append(
+    session: Session,
+    *,
+    assignment_id: str,
+    token: str,
+    offset_before: int,
+    offset_after: int,
+    records: Sequence[Record],
+    source: str | None = None,
+    left_out: Callable[[LeftOut], object] = lambda _: None,
+) -> bool:
+    """Store a piece of an assignment's metrics spool: offset, points, newest values and progress together.
+
+    Parameters
+    ----------
+    session : Session
+    assignment_id, token : str
+    offset_before, offset_after : int
+        Bytes of the spool that the piece begins and ends at. It is stored only where the last one ended.
+    records : sequence of Record
+        What the piece says; lines that say nothing are left out.
+    source : str, optional
+        Of another source than the spool, whose place moves instead. Records of ``streams.SYSTEM_SOURCE`` are no progress,
+        hide nothing of an earlier attempt, and their names take no room of the job's.
+    left_out : callable
+        Told what found no room, if anything; the transaction may still fail.
+
+    Returns
+    -------
+    bool
+        False, and nothing stored, when the token is stale, the stream is sealed, or the piece was stored before.
+    """
+    if source is None:
+        before, after = {"metrics_offset": offset_before}, {"metrics_offset": offset_after}
+        stream = streams.advance(session, assignment_id, token, before, after)
+    else:
+        stream = streams.advance_source(session, assignment_id, token, source, before=offset_before, after=offset_after)
+    if stream is None:
+        return False
+    bump(session, stream.job_id)
+    if records:
+        system = source == streams.SYSTEM_SOURCE
+        without_room = _store(session, stream, _by_name(records), system=system)
+        if without_room.points:
+            left_out(without_room)
+        values: dict[str, Any] = {"of_assignment": assignment_id, "dropped": without_room.points}
+        if not system:
+            first = min(record.step for record in records)
+            values["first_step"] = first if stream.first_step is None else min(first, stream.first_step)
+            _note_progress(session, stream, records)
+        if source is None:
+            # A line without a step is counted on from it, and only lines of the spool may lack one.
+            values["last_step"] = records[-1].step
+        run(session, _REACHED, values)
+    return True
+
+
+_STREAM: Final = table_of(StreamRow)
+_REACHED: Final = (
+    update(_STREAM)
+    .where(_STREAM.c.assignment_id == bindparam("of_assignment"))
+    .values(points_dropped=_STREAM.c.points_dropped + bindparam("dropped", type_=BigInteger))
+)
+
+
+def bump(session: Session, job_id: str) -> None:
+    """Count one more stored batch of a job, so that its ETag changes."""
+    run(session, _BUMPED, {"job_id": job_id})
+
+
+_BUMPED: Final = for_each(
+    ProgressRow,
+    lambda insert: insert.values(seq=1, attempt=0, step=0).on_conflict_do_update(
+        index_elements=["job_id"], set_={"seq": table_of(ProgressRow).c.seq + 1}
+    ),
+)
+
+
+def _by_name(records: Iterable[Record]) -> dict[str, Points]:
+    series: dict[str, Points] = defaultdict(Points)
+    for step, time, values, _ in records:
+        for name, value in values.items():
+            series[name].add(step, time, value)
+    return series
+
+
+def _store(session: Session, stream: streams.Advanced, series: dict[str, Points], *, system: bool) -> LeftOut:
+    """Write chunks and newest values, as far as there is room."""
+    job_id = stream.job_id
+    counts: dict[str, int] = {row.name: row.point_count for row in run(session, _COUNTS[system], {"of_job": job_id})}
+    names_max = limits.SYSTEM_NAMES_PER_JOB_MAX if system else limits.METRIC_NAMES_PER_JOB_MAX
+    refused = [name for name in series if name not in counts][max(0, names_max - len(counts)) :]
+    dropped = sum(len(series.pop(name)) for name in refused)
+    full = sum(counts.values()) >= limits.METRIC_POINTS_PER_JOB_MAX
+    if full:
+        dropped += sum(map(len, series.values()))
+    left_out = LeftOut(dropped, tuple(refused), names_max, full)
+    if not series:
+        return left_out
+    if not full:
+        _write_chunks(session, stream, series, counts, system=system)
+    rows = [
+        {
+            "job_id": job_id,
+            "name": name,
+            "attempt": stream.attempt,
+            "step": points.steps[-1],
+            "time": points.times[-1],
+            "value": _nullable(points.values[-1]),
+            "point_count": counts.get(name, 0) + (0 if full else len(points)),
+        }
+        for name, points in series.items()
+    ]
+    run(session, _NEWEST, rows)
+    return left_out
+
+
+_LATEST: Final = table_of(SeriesLatestRow)
+_COUNTS: Final = {
+    system: select(_LATEST.c.name, _LATEST.c.point_count).where(
+        _LATEST.c.job_id == bindparam("of_job"), of_kind(_LATEST.c.name, system=system)
+    )
+    for system in (False, True)
+}
+_NEWEST: Final = for_each(
+    SeriesLatestRow,
+    lambda insert: insert.on_conflict_do_update(
+        index_elements=["job_id", "name"],
+        set_={field: insert.excluded[field] for field in ("attempt", "step", "time", "value", "point_count")},
+    ),
+)
+
+
+def _write_chunks(
+    session: Session, stream: streams.Advanced, series: dict[str, Points], counts: dict[str, int], *, system: bool
+) -> None:
+    """Write new points, merged with the small chunks before them (see the module's docstring)."""
+    before: dict[str, list[Row[Any]]] = {}
+    for chunk in run(session, _SMALL[system], {"of_job": stream.job_id, "of_attempt": stream.attempt}):
+        before.setdefault(chunk.name, []).append(chunk)
+    replaced: list[int] = []
+    rows: list[dict[str, Any]] = []
+    for name, new in series.items():
+        seq, points = counts.get(name, 0), new
+        earlier = before.get(name, [])
+        while earlier and earlier[-1].point_count <= len(points):
+            chunk = earlier.pop()
+            replaced.append(chunk.id)
+            seq, joined = chunk.seq, unpack(chunk.points)
+            joined.extend(points)
+            points = joined
+        rows += [
+            _chunk_row(stream, name, seq + start, points.part(start, start + CHUNK))
+            for start in range(0, len(points), CHUNK)
+        ]
+    for start in range(0, len(replaced), ROWS_PER_STATEMENT):
+        ids = replaced[start : start + ROWS_PER_STATEMENT]
+        write(session, delete(SeriesChunkRow).where(SeriesChunkRow.id.in_(ids)))
+    run(session, _ADDED, rows)
+
+
+_CHUNK: Final = table_of(SeriesChunkRow)
+_SMALL: Final = {
+    system: select(_CHUNK.c.id, _CHUNK.c.name, _CHUNK.c.seq, _CHUNK.c.point_count, _CHUNK.c.points)
+    .where(
+        _CHUNK.c.job_id == bindparam("of_job"),
+        _CHUNK.c.attempt == bindparam("of_attempt"),
+        # What a batch cannot concern is not opened for it.
+        of_kind(_CHUNK.c.name, system=system),
+        # The literal, not a parameter: only so do the planners use the partial index.
+        _CHUNK.c.point_count < literal_column(str(CHUNK)),
+    )
+    .order_by(_CHUNK.c.name, _CHUNK.c.seq)
+    for system in (False, True)
+}
+_ADDED: Final = insert(_CHUNK)
+
+
+def _chunk_row(stream: streams.Advanced, name: str, seq: int, points: Points) -> dict[str, Any]:
+    bucket = points.bucket()
+    full = bucket.size == CHUNK
+    return {
+        "job_id": stream.job_id,
+        "name": name,
+        "attempt": stream.attempt,
+        "seq": seq,
+        "first_step": min(points.steps),
+        "last_step": max(points.steps),
+        "point_count": bucket.size,
+        "min": _nullable(bucket.min),
+        "max": _nullable(bucket.max),
+        "nan_count": sum(map(math.isnan, points.values)),
+        "non_finite_count": bucket.size - sum(map(math.isfinite, points.values)),
+        "end_step": bucket.step,
+        "end_time": bucket.time,
+        "end_value": _nullable(points.values[-1]),
+        "points": pack(points, compress=bucket.size >= COMPRESSED_FROM),
+        "summary": pack_summary(points) if full else None,
+    }
+
+
+def _note_progress(session: Session, stream: streams.Advanced, records: Sequence[Record]) -> None:
+    progress = run(session, _PROGRESS, {"of_job": stream.job_id}).one()
+    furthest = max(records, key=lambda record: record.step)
+    values: dict[str, Any] = {}
+    if progress.attempt != stream.attempt:
+        first = records[0]
+        values = {"attempt": stream.attempt, "first_step": first.step, "first_time": first.time}
+    if values or furthest.step > progress.step:
+        values |= {"step": furthest.step, "time": furthest.time}
+    if values:
+        run(session, _PROGRESSED, {"of_job": stream.job_id, **values})
+
+
+_FURTHEST: Final = table_of(ProgressRow)
+_PROGRESS: Final = select(_FURTHEST.c.attempt, _FURTHEST.c.step).where(_FURTHEST.c.job_id == bindparam("of_job"))
+_PROGRESSED: Final = update(_FURTHEST).where(_FURTHEST.c.job_id == bindparam("of_job"))
+
+
+def latest(session: Session, job_ids: Iterable[str]) -> dict[str, dict[str, float | str]]:
+    """The newest value of each of the jobs' own series, as JSON carries it: a list of jobs has no room for ``system/``."""
+    found: dict[str, dict[str, float | str]] = {}
+    own = SeriesLatestRow.job_id.in_(list(job_ids)), of_kind(SeriesLatestRow.name, system=False)
+    for row in session.scalars(select(SeriesLatestRow).where(*own).order_by(SeriesLatestRow.name)):
+        found.setdefault(row.job_id, {})[row.name] = jsonable(math.nan if row.value is None else row.value)
+    return found
+
+
+def progress(session: Session, job_ids: Iterable[str]) -> dict[str, ProgressRow]:
+    """How far each job is that has shipped anything."""
+    statement = select(ProgressRow).where(ProgressRow.job_id.in_(list(job_ids)))
+    return {row.job_id: row for row in session.scalars(statement.execution_options(populate_existing=True))}
+
+
+def _nullable(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,224 @@
+"""The fence of what an attempt ships, and how far it has been shipped.
+
+Each assignment has a stream. Whoever appends names the stream's token and the offset it believes in, in one guarded
+update; the points or lines follow in the same transaction. So a batch that is sent twice is stored once, and a batch of
+a writer that lost its lease is stored never.
+
+A stream is open while it is not sealed and no later attempt of its job has one. The second half needs nobody's help:
+once a new attempt has opened its stream, no old one can append, even if whoever should have sealed it died.
+
+Opening, though it is in the other database than what it depends on, is safe in every order:
+
+1. Only a ``Writer`` can open, and the jobs database makes one for whoever holds a claimed part, and for nobody else.
+2. Every part that ends is sealed afterwards, opened or not: by its node before it releases the devices, and by the
+   scheduler's pass for all that have ended and are not released. A job is placed again only after that.
+3. So a writer that was right when it asked, and opens after its part has ended, either comes before the seal, which
+   then closes what it opened, or after it, and finds the stream sealed.
+
+Not here: what is appended (``storage.series.series``, ``storage.logs.logs``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import Executable, bindparam, exists, select, update
+from sqlalchemy.orm import Session
+
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.dialects import changed, for_each, run, table_of, upsert, write
+from lockstep.storage.db.series_tables import LogTotalRow, PlaceRow, StreamRow
+
+SYSTEM_SOURCE: Final = "system"
+"""The source whose series are those of ``domain.training.metrics.SYSTEM``; no other source's are."""
+NOBODY: Final = ""
+"""The token of a stream that was sealed before anybody opened it."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who may open a stream, as the jobs database said a moment ago (``storage.attempts.attempts.writer``)."""
+
+    assignment_id: str
+    job_id: str
+    attempt: int
+    token: str
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """How far an assignment's files are stored: where a shipper goes on."""
+
+    job_id: str
+    attempt: int
+    sealed: bool
+    metrics_offset: int
+    """Bytes of the metrics spool."""
+    events_offset: int
+    """Bytes of the events spool."""
+    log_segment: int
+    log_offset: int
+    """Bytes into that segment."""
+    next_line: int
+    """Lines the attempt has so far, and so the number of the next."""
+    last_step: int | None
+    """Step of the last stored record: a script's line without a step is counted on from it."""
+    points_dropped: int
+    """Points beyond the limits of names and of points per job."""
+    places: dict[str, int]
+    """How far each further source is stored; one of which nothing is has no entry."""
+
+
+def open_stream(session: Session, writer: Writer) -> bool:
+    """Open an assignment's stream, or find it open; this fences every earlier attempt of the job.
+
+    Returns
+    -------
+    bool
+        False when it is sealed, has another token, or a later attempt has a stream.
+    """
+    run(session, _INSERTED, asdict(writer))
+    return is_open(session, writer.assignment_id, writer.token)
+
+
+def is_open(session: Session, assignment_id: str, token: str) -> bool:
+    """Return whether a writer with this token may add to a stream."""
+    mine = {"of_assignment": assignment_id, "of_token": token}
+    return run(session, _IS_OPEN, mine).one_or_none() is not None
+
+
+def seal(session: Session, assignment_id: str, *, job_id: str, attempt: int) -> bool:
+    """Refuse everything further for this stream, also where it was never opened; False when it is sealed already."""
+    whose = {"assignment_id": assignment_id, "job_id": job_id, "attempt": attempt, "token": NOBODY}
+    return run(session, _SEALED, whose).rowcount == 1
+
+
+def sealed(session: Session, assignment_ids: Collection[str]) -> set[str]:
+    """Those of the assignments whose streams are sealed."""
+    statement = select(StreamRow.assignment_id).where(
+        StreamRow.assignment_id.in_(assignment_ids), StreamRow.sealed.is_(True)
+    )
+    return set(session.scalars(statement)) if assignment_ids else set()
+
+
+def state(session: Session, assignment_id: str) -> StreamState | None:
+    """How far a stream is, or None when it was neither opened nor sealed."""
+    stream = session.get(StreamRow, assignment_id, populate_existing=True)
+    if stream is None:
+        return None
+    lines = session.execute(
+        select(LogTotalRow.lines).where(LogTotalRow.job_id == stream.job_id, LogTotalRow.attempt == stream.attempt)
+    ).scalar_one_or_none()
+    return StreamState(
+        job_id=stream.job_id,
+        attempt=stream.attempt,
+        sealed=stream.sealed,
+        metrics_offset=stream.metrics_offset,
+        events_offset=stream.events_offset,
+        log_segment=stream.log_segment,
+        log_offset=stream.log_offset,
+        next_line=lines or 0,
+        last_step=stream.last_step,
+        points_dropped=stream.points_dropped,
+        places=_places(session, assignment_id),
+    )
+
+
+def advance_events(session: Session, *, assignment_id: str, token: str, offset_before: int, offset_after: int) -> bool:
+    """Note that the engine's events up to an offset have been applied to the jobs database.
+
+    Applying an event twice changes nothing there, so this may be noted after it, in a transaction of its own.
+
+    Returns
+    -------
+    bool
+        False as for every append: stale token, sealed, or noted already.
+    """
+    return (
+        advance(session, assignment_id, token, {"events_offset": offset_before}, {"events_offset": offset_after})
+        is not None
+    )
+
+
+def _places(session: Session, assignment_id: str) -> dict[str, int]:
+    statement = select(PlaceRow.source, PlaceRow.place).where(PlaceRow.assignment_id == assignment_id)
+    return {row[0]: row[1] for row in session.execute(statement) if row[1] != 0}
+
+
+def advance_source(
+    session: Session, assignment_id: str, token: str, source: str, *, before: int, after: int
+) -> Advanced | None:
+    """As :func:`advance`, for a source whose place is a row of its own. The stream's row is locked first, as there."""
+    stream = advance(session, assignment_id, token, {}, {"sealed": False})
+    if stream is None:
+        return None
+    row = upsert(session, PlaceRow).values(assignment_id=assignment_id, source=source, place=0)
+    write(session, row.on_conflict_do_nothing())
+    at = (PlaceRow.assignment_id == assignment_id, PlaceRow.source == source, PlaceRow.place == before)
+    return stream if changed(session, update(PlaceRow).where(*at).values(place=after)) == 1 else None
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """A stream whose offset was just moved; it is locked until the transaction ends."""
+
+    job_id: str
+    attempt: int
+    first_step: int | None
+
+
+def advance(
+    session: Session, assignment_id: str, token: str, before: dict[str, Any], after: dict[str, Any]
+) -> Advanced | None:
+    """Move a stream's columns from ``before`` to ``after``, if it is open under this token and stands at ``before``.
+
+    The first statement of every append: what follows it in the transaction happens once, and only for the right writer.
+    """
+    values = {"of_assignment": assignment_id, "of_token": token}
+    values |= {f"before_{column}": value for column, value in before.items()}
+    values |= {f"after_{column}": value for column, value in after.items()}
+    row = run(session, _advancing(tuple(before), tuple(after)), values).one_or_none()
+    return None if row is None else Advanced(row.job_id, row.attempt, row.first_step)
+
+
+# --- statements
+
+_STREAM: Final = table_of(StreamRow)
+_LATER: Final = _STREAM.alias("later")
+_OPEN: Final = (
+    _STREAM.c.assignment_id == bindparam("of_assignment"),
+    _STREAM.c.token == bindparam("of_token"),
+    _STREAM.c.sealed.is_(False),
+    ~exists().where(_LATER.c.job_id == _STREAM.c.job_id, _LATER.c.attempt > _STREAM.c.attempt).correlate(_STREAM),
+)
+_IS_OPEN: Final = select(_STREAM.c.job_id).where(*_OPEN)
+_NOTHING_YET: Final = {
+    **dict.fromkeys(("metrics_offset", "events_offset", "log_segment", "log_offset", "points_dropped"), 0),
+    "opened_at": db_now(),
+}
+_INSERTED: Final = for_each(
+    StreamRow, lambda insert: insert.values(**_NOTHING_YET, sealed=False).on_conflict_do_nothing()
+)
+_SEALED: Final = for_each(
+    StreamRow,
+    lambda insert: (
+        insert.values(**_NOTHING_YET, sealed=True, sealed_at=db_now())
+        .on_conflict_do_update(
+            index_elements=["assignment_id"],
+            set_={"sealed": True, "sealed_at": db_now()},
+            where=_STREAM.c.sealed.is_(False),
+        )
+        .execution_options(preserve_rowcount=True)
+    ),
+)
+
+
+@cache
+def _advancing(before: tuple[str, ...], after: tuple[str, ...]) -> Executable:
+    """The statement of :func:`advance` for these columns."""
+    at = [_STREAM.c[column] == bindparam(f"before_{column}") for column in before]
+    moved = update(_STREAM).where(*_OPEN, *at).values({column: bindparam(f"after_{column}") for column in after})
+    return moved.returning(_STREAM.c.job_id, _STREAM.c.attempt, _STREAM.c.first_step)

@@ -1,0 +1,67 @@
+"""The check of the code's prose: its figures, compared with counts made by hand."""
+
+from __future__ import annotations
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FILE = Path(__file__).parents[2] / "docs" / "language.py"
+MODULE = '''"""What a module holds."""
+
+# Nobody reads what is here.
+class One:
+    """Container of values."""
+
+    def two(self, a, b):
+        """Return a or b."""
+        return a if a and b else [x for x in b if x]
+'''
+
+
+@pytest.fixture
+def language() -> ModuleType:
+    spec = spec_from_file_location("language", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    import sys
+
+    sys.modules["language"] = module  # For its dataclasses.
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_figures_of_a_module(language: ModuleType) -> None:
+    reading = language.Reading()
+    reading.add(MODULE)
+    reading.add("class One: ...\n")
+    words = 4 + 5 + 3 + 4
+    assert reading.words.total() == words
+    found = list(reading.figures().values())
+    assert found[:4] == [1000 * 2 / words, 0, 1000 * 1 / words, 0]
+    assert found[4] == pytest.approx(100 / 3)
+    # if-else expression, comprehension, one `and`; five lines of docstrings and code besides the comment and blanks, one more.
+    assert found[5] == pytest.approx(10 * 3 / 7)
+    assert found[6] == 1
+
+
+def test_a_figure_above_its_limit_fails_the_check(
+    language: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["language.py", "--check"])
+    assert language.main() == 0
+    monkeypatch.setitem(language.LIMITS, "what", (0.0, 0.0))
+    assert language.main() == 1
+    assert capsys.readouterr().err.startswith("above its limit: what: ")
+
+
+def test_no_limit_is_below_its_goal(language: ModuleType) -> None:
+    assert all(limit >= goal for limit, goal in language.LIMITS.values())
+
+
+def test_linked_folders_are_read_once(language: ModuleType) -> None:
+    found = list(language.modules())
+    assert len({path.resolve() for path in found}) == len(found) > 300

@@ -1,0 +1,1 @@
+"""Agent loop and the life of one assignment on this node."""

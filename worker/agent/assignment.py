@@ -1,0 +1,399 @@
+"""One attempt on this node, from its claim to the release of its devices.
+
+=========  =======================================================================================================
+phase      what happens                                                       then
+=========  =======================================================================================================
+PREPARE    folder, code, checkpoint, ``assignment.json``, fence, launcher     WATCH; or DRAIN with an outcome
+WATCH      look for the result, for the launcher's death, for a stop          DRAIN
+DRAIN      kill what a dead launcher left; ship everything that was written   END
+END        write the outcome to the jobs database, guarded by the token       CLEAR
+ABANDON    the lease was lost: kill at once, write nothing                    CLEAR
+CLEAR      sweep processes, seal the stream, release the devices, delete      OVER
+=========  =======================================================================================================
+
+Each has its own thread. A new agent resumes from folder and row (``adopt``). A phase that raises is logged and retried after a pause.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum, auto
+
+import structlog
+from pydantic import ValidationError
+
+from lockstep.domain.life import attempt as contract
+from lockstep.domain.life.attempt import AssignmentFile, StopFile
+from lockstep.domain.life.lifecycle import AssignmentState
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.spec.stored import UnreadableSpecError
+from lockstep.domain.version import VERSION
+from lockstep.storage.attempts import attempts
+from lockstep.storage.attempts.attempts import Claim, HeldAssignment
+from lockstep.storage.series import streams
+from lockstep.worker.agent import identity
+from lockstep.worker.agent.addresses import Reservation
+from lockstep.worker.agent.folders import DamagedFileError, Folder
+from lockstep.worker.agent.identity import Census
+from lockstep.worker.agent.outcomes import StopReason, of_a_dead_launcher, stopped
+from lockstep.worker.agent.peers import Peers, interface_to_peers, unreachable
+from lockstep.worker.agent.reconciling import reconciled
+from lockstep.worker.agent.sweeping import Tree
+from lockstep.worker.agent.tools import Tools
+from lockstep.worker.devices.device_memory import Return, used_bytes
+from lockstep.worker.launch import launching
+from lockstep.worker.launch.code import CodeUnavailableError
+from lockstep.worker.launch.preparing import InitUnavailableError, is_disk_failure, prepare
+from lockstep.worker.upload.shipping import Stream
+from lockstep.worker.upload.uploaders import Outflow
+
+log = structlog.get_logger(__name__)
+
+PREPARE_TRIES = 4
+"""Failures of store or disk in a row after which another node takes the attempt."""
+KILL_MARGIN_SECONDS = 3.0
+"""Time after the grace in which the launcher ends its ranks and writes the result, before it is killed with its tree."""
+BACKOFF_SECONDS_MAX = 5.0
+
+
+class Phase(Enum):
+    PREPARE = auto()
+    WATCH = auto()
+    DRAIN = auto()
+    END = auto()
+    ABANDON = auto()
+    CLEAR = auto()
+    OVER = auto()
+
+
+class Attempt:
+    """One attempt. Every public method may be called from any thread."""
+
+    def __init__(self, tools: Tools, folder: Folder, stream: Stream, phase: Phase, claim: Claim | None):
+        self.stream = stream
+        self.folder = folder
+        self.phase = phase
+        self._tools = tools
+        self._claim = claim
+        self._tree = Tree(folder.path, None)
+        self._outflow: Outflow | None = None
+        self._meeting: Reservation | None = None
+        self._memory = Return(folder.memory_before)
+        self._peers = Peers(tools.database, tools.node_name, stream)
+        self._outcome: Outcome | None = None
+        self._node_failed = False
+        self._prepare_failures = 0
+        self._rebooted = False
+        self._fence_deadline = 0.0
+        self._stop_wanted: StopReason | None = None
+        self._kill_at: float | None = None
+        self._lost = False
+        self._left = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"attempt-{stream.assignment_id}", daemon=True)
+        self._steps: dict[Phase, Callable[[], Phase]] = {
+            Phase.PREPARE: self._prepare,
+            Phase.WATCH: self._watch,
+            Phase.DRAIN: self._drain,
+            Phase.END: self._end,
+            Phase.ABANDON: self._abandon,
+            Phase.CLEAR: self._clear,
+        }
+
+    @classmethod
+    def begin(
+        cls, tools: Tools, folder: Folder, claim: Claim, *, fence_deadline: float, meeting: Reservation
+    ) -> Attempt:
+        """An attempt that this agent has just claimed. It keeps the port at which the ranks meet until its end."""
+        stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
+        begun = cls(tools, folder, stream, Phase.PREPARE, claim)
+        begun._fence_deadline = fence_deadline
+        begun._meeting = meeting
+        return begun
+
+    @classmethod
+    def adopt(cls, tools: Tools, folder: Folder, held: HeldAssignment) -> Attempt:
+        """An attempt that an agent before this one has claimed, wherever it has got to."""
+        stream = Stream(held.assignment_id, held.job_id, held.attempt_number, held.token)
+        phase = Phase.CLEAR if held.state is not AssignmentState.CLAIMED else Phase.WATCH
+        adopted = cls(tools, folder, stream, phase, None)
+        adopted._recognise()
+        return adopted
+
+    @property
+    def over(self) -> bool:
+        return self.phase is Phase.OVER
+
+    @property
+    def leased(self) -> bool:
+        """Whether its lease is still to be renewed."""
+        return self.phase not in {Phase.ABANDON, Phase.CLEAR, Phase.OVER}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def renewed(self, fence_deadline: float) -> None:
+        """The lease was renewed: the ranks may live until this moment (boottime)."""
+        self._fence_deadline = fence_deadline
+        if self.folder.file(contract.ASSIGNMENT).exists():
+            self.folder.write_fence(fence_deadline)
+
+    def lose(self) -> None:
+        """The lease is another's: kill at once and write nothing more."""
+        if not self._lost:
+            log.warning("the lease was lost: killing the ranks", assignment=self.stream.assignment_id)
+        self._lost = True
+        self._wake.set()
+
+    def ask_to_stop(self, reason: StopReason) -> None:
+        """Stop gracefully; the first reason stays."""
+        if self._stop_wanted is None:
+            log.info("asked to stop", assignment=self.stream.assignment_id, reason=reason)
+            self._stop_wanted = reason
+            self._wake.set()
+
+    def look(self) -> None:
+        """Wake the thread up."""
+        self._wake.set()
+
+    def seen(self, census: Census) -> None:
+        """Remember which processes the attempt has."""
+        self._tree.remember(census)
+
+    def leave(self) -> None:
+        """The agent ends and the attempt goes on without it."""
+        self._left = True
+        if self._outflow is not None:
+            self._outflow.stop()
+        self._wake.set()
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the thread, after ``leave`` or once it is over."""
+        deadline = time.monotonic() + timeout_seconds
+        self._thread.join(timeout_seconds)
+        if self._outflow is not None:
+            self._outflow.stop()
+            self._outflow.join(max(0.0, deadline - time.monotonic()))
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._left and not self.over:
+            if self._lost and self.leased:
+                self.phase = Phase.ABANDON
+            before = self.phase
+            try:
+                self.phase = self._steps[before]()
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - one attempt's trouble must not end its own supervision
+                failures += 1
+                log.warning(
+                    "a step failed and is tried again",
+                    assignment=self.stream.assignment_id,
+                    phase=before.name,
+                    failures=failures,
+                    error=repr(error),
+                )
+            if self.phase is not before:
+                log.debug("phase", assignment=self.stream.assignment_id, phase=self.phase.name)
+                continue
+            watch_seconds = self._tools.timings.watch_seconds
+            pause = min(BACKOFF_SECONDS_MAX, watch_seconds * 2.0 ** min(failures, 10)) if failures else watch_seconds
+            self._wake.wait(pause)
+            self._wake.clear()
+
+    def _prepare(self) -> Phase:
+        """Everything up to a running launcher. Repeated from its beginning after a failure."""
+        assert self._claim is not None, "only a fresh claim is prepared"
+        if self._stop_wanted is not None:
+            return self._conclude(stopped(self._stop_wanted, "before its ranks were started"))
+        self._peers.node_count = self._claim.node_count
+        refused = unreachable(self._claim)
+        if refused is not None:
+            return self._conclude(refused)
+        reason = Reason.STORAGE
+        try:
+            interface = interface_to_peers(self._claim, self._tools)
+            tools = self._tools
+            claim, others = reconciled(self._claim, tools.database, tools.blobs)
+            prepare(self.folder, claim, tools.blobs, tools.timings, interface=interface, others=others)
+            # After a long preparation the lease may be nearly over, or lost: ranks are not started to be killed.
+            if self._lost or self._left or identity.boottime() >= self._fence_deadline:
+                return Phase.PREPARE
+            self.folder.write_fence(self._fence_deadline)
+            if self._claim.device_kind == "cuda":
+                self.folder.write_memory_before(used_bytes(self._claim.devices))
+            reason = Reason.LAUNCH_FAILED
+            self._tree.launcher = launching.launch(
+                self.folder, tools.children, tools.warm, tools.launcher_command, tools.environment
+            )
+        except CodeUnavailableError as error:
+            return self._conclude(Outcome.of(Reason.CODE_UNAVAILABLE, str(error)))
+        except InitUnavailableError as error:
+            return self._conclude(Outcome.of(Reason.BAD_SPEC, str(error)))
+        except UnreadableSpecError as error:
+            return self._conclude(Outcome.of(Reason.VERSION, f"node {self._tools.node_name}: {error}"))
+        except ValidationError as error:
+            message = f"node {self._tools.node_name}: Lockstep {VERSION} cannot read the job's plan: {error.errors()[0]['msg']}"
+            return self._conclude(Outcome.of(Reason.VERSION, message))
+        except Exception as error:
+            self._prepare_failures += 1
+            if self._prepare_failures < PREPARE_TRIES:
+                raise
+            # Nothing of the job has run. What it brings (code, a checkpoint) may fail, but not with a disk's error.
+            self._node_failed = reason is Reason.LAUNCH_FAILED or is_disk_failure(error)
+            message = f"the attempt could not be prepared on this node: {type(error).__name__}: {error}"
+            return self._conclude(Outcome.of(reason, message))
+        # Nothing may fail from here on: this step would be repeated, and a second launcher started.
+        return Phase.WATCH
+
+    def _watch(self) -> Phase:
+        """One look at a running attempt."""
+        if self._outflow is None:
+            assignment = self.folder.assignment()
+            if assignment is None:
+                message = "the attempt's assignment.json is damaged or of another version, so its ranks were killed"
+                return self._conclude(Outcome.of(Reason.LAUNCH_FAILED, message))
+            self._peers.node_count = assignment.node_count
+            self._outflow = self._start_outflow(assignment)
+            self._listen()
+        alive = self._launcher_is_alive()
+        # In this order: a launcher writes its result and then ends, and neither is missed.
+        if self.folder.file(contract.RESULT).exists():
+            return Phase.DRAIN
+        if not alive:
+            self._outcome = self._outcome_of_a_dead_launcher()
+            log.warning("the launcher is gone", assignment=self.stream.assignment_id, outcome=self._outcome.message)
+            return Phase.DRAIN
+        self._obey_stop()
+        self._peers.pass_stop_on(self.folder)
+        return Phase.WATCH
+
+    def _listen(self) -> None:
+        """Look as soon as the launcher has ended. Without it the end is seen at the next look."""
+        if self._tree.launcher is not None:
+            with contextlib.suppress(OSError):
+                identity.at_end_of(self._tree.launcher, self.look)
+
+    def _obey_stop(self) -> None:
+        if self._stop_wanted is None:
+            return
+        grace_seconds = self._tools.timings.stop_grace_seconds
+        if self._kill_at is None:
+            # First, because a full disk may refuse the file: then the job is killed without having been asked.
+            self._kill_at = time.monotonic() + grace_seconds + KILL_MARGIN_SECONDS
+            self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
+        elif time.monotonic() >= self._kill_at:
+            log.warning("killed: it did not stop within its grace", assignment=self.stream.assignment_id)
+            self._tree.kill()
+
+    def _launcher_is_alive(self) -> bool:
+        launcher = self._tree.launcher
+        if launcher is None:
+            return False
+        return self._tools.children.exit_status(launcher.pid) is None and identity.is_alive(launcher)
+
+    def _outcome_of_a_dead_launcher(self) -> Outcome:
+        if self._stop_wanted is not None:
+            return stopped(self._stop_wanted, "and its processes were killed")
+        if self._rebooted:
+            return Outcome.of(Reason.LOST, "the node was restarted while the attempt ran")
+        launcher = self._tree.launcher
+        status = None if launcher is None else self._tools.children.exit_status(launcher.pid)
+        return of_a_dead_launcher(self.folder, status)
+
+    def _conclude(self, outcome: Outcome) -> Phase:
+        """An outcome that no launcher will write."""
+        self._outcome = outcome
+        return Phase.DRAIN
+
+    def _drain(self) -> Phase:
+        """Nobody may write to the folder any more, and everything in it that counts must be sent."""
+        if self._outcome is not None and not self._tree.kill():
+            return Phase.DRAIN
+        self._peers.tell(self._final_outcome())
+        sent = self._outflow is None or self._outflow.finish(self._tools.timings.watch_seconds)
+        return Phase.END if sent else Phase.DRAIN
+
+    def _end(self) -> Phase:
+        outcome = self._final_outcome()
+        part, timings = self.stream, self._tools.timings
+        with self._tools.database.jobs() as session:
+            ended = attempts.end(
+                session, part.assignment_id, part.token, outcome, timings=timings, node_failed=self._node_failed
+            )
+        log.info("ended", assignment=part.assignment_id, reason=outcome.reason.value, accepted=ended)
+        return Phase.CLEAR
+
+    def _final_outcome(self) -> Outcome:
+        outcome = self._outcome
+        if outcome is None:
+            try:
+                result = self.folder.result()
+            except DamagedFileError as error:
+                return Outcome.of(Reason.LAUNCH_FAILED, str(error), node=self._tools.node_name)
+            assert result is not None, "an attempt without an outcome has a result"
+            outcome = result.outcome
+        details: dict[str, object] = {"node": outcome.node or self._tools.node_name}
+        if self._outflow is not None:
+            if outcome.last_step is None:
+                details["last_step"] = self._outflow.last_step
+            if outcome.reason is Reason.SUCCEEDED and self._outflow.final_checkpoint_lost:
+                return Outcome.of(Reason.STORAGE, "the run ended well, but its result could not be stored", **details)
+        return outcome.model_copy(update=details)
+
+    def _abandon(self) -> Phase:
+        """The lease is lost: kill at once; nothing that was written is sent."""
+        if self._outflow is not None:
+            self._outflow.stop()
+        return Phase.CLEAR if self._tree.kill() else Phase.ABANDON
+
+    def _clear(self) -> Phase:
+        """Give back what the attempt held, once no process of it is left."""
+        # The second says whether orphans of any attempt were found; one of this may be among them.
+        if not self._tree.kill() or self._tools.children.sweep_orphans() or not self._memory.over():
+            return Phase.CLEAR
+        with self._tools.database.series() as session:
+            stream = self.stream
+            streams.seal(session, stream.assignment_id, job_id=stream.job_id, attempt=stream.attempt_number)
+        with self._tools.database.jobs() as session:
+            attempts.release(session, self.stream.assignment_id, self._tools.node_name)
+        self._tools.freed()
+        if self._meeting is not None:
+            self._meeting.release()
+        if self._tree.launcher is not None:
+            self._tools.children.forget(self._tree.launcher.pid)
+        self._tools.retire(self.folder)
+        return Phase.OVER
+
+    def _start_outflow(self, assignment: AssignmentFile) -> Outflow:
+        """Start sending, from where an agent before this one stopped."""
+        outflow = Outflow(
+            self._tools.database,
+            self._tools.blobs,
+            self.folder,
+            self.stream,
+            assignment,
+            pause_seconds=self._tools.timings.watch_seconds,
+            sample_seconds=self._tools.timings.sample_seconds,
+        )
+        outflow.start()
+        return outflow
+
+    def _recognise(self) -> None:
+        """Find out from the folder and the processes how far the agent before this one got."""
+        file = self.folder.launcher()
+        self._rebooted = file is not None and file.boot_id != identity.boot_id()
+        self._tree.launcher = identity.launcher_key(file)
+        if file is None:
+            # Started a moment ago, it may not have said so yet. The oldest with the mark is the one that has the others.
+            started = Census.take().marked(self.folder.path)
+            self._tree.launcher = started[0].key if started else None
+            if not started and not self.folder.was_launched() and self.leased:
+                self.phase = self._conclude(stopped("shutdown", "while the node prepared it"))
+        stop = self.folder.stop()
+        if stop is not None:
+            self._stop_wanted = stop.reason
+            self._kill_at = time.monotonic() + stop.grace_seconds + KILL_MARGIN_SECONDS

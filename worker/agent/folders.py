@@ -1,0 +1,211 @@
+"""The attempt's folder on this node, read and written as ``domain.life.attempt`` says.
+
+Every file is written to a temporary name beside it and renamed. Nothing is flushed to the disk: what these files
+protect against is the death of a process, and after a power cut no process of the attempt is left to read them.
+
+Not here: the spools and logs inside it (``worker.upload.tail``), and deciding when it may go (``worker.agent.assignment``).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+from pydantic import BaseModel, ValidationError
+
+from lockstep.domain import limits
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import (
+    AssignmentFile,
+    FenceFile,
+    LauncherFile,
+    LogRecord,
+    MemoryFile,
+    ResultFile,
+    ShippedFile,
+    StopFile,
+)
+
+log = structlog.get_logger(__name__)
+
+File = TypeVar("File", bound=BaseModel)
+
+_TRASH = ".trash-"
+_KEPT = ".kept-"
+_TAIL_BYTES = 256 * 1024
+"""Of a log segment: enough for the last lines, unless they are very long."""
+
+
+class DamagedFileError(Exception):
+    """A file of the contract is there and does not hold what the contract says."""
+
+
+class Folder:
+    """One attempt's folder."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @property
+    def assignment_id(self) -> str:
+        return self.path.name
+
+    def exists(self) -> bool:
+        return self.path.is_dir()
+
+    def create(self) -> None:
+        """Make it, readable by this user alone. It may exist already: preparing is repeated after a failure."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ("spool", attempt.LOGS, attempt.CHECKPOINTS, attempt.TENSORBOARD):
+            (self.path / name).mkdir(exist_ok=True)
+
+    def file(self, name: str) -> Path:
+        return self.path / name
+
+    def write_assignment(self, file: AssignmentFile) -> None:
+        self._write(attempt.ASSIGNMENT, file)
+
+    def write_fence(self, deadline_boottime: float) -> None:
+        self._write(attempt.FENCE, FenceFile(deadline_boottime=deadline_boottime))
+
+    def write_stop(self, file: StopFile) -> None:
+        self._write(attempt.STOP, file)
+
+    def write_shipped(self, segment: int, offset: int) -> None:
+        self._write(attempt.SHIPPED, ShippedFile(segment=segment, offset=offset))
+
+    def write_memory_before(self, used_bytes: Mapping[int, int]) -> None:
+        self._write(attempt.MEMORY_BEFORE, MemoryFile(used_bytes=dict(used_bytes)))
+
+    def memory_before(self) -> Mapping[int, int]:
+        """Bytes used on each GPU before the launch; nothing where that was not noted."""
+        found = self._readable(attempt.MEMORY_BEFORE, MemoryFile)
+        return {} if found is None else found.used_bytes
+
+    def assignment(self) -> AssignmentFile | None:
+        return self._readable(attempt.ASSIGNMENT, AssignmentFile)
+
+    def stop(self) -> StopFile | None:
+        return self._readable(attempt.STOP, StopFile)
+
+    def launcher(self) -> LauncherFile | None:
+        return self._readable(attempt.LAUNCHER, LauncherFile)
+
+    def result(self) -> ResultFile | None:
+        """How it ended; None while it has not.
+
+        Raises
+        ------
+        DamagedFileError
+            If the file is there and does not say how.
+        """
+        return self._read(attempt.RESULT, ResultFile)
+
+    def was_launched(self) -> bool:
+        """Whether a launcher has ever lived: it writes its own file first, and if it fails before that, it says why."""
+        log = self.file(attempt.LAUNCHER_LOG)
+        return self.file(attempt.LAUNCHER).exists() or (log.exists() and log.stat().st_size > 0)
+
+    def launcher_log_tail(self) -> str:
+        """The end of what the launcher itself has printed."""
+        log = self.file(attempt.LAUNCHER_LOG)
+        if not log.exists():
+            return ""
+        with log.open("rb") as opened:
+            opened.seek(max(0, log.stat().st_size - limits.TRACEBACK_CHARS_MAX))
+            return opened.read().decode(errors="replace")
+
+    def last_log_lines(self) -> str:
+        """The last lines of all ranks as far as they are still here, each with its rank: for an attempt whose launcher died."""
+        lines: list[str] = []
+        for path in sorted(self.file(attempt.LOGS).glob("[0-9]*.jsonl"), reverse=True):
+            wanted = limits.EXCERPT_LINES_MAX - len(lines)
+            if wanted <= 0:
+                break
+            try:
+                with path.open("rb") as opened:
+                    opened.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+                    records = opened.read().split(b"\n")
+            except OSError:
+                continue  # shipped and deleted meanwhile, or something that user code put there
+            lines = [told for record in records[-wanted - 1 :] if (told := _told(record))] + lines
+        return "\n".join(lines[-limits.EXCERPT_LINES_MAX :])[-limits.EXCERPT_CHARS_MAX :]
+
+    def delete(self) -> None:
+        """Remove it whole, as seen by others: it is renamed first, and ``folders_in`` does not list the remains.
+
+        A symbolic link inside it (``code`` of a ``path`` job) is removed, never followed.
+        """
+        if not self.exists():
+            return
+        trash = self.path.with_name(f"{_TRASH}{self.path.name}-{secrets.token_hex(4)}")
+        self.path.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+    def _write(self, name: str, file: BaseModel) -> None:
+        target = self.file(name)
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        temporary.write_text(file.model_dump_json(), encoding="utf-8")
+        temporary.replace(target)
+
+    def _readable(self, name: str, kind: type[File]) -> File | None:
+        """The file, or None where it is missing or damaged: user code can write here, and nothing may hang on it."""
+        try:
+            return self._read(name, kind)
+        except DamagedFileError as error:
+            log.warning("a file is taken for missing", error=str(error))
+            return None
+
+    def _read(self, name: str, kind: type[File]) -> File | None:
+        try:
+            text = self.file(name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (IsADirectoryError, PermissionError) as error:
+            raise DamagedFileError(f"{self.file(name)} cannot be read: {error.strerror}") from None
+        try:
+            return kind.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise DamagedFileError(f"{self.file(name)} cannot be read: {where}: {first['msg']}") from None
+
+
+def _told(record: bytes) -> str:
+    """A line of the log with its rank in front; nothing for one that a kill cut short."""
+    try:
+        line = LogRecord.model_validate_json(record)
+    except ValidationError:
+        return ""
+    who = "launcher" if line.rank < 0 else f"rank {line.rank}"
+    return f"[{who}] {line.text[: limits.EXCERPT_LINE_CHARS_MAX]}"
+
+
+def folders_in(node_dir: Path) -> list[Folder]:
+    """Every attempt's folder on this node, oldest first. What is left of deleted ones is removed on the way."""
+    found: list[Folder] = []
+    for entry in sorted(os.scandir(node_dir), key=lambda entry: entry.name):
+        if not entry.is_dir(follow_symlinks=False):
+            continue
+        if entry.name.startswith(_TRASH):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        elif not entry.name.startswith("."):
+            found.append(Folder(Path(entry.path)))
+    return found
+
+
+def retire(folder: Folder, *, keep: int) -> None:
+    """Delete the folder of an attempt that is over, or put it aside as one of the ``keep`` newest."""
+    if keep == 0 or not folder.exists():
+        folder.delete()
+        return
+    parent = folder.path.parent
+    folder.path.rename(parent / f"{_KEPT}{folder.path.name}")
+    # Assignments have uuid7 ids, so names sort by age.
+    for path in sorted(parent.glob(f"{_KEPT}*"))[:-keep]:
+        Folder(path).delete()

@@ -1,0 +1,186 @@
+"""Which process is which: pids that cannot be mistaken, read from ``/proc``.
+
+A pid alone may have been given to another process since it was written down. Pid, start time and boot together name one
+process for good, so everything that is remembered, signalled or adopted goes by ``ProcessKey`` here.
+
+Not here: what is killed and why (``worker.agent.sweeping``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from lockstep.domain.life.attempt import MARK_VARIABLE, LauncherFile
+
+PROC = Path("/proc")
+
+
+class ProcessKey(NamedTuple):
+    """One process of this boot."""
+
+    pid: int
+    start_ticks: int
+    """Field 22 of ``/proc/PID/stat``: clock ticks from boot to the process's start."""
+
+
+class Process(NamedTuple):
+    """What one read of ``/proc/PID/stat`` says."""
+
+    key: ProcessKey
+    parent: int
+    session: int
+    state: str
+    """One letter; ``Z`` and ``X`` are dead and wait to be reaped."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still run or write anything."""
+        return self.state not in "ZX"
+
+
+def boot_id() -> str:
+    """Changes with every boot of the machine, and so ends the life of every pid."""
+    return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def boottime() -> float:
+    """Seconds on the clock of ``fence``: it runs on while the machine sleeps, and nobody can set it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def process(pid: int) -> Process | None:
+    """The process with this pid now, or None."""
+    try:
+        text = _contents(f"{PROC}/{pid}/stat")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name, in parentheses, may itself hold spaces and parentheses: fields are counted from the last one.
+    fields = text[text.rindex(b")") + 2 :].split()
+    state = fields[0].decode()
+    if state == "Z" and int(fields[17]) > 1:
+        # Only its first thread has ended. The others run on, or are on their way out and hold what they held.
+        state = "R"
+    return Process(ProcessKey(pid, int(fields[19])), int(fields[1]), int(fields[3]), state)
+
+
+def is_alive(key: ProcessKey) -> bool:
+    """Whether exactly this process still runs."""
+    found = process(key.pid)
+    return found is not None and found.key == key and found.alive
+
+
+def send(key: ProcessKey, number: signal.Signals) -> None:
+    """Signal exactly this process, or nobody: a pidfd is opened first, then its identity is checked."""
+    # One that became another user's may not be signalled by this one, and must not save those after it.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        handle = os.pidfd_open(key.pid)
+        try:
+            found = process(key.pid)
+            if found is not None and found.key == key:
+                signal.pidfd_send_signal(handle, number)
+        finally:
+            os.close(handle)
+
+
+def at_end_of(key: ProcessKey, act: Callable[[], None]) -> None:
+    """Call ``act`` from a thread of its own as soon as exactly this process has ended.
+
+    Raises
+    ------
+    OSError
+        If the kernel or this process has no descriptor to give.
+    """
+    try:
+        handle = os.pidfd_open(key.pid)
+    except ProcessLookupError:
+        act()
+        return
+
+    def wait() -> None:
+        try:
+            if is_alive(key):
+                end = select.poll()
+                end.register(handle, select.POLLIN)
+                end.poll()
+        finally:
+            os.close(handle)
+        act()
+
+    threading.Thread(target=wait, name=f"end of {key.pid}", daemon=True).start()
+
+
+def launcher_key(file: LauncherFile | None) -> ProcessKey | None:
+    """The process that ``launcher.json`` names, if this boot is still the one it was written in."""
+    if file is None or file.boot_id != boot_id():
+        return None
+    return ProcessKey(file.pid, file.start_ticks)
+
+
+class Census:
+    """All processes at one moment. One scan serves every question that is asked about it."""
+
+    def __init__(self, processes: Iterable[Process]):
+        self.by_pid = {found.key.pid: found for found in processes}
+        self._children: defaultdict[int, list[Process]] = defaultdict(list)
+        for found in self.by_pid.values():
+            self._children[found.parent].append(found)
+
+    @classmethod
+    def take(cls) -> Census:
+        """Scan ``/proc`` (about 10 µs per process)."""
+        names = (name for name in os.listdir(PROC) if name.isdecimal())  # noqa: PTH208 - names only, no Path per process
+        return cls(found for name in names if (found := process(int(name))) is not None)
+
+    def children(self, pid: int) -> list[Process]:
+        return self._children.get(pid, [])
+
+    def descendants(self, pid: int) -> list[Process]:
+        """Every living process below ``pid``, without itself. The dead are passed through: they may have children."""
+        found: list[Process] = []
+        waiting = [pid]
+        while waiting:
+            for child in self.children(waiting.pop()):
+                waiting.append(child.key.pid)
+                if child.alive:
+                    found.append(child)
+        return found
+
+    def marked(self, folder: Path) -> list[Process]:
+        """Living processes that were started with this attempt's folder in their environment, oldest first.
+
+        Only a net below the other ones: one may clear it, and a fork shows its parent's. What it finds does belong to the
+        attempt: the folder's name is the assignment's id. A person's own program that looks into the folder is not found.
+        """
+        name = os.fsencode(folder)
+        marks = (MARK_VARIABLE.encode() + b"=" + name + b"\0", b"LOCKSTEP_METRICS=" + name + b"/")
+        found = [each for each in self.by_pid.values() if each.alive and _is_marked(each.key.pid, marks)]
+        return sorted(found, key=lambda each: each.key.start_ticks)
+
+
+def _is_marked(pid: int, marks: tuple[bytes, ...]) -> bool:
+    try:
+        environment = b"\0" + _contents(f"{PROC}/{pid}/environ")
+    except OSError:
+        return False  # gone, or another user's
+    return any(b"\0" + mark in environment for mark in marks)
+
+
+def _contents(path: str) -> bytes:
+    """A small file of ``/proc``. Without ``pathlib`` and ``io``, which take three times as long; a scan reads hundreds."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = b""
+        while piece := os.read(handle, 1 << 16):
+            text += piece
+        return text
+    finally:
+        os.close(handle)

@@ -1,0 +1,29 @@
+"""Outcomes that the agent has to decide, because no launcher has written one.
+
+Not here: when there is none (``worker.agent.assignment``), and what a launcher decides (``engine.launcher.outcome``).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lockstep.domain.life import attempt
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.worker.agent.folders import Folder
+
+StopReason = Literal["cancelled", "timed_out", "shutdown", "preempted"]
+
+
+def stopped(reason: StopReason, how: str) -> Outcome:
+    """Of an attempt that was asked to stop before a launcher could say what came of it."""
+    return Outcome.of(Reason(reason), f"Stopped on request ({reason}) {how}.")
+
+
+def of_a_dead_launcher(folder: Folder, status: int | None) -> Outcome:
+    """Of a launcher that ended without a result; ``status`` as ``Popen`` has it, None where nobody knows."""
+    how = "died" if status is None else f"was ended by signal {-status}" if status < 0 else f"exited with {status}"
+    # It had started its ranks, so the node can launch: somebody killed it, maybe the job's own code.
+    killed = (status is None or status < 0) and folder.file(attempt.RANKS).exists()
+    message = f"the launcher {how} without a result, and its ranks were killed"
+    details = {"traceback": folder.launcher_log_tail() or None, "log_excerpt": folder.last_log_lines() or None}
+    return Outcome.of(Reason.KILLED if killed else Reason.LAUNCH_FAILED, message, **details)

@@ -1,0 +1,73 @@
+"""The other nodes of an attempt, as the agent of one of them deals with them: through the job database alone.
+
+Not here: what becomes of the attempt when one of its nodes ends (``storage.attempts.gangs``, ``domain.life.gang``), and where its ranks
+meet (``worker.agent.addresses``, ``engine.launcher.start.rendezvous``).
+"""
+
+from __future__ import annotations
+
+from lockstep.domain.life import attempt
+from lockstep.domain.life.lifecycle import Intent
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.storage.attempts import gangs
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.db.database import Database
+from lockstep.storage.jobs import jobs
+from lockstep.worker.agent.addresses import interface_of, is_loopback
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.agent.tools import Tools
+from lockstep.worker.upload.shipping import Stream
+
+
+def unreachable(claim: Claim) -> Outcome | None:
+    """Why the others could not come to this node, where it is node rank 0 of several and that can be seen beforehand."""
+    if claim.node_rank > 0 or claim.host_count == 1 or not is_loopback(claim.rendezvous_host):
+        return None
+    node, address = claim.node_name, claim.rendezvous_host
+    return Outcome.of(
+        Reason.LAUNCH_FAILED,
+        f"the ranks of {claim.node_count} nodes were to meet on {node} at {address}, which only {node} itself can reach",
+        advice=f"Set LOCKSTEP_NODE_ADDRESS of the agent on {node} to an address that the other nodes reach.",
+    )
+
+
+def interface_to_peers(claim: Claim, tools: Tools) -> str | None:
+    """The network interface that other nodes reach this one by; None for a gang of one node."""
+    return interface_of(tools.node_address()) if claim.node_count > 1 else None
+
+
+class Peers:
+    """What one part of an attempt says to the others, once each. Silent where there are none.
+
+    Parameters
+    ----------
+    database : Database
+    node_name : str
+    stream : Stream
+        Of this node's part.
+    """
+
+    def __init__(self, database: Database, node_name: str, stream: Stream):
+        self._database, self._node_name, self._stream = database, node_name, stream
+        self._told = self._stop_passed_on = False
+        self.node_count = 1
+        """Of the attempt."""
+
+    def tell(self, outcome: Outcome) -> None:
+        """How this part will end. Sending the rest may take minutes, in which the others would wait for its ranks."""
+        if self.node_count > 1 and not self._told:
+            with self._database.jobs() as session:
+                gangs.tell(session, self._stream.assignment_id, self._stream.token, outcome)
+            self._told = True
+
+    def pass_stop_on(self, folder: Folder) -> None:
+        """Ask the others to stop, if this part was asked: rank 0 saves for all, and looks in its own node's folder alone.
+
+        A cancel or a timeout is known to all of them; the end of one agent, or a signal to one launcher, is not.
+        """
+        if self.node_count > 1 and not self._stop_passed_on and folder.file(attempt.STOP).exists():
+            message = f"node {self._node_name} stops its part"
+            actor = f"node:{self._node_name}"
+            with self._database.jobs() as session:
+                jobs.ask(session, self._stream.job_id, Intent.SHUTDOWN, actor=actor, message=message)
+            self._stop_passed_on = True

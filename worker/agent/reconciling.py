@@ -1,0 +1,92 @@
+"""Compare the rows of a job's checkpoints with the store, and make them agree.
+
+They differ after a backup of the database was restored: retention has deleted checkpoints that the rows name, and what
+was published since has no row. Notes beside the files (``storage.objects.published``) tell which of them were published.
+
+No row is deleted unless a whole checkpoint of the job is in the store: a store that is not mounted looks empty.
+
+Not here: fetching a checkpoint and checking its files (``worker.launch.resuming``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import NamedTuple
+
+import structlog
+
+from lockstep.domain.life.attempt import MANIFEST
+from lockstep.domain.life.manifest import ManifestError, read_manifest
+from lockstep.storage.attempts import checkpoints
+from lockstep.storage.attempts.attempts import Claim, Published
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects import published
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.worker.upload.shipper import Stream
+
+log = structlog.get_logger(__name__)
+
+
+class Reconciled(NamedTuple):
+    """The checkpoints that an attempt may go on from, each list newest first."""
+
+    published: list[Published]
+    others: list[Published]
+    """Whole checkpoints that were never published: for the case that all of ``published`` are damaged."""
+
+
+def reconcile(database: Database, blobs: BlobStore, stream: Stream) -> Reconciled:
+    """Make the rows of the job agree with the store. May be repeated.
+
+    Raises
+    ------
+    Exception
+        What the library of a store raises that does not answer.
+    """
+    trees = published.trees(blobs, stream.job_id)
+    with database.read_jobs() as session:
+        rows = checkpoints.of_job(session, stream.job_id)
+    named = {row.location: row for row in rows}
+    # Looked for once more: one that was published since the list was made is not in it.
+    gone = [row.id for row in rows if trees and row.location not in trees and not blobs.exists(row.location)]
+    notes = [
+        (location, note)
+        for location, tree in trees.items()
+        if tree.noted and location not in named and (note := published.read_note(blobs, location)) is not None
+    ]
+    if gone or notes:
+        with database.jobs() as session:
+            checkpoints.reconcile(session, stream.assignment_id, stream.token, found=notes, gone=gone)
+        with database.read_jobs() as session:
+            rows = checkpoints.of_job(session, stream.job_id)
+    kept = [Published(row.step, row.location, row.sha256) for row in rows]
+    unknown = trees.keys() - {row.location for row in rows}
+    others = [other for location in unknown if (other := _unpublished(blobs, location)) is not None] if kept else []
+    return Reconciled(kept, sorted(others, reverse=True, key=lambda other: (_attempt_of(other.location), other.step)))
+
+
+def reconciled(claim: Claim, database: Database, blobs: BlobStore) -> tuple[Claim, list[Published]]:
+    """Return the claim with the checkpoints that the store has, and whole ones that were never published."""
+    stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
+    try:
+        found = reconcile(database, blobs, stream)
+    except Exception as error:
+        if claim.published:
+            raise
+        # A job that has no checkpoint needs nothing of the store to begin.
+        log.warning("the store is not compared", assignment=claim.assignment_id, error=repr(error))
+        return claim, []
+    return replace(claim, published=found.published, init=None if found.published else claim.init), found.others
+
+
+def _unpublished(blobs: BlobStore, location: str) -> Published | None:
+    try:
+        text = blobs.read(f"{location}/{MANIFEST}")
+        return Published(read_manifest(text).step, location, hashlib.sha256(text).hexdigest())
+    except (FileNotFoundError, ManifestError):
+        return None
+
+
+def _attempt_of(location: str) -> int:
+    return int(location.split("/")[2])

@@ -1,0 +1,387 @@
+"""The node's one loop: hear bells, claim, renew leases, adopt, sweep.
+
+One thread, so that heartbeats depend on nothing but the database and the clock: whatever takes time (code, checkpoints,
+shipping, killing) happens in the attempts' own threads. It needs no broker: a bell only makes it look earlier.
+
+Each heartbeat, in this order:
+
+1. Note the time (boottime), *then* renew all leases in one statement. Ranks may live until that time plus the fence: it is
+   earlier than the moment at which the database began to count the lease, so the node stops before the lease is given away.
+2. An assignment missing in the answer is lost: its processes are killed at once and nothing more is written.
+3. Intents in the answer (cancel, timeout, shutdown) become graceful stops.
+4. Unclaimed assignments are claimed: their bell may have been lost. Held ones that nobody here knows are adopted: after a
+   restart these are all; later, one whose claim was committed though the answer got lost.
+5. A database that was restored from a backup may lack this node, which is registered again, and have an assignment as
+   unclaimed whose ranks run here, which is claimed again.
+
+Between heartbeats intents are read more often, while the database answers.
+
+Not here: what happens to one attempt (``worker.agent.assignment``), and Celery (``worker.service``).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
+
+import structlog
+
+from lockstep.domain.life.lifecycle import Intent
+from lockstep.domain.life.timings import Timings
+from lockstep.storage.attempts import attempts, nodes
+from lockstep.storage.attempts.attempts import HeldAssignment
+from lockstep.storage.attempts.nodes import DeviceInfo
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.worker.agent import identity
+from lockstep.worker.agent.addresses import Reservation, address_of
+from lockstep.worker.agent.assignment import KILL_MARGIN_SECONDS, Attempt
+from lockstep.worker.agent.folders import Folder, folders_in, retire
+from lockstep.worker.agent.identity import Census
+from lockstep.worker.agent.outcomes import StopReason
+from lockstep.worker.agent.sweeping import Children, Tree, become_subreaper
+from lockstep.worker.agent.tools import Tools
+from lockstep.worker.health import HealthFile
+from lockstep.worker.launch import launching
+from lockstep.worker.launch.fork_client import Warm
+from lockstep.worker.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 1.0
+"""How often processes are counted and orphans are killed. One scan of ``/proc`` serves every attempt. Intents are read as
+often: a cancel whose bell was lost has ten seconds, of which grace and kill take eight."""
+ENDING_SECONDS = 10.0
+"""After the grace, for stopped jobs to be written down before this agent exits. The next one finishes what is left."""
+ANNOUNCE_SECONDS = 1.0
+"""For writing that the node leaves."""
+LEAVING_SECONDS = 5.0
+"""For the attempts' threads to put down what they hold."""
+_STOP_OF: Final[dict[Intent, StopReason]] = {
+    Intent.CANCEL: "cancelled",
+    Intent.TIMEOUT: "timed_out",
+    Intent.SHUTDOWN: "shutdown",
+}
+
+
+@dataclass(frozen=True)
+class Bell:
+    """Something to look at now."""
+
+    kind: Literal["start", "stop"]
+    assignment_id: str
+
+
+class Supervisor:
+    """See the module. Public methods may be called from any thread; ``ask_stop`` also from a signal's handler."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        heartbeats: Database,
+        shipping: Database,
+        blobs: BlobStore,
+        devices: list[DeviceInfo],
+        version: str,
+        freed: Callable[[], None],
+        environment: Mapping[str, str],
+        warm: Warm | None = None,
+        launcher_command: Sequence[str] = launching.LAUNCHER_COMMAND,
+    ):
+        # Two pools of connections: attempts that wait for one must not keep a heartbeat waiting.
+        self._database = heartbeats
+        self._settings = settings
+        self._timings: Timings = settings.timings
+        self._devices = devices
+        self._version = version
+        self._children = Children()
+        self._warm = warm
+        self._tools = Tools(
+            database=shipping,
+            blobs=blobs,
+            children=self._children,
+            timings=self._timings,
+            node_name=settings.node_name,
+            node_address=self._address,
+            warm=warm,
+            launcher_command=launcher_command,
+            environment=environment,
+            freed=freed,
+            retire=lambda folder: retire(folder, keep=settings.keep_folders),
+        )
+        self._bells: queue.SimpleQueue[Bell] = queue.SimpleQueue()
+        self._attempts: dict[str, Attempt] = {}
+        self._waiting: set[str] = set()
+        """Assignments of this node that could not be claimed at the last look."""
+        self._health = HealthFile(settings.node_dir, settings.timings.lease_seconds)
+        self._registered = False
+        self._in_touch = False
+        self._next_heartbeat = 0.0
+        self._next_sweep = 0.0
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
+
+    def start(self) -> None:
+        self._settings.node_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._guarded("health", self._health.remove)
+        become_subreaper()
+        self._thread.start()
+
+    def ring(self, bell: Bell) -> None:
+        """Look now. Never blocks."""
+        self._bells.put(bell)
+
+    def ask_stop(self) -> None:
+        """Begin to end: leave training running for the next agent to adopt, or stop it first (``stop_jobs_on_exit``)."""
+        self._stopping = True
+
+    def join(self) -> None:
+        """Wait until the loop has ended, at most about ``end_seconds``."""
+        self._thread.join()
+
+    @property
+    def end_seconds(self) -> float:
+        """How long an end in order may take."""
+        jobs = self._jobs_end_seconds if self._settings.stop_jobs_on_exit else 0.0
+        return ANNOUNCE_SECONDS + LEAVING_SECONDS + jobs
+
+    @property
+    def _jobs_end_seconds(self) -> float:
+        return self._timings.stop_grace_seconds + KILL_MARGIN_SECONDS + ENDING_SECONDS
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._tick()
+        self._announce_end()
+        if self._settings.stop_jobs_on_exit:
+            self._finish_jobs()
+        self._guarded("health", self._health.remove)
+        for attempt in self._attempts.values():
+            attempt.leave()
+        deadline = time.monotonic() + LEAVING_SECONDS
+        for attempt in self._attempts.values():
+            attempt.join(max(0.0, deadline - time.monotonic()))
+        self._children.leave()
+        if self._warm is not None:
+            self._warm.close()
+
+    def _announce_end(self) -> None:
+        """Write that this node leaves, before a job of it can go back to the queue and be placed here again.
+
+        In a thread, because the end must not wait for a database that does not answer.
+        """
+        leaving = threading.Thread(target=self._guarded, args=("leave", self._leave), name="leave", daemon=True)
+        leaving.start()
+        leaving.join(ANNOUNCE_SECONDS)
+
+    def _finish_jobs(self) -> None:
+        for attempt in self._attempts.values():
+            attempt.ask_to_stop("shutdown")
+        deadline = time.monotonic() + self._jobs_end_seconds
+        while self._attempts and time.monotonic() < deadline:
+            self._tick()
+
+    def _tick(self) -> None:
+        """One turn of the loop; it raises nothing, because nobody would start the loop again."""
+        self._guarded("bell", self._hear)
+        now = time.monotonic()
+        if now >= self._next_heartbeat:
+            # After a failure sooner than after a success: the fence comes nearer.
+            self._in_touch = self._guarded("heartbeat", self._heartbeat)
+            period_seconds = self._timings.heartbeat_seconds
+            self._next_heartbeat = now + (period_seconds if self._in_touch else period_seconds / 5)
+        if now >= self._next_sweep:
+            self._guarded("sweep", self._sweep)
+            if self._warm is not None and not self._stopping:
+                self._guarded("warm", self._warm.tend)
+            if self._in_touch and any(attempt.leased for attempt in self._attempts.values()):
+                self._in_touch = self._guarded("intents", self._read_intents)
+            if self._in_touch and self._waiting and not self._stopping:
+                self._in_touch = self._guarded("claim", self._claim_waiting)
+            self._next_sweep = now + min(SWEEP_SECONDS, 4 * self._timings.watch_seconds)
+        for assignment_id in [key for key, attempt in self._attempts.items() if attempt.over]:
+            del self._attempts[assignment_id]
+
+    def _guarded(self, what: str, act: Callable[[], None]) -> bool:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - see _tick
+            log.warning("supervision failed and is tried again", what=what, error=repr(error))
+            return False
+        return True
+
+    def _hear(self) -> None:
+        """Wait for a bell, at most one watch, and look at once if one has rung."""
+        try:
+            bell = self._bells.get(timeout=self._timings.watch_seconds)
+        except queue.Empty:
+            return
+        if bell.kind == "start":
+            if self._registered and not self._stopping:
+                self._claim(bell.assignment_id)
+        elif bell.assignment_id in self._attempts:
+            self._next_heartbeat = 0.0
+
+    def _heartbeat(self) -> None:
+        if not self._registered:
+            self._register()
+        self._renew()
+        self._guarded("health", self._health.beat)
+        if not self._stopping:
+            self._look_around()
+
+    def _leave(self) -> None:
+        """Write that this node gets no more work until an agent is here again."""
+        with self._database.jobs() as session:
+            nodes.leave(session, self._settings.node_name)
+
+    def _register(self) -> None:
+        """Say what this node is, and find what an agent before this one left. Repeated until the database answers."""
+        name = self._settings.node_name
+        with self._database.jobs() as session:
+            nodes.register(session, name, self._devices, version=self._version, boot_id=identity.boot_id())
+        with self._database.read_jobs() as session:
+            held = {assignment.assignment_id for assignment in attempts.held(session, name)}
+        for folder in folders_in(self._settings.node_dir):
+            if folder.assignment_id not in held:
+                log.info("nobody holds this attempt any more: removing it", assignment=folder.assignment_id)
+                threading.Thread(target=_remove, args=(folder,), daemon=True).start()
+        self._registered = True
+        log.info("registered", node=name, devices=len(self._devices), held=len(held))
+
+    def _renew(self) -> None:
+        leased = {key: attempt for key, attempt in self._attempts.items() if attempt.leased}
+        sent_at = identity.boottime()
+        with self._database.jobs() as session:
+            answer = attempts.renew(
+                session,
+                self._settings.node_name,
+                {key: attempt.stream.token for key, attempt in leased.items()},
+                lease_seconds=self._timings.lease_seconds,
+            )
+            if self._stopping:
+                nodes.leave(session, self._settings.node_name)
+        for key, attempt in leased.items():
+            if key not in answer:
+                attempt.lose()
+                continue
+            try:
+                attempt.renewed(sent_at + self._timings.fence_seconds)
+            except OSError as error:
+                # A full disk, say. Its ranks will end at the last fence that was written; the others' go on.
+                log.warning("a fence could not be written", assignment=key, error=repr(error))
+            intent = answer[key]
+            if intent is not None:
+                attempt.ask_to_stop(_STOP_OF[intent])
+
+    def _read_intents(self) -> None:
+        with self._database.read_jobs() as session:
+            wanted = attempts.wanted(session, self._settings.node_name)
+        for key, intent in wanted.items():
+            if key in self._attempts:
+                self._attempts[key].ask_to_stop(_STOP_OF[intent])
+
+    def _look_around(self) -> None:
+        name = self._settings.node_name
+        with self._database.read_jobs() as session:
+            self._registered = nodes.is_registered(session, name)
+            unclaimed = attempts.unclaimed(session, name)
+            held = attempts.held(session, name)
+        unknown = [assignment for assignment in held if assignment.assignment_id not in self._attempts]
+        for assignment in unknown:
+            # Each for itself: what is wrong with one must not keep the others from being adopted.
+            self._guarded("adopt", partial(self._adopt, assignment))
+        if unknown:
+            # Nobody renewed them while no agent ran: their fence may be too near to wait for the next heartbeat.
+            self._renew()
+        for assignment_id in self._attempts.keys() & set(unclaimed):
+            self._guarded("claim again", partial(self._claim_again, self._attempts[assignment_id]))
+        self._waiting = set(unclaimed) - self._attempts.keys()
+        for assignment_id in sorted(self._waiting):
+            self._claim(assignment_id)
+
+    def _address(self) -> str:
+        return address_of(self._settings.node_address, self._settings.database_url)
+
+    def _claim_waiting(self) -> None:
+        """What was not to be had a moment ago: parts of gangs whose node rank 0 had not claimed."""
+        for assignment_id in sorted(self._waiting):
+            self._claim(assignment_id)
+
+    def _adopt(self, held: HeldAssignment) -> None:
+        log.info("adopting", assignment=held.assignment_id, state=held.state.value)
+        self._take(Attempt.adopt(self._tools, self._folder(held.assignment_id), held))
+
+    def _claim(self, assignment_id: str) -> None:
+        if assignment_id in self._attempts:
+            return
+        sent_at = identity.boottime()
+        address, meeting = self._address(), Reservation()
+        claim = None
+        try:
+            with self._database.jobs() as session:
+                claim = attempts.claim(
+                    session,
+                    assignment_id,
+                    self._settings.node_name,
+                    lease_seconds=self._timings.lease_seconds,
+                    rendezvous_port=meeting.port,
+                    rendezvous_host=address,
+                )
+        finally:
+            if claim is None or claim.node_count == 1 or claim.node_rank > 0:
+                meeting.release()
+        if claim is None:
+            # Delivered twice, or withdrawn: nothing to do. Or node rank 0 of its gang has not claimed yet.
+            log.debug("not claimed", assignment=assignment_id)
+            self._waiting.add(assignment_id)
+            return
+        self._waiting.discard(assignment_id)
+        log.info("claimed", assignment=assignment_id, job=claim.job_id, attempt=claim.attempt_number)
+        deadline = sent_at + self._timings.fence_seconds
+        folder = self._folder(assignment_id)
+        self._take(Attempt.begin(self._tools, folder, claim, fence_deadline=deadline, meeting=meeting))
+
+    def _claim_again(self, attempt: Attempt) -> None:
+        """Let the database have the claim of an attempt that runs: it was restored from a backup made before that."""
+        assignment = attempt.folder.assignment()
+        if assignment is None or not attempt.leased:
+            return
+        log.warning("the database was set back: claiming again", assignment=attempt.stream.assignment_id)
+        with self._database.jobs() as session:
+            attempts.claim(
+                session,
+                attempt.stream.assignment_id,
+                self._settings.node_name,
+                lease_seconds=self._timings.lease_seconds,
+                rendezvous_port=assignment.rendezvous_port,
+                rendezvous_host=assignment.rendezvous_host,
+            )
+
+    def _take(self, attempt: Attempt) -> None:
+        # In this order: one whose thread cannot be started must not be renewed for ever. It is adopted later.
+        attempt.start()
+        self._attempts[attempt.stream.assignment_id] = attempt
+
+    def _sweep(self) -> None:
+        census = Census.take()
+        for attempt in self._attempts.values():
+            attempt.seen(census)
+        self._children.sweep_orphans()
+
+    def _folder(self, assignment_id: str) -> Folder:
+        return Folder(self._settings.node_dir / assignment_id)
+
+
+def _remove(folder: Folder) -> None:
+    """End whatever runs for a folder that nobody holds, then delete it."""
+    tree = Tree(folder.path, identity.launcher_key(folder.launcher()))
+    tree.remember(Census.take())
+    if tree.kill(seconds=60):
+        folder.delete()

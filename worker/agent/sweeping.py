@@ -1,0 +1,219 @@
+"""End every process of an attempt, whatever it does to stay.
+
+A rank may ignore SIGTERM, start children, fork twice and leave its session. It cannot leave the process tree: the
+launcher is a *subreaper*, so whoever loses their parent becomes the launcher's child; the agent is one too, so when a
+launcher dies whatever it left becomes the agent's child. That holds while either lives. For the rest, when both died,
+there are three nets: the attempt's control group, where it could have one (``worker.launch.groups``); the descendants that were
+seen earlier, by pid and start time; and processes whose first environment names the attempt's folder.
+
+Without a group a launcher is stopped (SIGSTOP) before its tree is killed: alive, it goes on collecting orphans; stopped, it starts nothing.
+
+Not here: asking ranks to end by themselves (``stop``, ``worker.agent.assignment``), and the fence, by which a launcher kills
+its ranks without an agent (``engine.launcher``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from lockstep.worker.agent.identity import Census, Process, ProcessKey, is_alive, send
+from lockstep.worker.launch.fork_client import Warm, WarmError
+from lockstep.worker.launch.groups import Group
+
+KILL_SECONDS = 1.0
+"""SIGKILL works within milliseconds; longer than this is not for the caller to wait."""
+_ROUND_SECONDS = 0.02
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def become_subreaper() -> None:
+    """Make this process the parent of every orphan among its descendants (prctl(2)). Lasts until it ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "cannot become a subreaper")
+
+
+class Children:
+    """The agent's own children: launchers, which are known, and orphans, which are to be killed and reaped.
+
+    Starting and looking exclude each other: a launcher that exists but is not known yet would be taken for an orphan.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._launchers: dict[int, subprocess.Popen[bytes] | _Forked] = {}
+
+    def start(self, command: list[str], *, cwd: Path, environment: Mapping[str, str], output: int) -> int:
+        """Start a launcher in its own session, with nothing of the agent open in it. Returns its pid."""
+        with self._lock:
+            launcher = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                close_fds=True,
+            )
+            self._launchers[launcher.pid] = launcher
+            return launcher.pid
+
+    def fork(self, warm: Warm, *, cwd: Path, environment: Mapping[str, str], output: int) -> int | None:
+        """As :meth:`start`, by a fork of the warm process; None where that is not ready.
+
+        Raises
+        ------
+        WarmError
+            If it did not answer. Whatever it may have started is dead then.
+        """
+        with self._lock:
+            try:
+                pid = warm.fork(cwd, environment, output)
+            except WarmError:
+                self._sweep_orphans()
+                raise
+            if pid is not None:
+                self._launchers[pid] = _Forked(pid)
+            return pid
+
+    def exit_status(self, pid: int) -> int | None:
+        """Exit code of a launcher that this agent started and that has ended (negative: a signal), else None."""
+        with self._lock:
+            launcher = self._launchers.get(pid)
+            return None if launcher is None else launcher.poll()
+
+    def forget(self, pid: int) -> None:
+        """Drop a launcher that has ended."""
+        with self._lock:
+            launcher = self._launchers.get(pid)
+            if launcher is not None and launcher.poll() is not None:
+                del self._launchers[pid]
+
+    def leave(self) -> None:
+        """Let the launchers go on without this agent: nobody here will ask how they ended."""
+        with self._lock:
+            for launcher in self._launchers.values():
+                # Popen warns about a child whose exit status was not read. That is what leaving means.
+                launcher.returncode = launcher.poll() or 0
+            self._launchers.clear()
+
+    def sweep_orphans(self) -> int:
+        """Kill what dead launchers left to this agent, and reap what has died. Returns how many still lived.
+
+        An orphan is a child in another session than the agent's: every descendant of a launcher is, and what a library
+        of the agent may start is not.
+        """
+        with self._lock:
+            return self._sweep_orphans()
+
+    def _sweep_orphans(self) -> int:
+        session = os.getsid(0)
+        census = Census.take()
+        orphans = [
+            child
+            for child in census.children(os.getpid())
+            if child.key.pid not in self._launchers and child.session != session
+        ]
+        alive = 0
+        for orphan in orphans:
+            if not orphan.alive:
+                _reap(orphan.key.pid)
+                continue
+            alive += 1
+            kill([orphan, *census.descendants(orphan.key.pid)])
+        return alive
+
+
+class _Forked:
+    """A child that this process did not start itself; as much of ``subprocess.Popen`` as is used here."""
+
+    def __init__(self, pid: int):
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                self.returncode = 0  # Somebody else has read it; as Popen says then.
+            else:
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def kill(processes: Iterable[Process]) -> None:
+    """SIGKILL each of exactly these."""
+    for found in processes:
+        send(found.key, signal.SIGKILL)
+
+
+class Tree:
+    """Every process of one attempt: its launcher, what descends from it, and what the nets find."""
+
+    def __init__(self, folder: Path, launcher: ProcessKey | None):
+        self.folder = folder
+        self.launcher = launcher
+        self.group = Group(folder.name)
+        self._seen: set[ProcessKey] = set()
+
+    def remember(self, census: Census) -> None:
+        """Note who descends from the launcher now, for the case that it dies while no agent is its parent."""
+        if self.launcher is None:
+            return
+        found = census.by_pid.get(self.launcher.pid)
+        if found is not None and found.key == self.launcher:
+            self._seen = {process.key for process in census.descendants(self.launcher.pid)}
+
+    def survivors(self) -> list[Process]:
+        """Every living process of the attempt, the launcher included."""
+        census = Census.take()
+        roots = [key for key in (self.launcher, *self._seen) if key is not None]
+        found: dict[int, Process] = {}
+        for key in roots:
+            root = census.by_pid.get(key.pid)
+            if root is not None and root.key == key:
+                for process in (root, *census.descendants(key.pid)):
+                    found[process.key.pid] = process
+        grouped = [census.by_pid[pid] for pid in self.group.pids() if pid in census.by_pid]
+        for process in (*census.marked(self.folder), *grouped):
+            for each in (process, *census.descendants(process.key.pid)):
+                found[each.key.pid] = each
+        return [process for process in found.values() if process.alive]
+
+    def kill(self, seconds: float = KILL_SECONDS) -> bool:
+        """Kill everybody. False if somebody is left after this long, such as a process that waits for a dead disk."""
+        deadline = time.monotonic() + seconds
+        while not self._kill_once():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_ROUND_SECONDS)
+        self.group.remove()
+        return True
+
+    def _kill_once(self) -> bool:
+        """One round. Returns whether nobody was left before it: who forks between look and kill is found by the next."""
+        self.group.kill()
+        survivors = self.survivors()
+        if self.launcher is not None and is_alive(self.launcher):
+            ranks = [process for process in survivors if process.key != self.launcher]
+            if ranks:
+                send(self.launcher, signal.SIGSTOP)
+                kill(ranks)
+                return False
+        kill(survivors)
+        return not survivors

@@ -1,0 +1,38 @@
+"""What every attempt on this node works with, as one value.
+
+Not here: making it (``worker.agent.supervisor``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lockstep.domain.life.timings import Timings
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.agent.sweeping import Children
+from lockstep.worker.launch.fork_client import Warm
+
+
+@dataclass(frozen=True)
+class Tools:
+    """See the module."""
+
+    database: Database
+    blobs: BlobStore
+    children: Children
+    timings: Timings
+    node_name: str
+    node_address: Callable[[], str]
+    """Where other nodes reach this one. May raise OSError while a name cannot be looked up."""
+    warm: Warm | None
+    """Where launchers are forked; None starts each by ``launcher_command``."""
+    launcher_command: Sequence[str]
+    environment: Mapping[str, str]
+    """What launchers see of the agent's."""
+    freed: Callable[[], None]
+    """Called when devices have become free. Must not block."""
+    retire: Callable[[Folder], None]
+    """Delete the folder of an attempt that is over, or keep it for a look."""

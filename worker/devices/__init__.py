@@ -1,0 +1,1 @@
+"""Inventory and measurement of this node's devices."""

@@ -1,0 +1,1 @@
+"""Preparation of an attempt's folder, and the start of its launcher."""

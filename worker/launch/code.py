@@ -1,0 +1,137 @@
+"""Bring a job's code to the node.
+
+``upload``: the archive is fetched from the store, its digest is checked, and it is unpacked. Names and links must stay
+inside (``domain.archive_tree``, the api's own rules); tarfile's ``data`` filter refuses devices, and the rest again. The
+api refused such archives at upload; they are checked again because the store is not the api's alone.
+
+``path``: the folder is already on the node, and is run in place through a symbolic link. Copying it was rejected: such
+folders are on a shared mount and often hold the data set as well; and a person who names a folder of the node expects
+the files that their script writes beside itself to be there afterwards.
+
+``git``: the commit that was found at the submit is fetched from its repository.
+
+Not here: git itself (``storage.objects.repositories``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from lockstep.domain import limits
+from lockstep.domain.archive_tree import ArchiveTree, UnsafeMemberError
+from lockstep.domain.spec.job import GitCode, PathCode, UploadedCode
+from lockstep.storage.objects import repositories
+from lockstep.storage.objects.blobs import BlobStore
+
+_READ_BYTES = 1024 * 1024
+
+
+class CodeUnavailableError(Exception):
+    """The code cannot be brought, and trying again on this node would not help. The message is for the job's owner."""
+
+
+def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: BlobStore) -> None:
+    """Put the job's code at ``target``. Safe to repeat: what an interrupted earlier call left is not mistaken for it.
+
+    Raises
+    ------
+    CodeUnavailableError
+        If the archive is missing, damaged, too large or unsafe, or the folder or the commit is not there.
+    OSError
+        If the store or the repository does not answer; that may pass.
+    """
+    if target.exists():
+        return
+    if code is None:
+        # The ranks' working directory all the same: in the attempt's own folder a script's ``result.json`` or ``logs/``
+        # would be taken for the launcher's.
+        target.mkdir()
+    elif isinstance(code, UploadedCode):
+        _bring_upload(code, target, blobs)
+    elif isinstance(code, PathCode):
+        if not Path(code.path).is_dir():
+            raise CodeUnavailableError(f"there is no folder {code.path} on this node")
+        target.unlink(missing_ok=True)  # a link to a folder that was not there before
+        target.symlink_to(code.path, target_is_directory=True)
+    else:
+        try:
+            repositories.bring(code.git, code.ref, target)
+        except repositories.RepositoryError as error:
+            raise CodeUnavailableError(str(error)) from None
+
+
+def _bring_upload(code: UploadedCode, target: Path, blobs: BlobStore) -> None:
+    archive = target.with_name("code.tar.gz")
+    partial = target.with_name("code.partial")
+    key = f"uploads/{code.upload}.tar.gz"
+    try:
+        if not blobs.exists(key):
+            raise CodeUnavailableError(f"the uploaded code {code.upload[:12]}… is not in the store any more")
+        blobs.get_file(key, archive)
+        found = _sha256(archive)
+        if found != code.upload:
+            raise CodeUnavailableError(f"the uploaded code is damaged: sha256 {found} instead of {code.upload}")
+        unpack(archive, partial)
+        partial.rename(target)
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Unpack a ``.tar.gz`` into ``target``, which may hold the remains of an interrupted call.
+
+    Raises
+    ------
+    CodeUnavailableError
+        If it is no such archive, holds more than the limits allow, or a member that leads out of ``target``.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    try:
+        with tarfile.open(archive, "r:gz") as opened:
+            # Members are read as they are written: a bomb is noticed by what its headers add up to, before its bytes.
+            if hasattr(tarfile, "data_filter"):
+                opened.extractall(target, members=_bounded(opened), filter="data")
+            else:  # Python before 3.11.4, which some systems still have
+                opened.extractall(target, members=map(_plain, _bounded(opened)))  # noqa: S202 -- _plain is the check
+    except (tarfile.TarError, EOFError, UnsafeMemberError, UnicodeEncodeError) as error:
+        raise CodeUnavailableError(f"the uploaded code cannot be unpacked: {error}") from None
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """A member as ``tarfile.data_filter`` would let it through, stricter: hard links are refused."""
+    if not (member.isreg() or member.isdir() or member.issym()):
+        raise tarfile.TarError(f"{member.name!r} is neither a file, a folder nor a symbolic link")
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+    return member
+
+
+def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The members, each checked before it is unpacked."""
+    total_bytes = 0
+    tree = ArchiveTree()
+    for files, member in enumerate(archive, start=1):
+        total_bytes += member.size
+        if files > limits.UPLOAD_FILES_MAX:
+            raise CodeUnavailableError(f"the uploaded code has more than {limits.UPLOAD_FILES_MAX} files")
+        if total_bytes > limits.UPLOAD_UNPACKED_BYTES_MAX:
+            raise CodeUnavailableError(
+                f"the uploaded code is larger than {limits.UPLOAD_UNPACKED_BYTES_MAX} bytes unpacked"
+            )
+        tree.add(member.name, member.linkname if member.issym() else None)
+        yield member
+    tree.check()
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_READ_BYTES):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,75 @@
+"""Start a launcher: its environment, its place among the processes, its output.
+
+The environment is a list of what is let through, not of what is held back: the service's settings, its credentials and
+its ``PYTHONPATH`` must not reach user code, and neither may a variable that somebody adds to the service next year. A
+job's own variables are in its spec, and the launcher adds them.
+
+Not here: torchrun's names for the ranks (``engine.launcher``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lockstep.domain.life import attempt
+from lockstep.worker.agent import identity
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.agent.identity import ProcessKey
+from lockstep.worker.agent.sweeping import Children
+from lockstep.worker.launch.fork_client import Warm
+from lockstep.worker.launch.groups import Group
+
+# -P: the working directory is the attempt's folder, where a job's ``code`` must not shadow the module of that name.
+LAUNCHER_COMMAND = (sys.executable, "-P", "-m", "lockstep.engine.launcher")
+
+_PASSED_NAMES = frozenset(
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP LD_LIBRARY_PATH LD_PRELOAD VIRTUAL_ENV CONDA_PREFIX "
+    "SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy "
+    "HF_HOME TORCH_HOME XDG_CACHE_HOME XDG_DATA_HOME XDG_CONFIG_HOME OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS "
+    "COVERAGE_PROCESS_START".split()
+)
+_PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TP_SOCKET_", "UCX_", "FI_")
+
+
+def environment_of(agent: Mapping[str, str]) -> dict[str, str]:
+    """What launchers see of the agent's environment.
+
+    ``CUDA_DEVICE_ORDER`` makes CUDA number devices as NVML did when they were registered; by default it puts the fastest
+    first, and a rank would run on another job's device.
+    """
+    passed = {
+        name: value for name, value in agent.items() if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
+    }
+    return {**passed, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1"}
+
+
+def launch(
+    folder: Folder, children: Children, warm: Warm | None, command: Sequence[str], environment: Mapping[str, str]
+) -> ProcessKey | None:
+    """Start the launcher of this folder: from the warm process if that is ready, else by ``command``.
+
+    It outlives the agent. None if it has died already. ``environment`` is what :func:`environment_of` leaves of the
+    agent's.
+
+    Raises
+    ------
+    OSError
+        If it cannot be started; nothing of it is left then.
+    """
+    own = {attempt.MARK_VARIABLE: str(folder.path)}
+    group = Group(folder.assignment_id).create()
+    if group is not None:
+        own[attempt.GROUP_VARIABLE] = str(group)
+    log = os.open(folder.file(attempt.LAUNCHER_LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    how: dict[str, Any] = {"cwd": folder.path, "environment": {**environment, **own}, "output": log}
+    try:
+        pid = children.fork(warm, **how) if warm is not None else None
+        if pid is None:
+            pid = children.start([*command, str(folder.path)], **how)
+    finally:
+        os.close(log)
+    started = identity.process(pid)
+    return None if started is None else started.key

@@ -1,0 +1,132 @@
+"""Fill an attempt's folder: code, checkpoint, and the assignment that the launcher reads.
+
+Every part may be repeated: what an interrupted call left behind is not mistaken for the whole.
+
+Not here: choosing the checkpoint to go on from (``worker.launch.resuming``), retries, and starting the launcher (``worker.agent.assignment``).
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import AssignmentFile
+from lockstep.domain.life.timings import Timings
+from lockstep.domain.spec.init_from import job_checkpoint
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.stored import read_stored_spec
+from lockstep.domain.training.memory import in_words
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.storage.attempts.attempts import Claim, Published
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.launch import code, resuming
+
+DISK_FREE_BYTES_MIN: Final = 64 * 2**20
+"""On the disk of the node's folder. Below it no attempt is started: its logs, metrics and checkpoints would not fit."""
+_DISK_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+
+
+class InitUnavailableError(Exception):
+    """The checkpoint that ``train.init_from`` names is not there. Trying again does not bring it."""
+
+
+def prepare(
+    folder: Folder,
+    claim: Claim,
+    blobs: BlobStore,
+    timings: Timings,
+    *,
+    interface: str | None = None,
+    others: Sequence[Published] = (),
+) -> None:
+    """Make the folder complete, up to ``assignment.json``, which is written last.
+
+    ``interface`` is the network interface that reaches the other nodes of a gang. ``others`` are checkpoints to go on
+    from where none of the claim's is whole.
+
+    Raises
+    ------
+    code.CodeUnavailableError
+        If the job's code cannot be brought.
+    InitUnavailableError
+        If the weights to start from are not there.
+    UnreadableSpecError
+        If another version wrote the spec and asks for what this one does not know.
+    pydantic.ValidationError
+        If the plan is not one that this version reads.
+    OSError
+        If the disk is full, the disk or the store refuses, or no published checkpoint is whole; that may pass.
+    """
+    spec = read_stored_spec(claim.spec)
+    plan = None if claim.plan is None else BatchPlan.model_validate(claim.plan)
+    folder.create()
+    _check_disk(folder.path)
+    code.bring(spec.code, folder.file(attempt.CODE), blobs)
+    resuming.bring(folder, claim.published, blobs, others)
+    if not claim.published:
+        _bring_checkpoint(folder.file(attempt.INIT), _init_of(spec, claim), blobs)
+    folder.write_assignment(_assignment_of(claim, spec, plan, timings, interface))
+
+
+def is_disk_failure(error: Exception) -> bool:
+    """Return whether an error of :func:`prepare` is a full or failing disk, and not one of what the job brings."""
+    return isinstance(error, OSError) and error.errno in _DISK_ERRNOS
+
+
+def _check_disk(folder: Path) -> None:
+    """Refuse a disk that is nearly full, before anything of the job is on it."""
+    free = shutil.disk_usage(folder).free
+    if free < DISK_FREE_BYTES_MIN:
+        raise OSError(
+            errno.ENOSPC,
+            f"the disk has {in_words(free)} free, at least {in_words(DISK_FREE_BYTES_MIN)} are expected",
+            str(folder),
+        )
+
+
+def _init_of(spec: JobSpec, claim: Claim) -> str | None:
+    source = job_checkpoint(spec.train.init_from) if spec.train is not None else None
+    if source is not None and claim.init is None:
+        raise InitUnavailableError(
+            f"train.init_from: {source} is not there any more: its job may have saved newer ones"
+        )
+    return claim.init
+
+
+def _bring_checkpoint(target: Path, key: str | None, blobs: BlobStore) -> None:
+    """Another job's checkpoint from the store. Whether it is whole is the engine's to say; there is no other to choose."""
+    if key is None or target.exists():
+        return
+    partial = target.with_name(f"{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    blobs.get_tree(key, partial)
+    partial.rename(target)
+
+
+def _assignment_of(
+    claim: Claim, spec: JobSpec, plan: BatchPlan | None, timings: Timings, interface: str | None
+) -> AssignmentFile:
+    return AssignmentFile(
+        job_id=claim.job_id,
+        attempt_number=claim.attempt_number,
+        assignment_id=claim.assignment_id,
+        spec=spec,
+        plan=plan,
+        node_name=claim.node_name,
+        node_rank=claim.node_rank,
+        node_count=claim.node_count,
+        ranks_here=claim.ranks_here,
+        world_size=claim.world_size,
+        devices=claim.devices,
+        device_kind="cuda" if claim.device_kind == "cuda" else "cpu",
+        rendezvous_host=claim.rendezvous_host,
+        rendezvous_port=claim.rendezvous_port,
+        interface=interface,
+        stop_grace_seconds=timings.stop_grace_seconds,
+        exit_stall_seconds=timings.exit_stall_seconds,
+    )

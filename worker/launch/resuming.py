@@ -1,0 +1,121 @@
+"""Bring the checkpoint to go on from: the newest that is whole.
+
+A checkpoint that was torn or changed in the store, or on its way from there, does not hold what its manifest says, or its
+manifest is not the one that was published. It is fetched once more; if it is still damaged the one before it is taken,
+and the job is told through the attempt's events. The engine checks again what it reads, but has no other to choose.
+
+Not here: which checkpoints are published (``storage.attempts.checkpoints``), and that they are in the store (``worker.agent.reconciling``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import EngineEvent
+from lockstep.domain.life.manifest import ManifestError, read_manifest
+from lockstep.storage.attempts.attempts import Published
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.worker.agent.folders import Folder
+
+log = structlog.get_logger(__name__)
+
+FETCHES: Final = 2
+"""Of one checkpoint: what was damaged on its way arrives whole the next time."""
+
+
+class NoneWholeError(OSError):
+    """There are checkpoints, and each of them is damaged. A fresh start in silence would hide that."""
+
+
+def bring(folder: Folder, published: Sequence[Published], blobs: BlobStore, others: Sequence[Published] = ()) -> None:
+    """Put the newest whole checkpoint at ``resume``; nothing where none was ever published, or one is there already.
+
+    Parameters
+    ----------
+    folder : Folder
+        The attempt's.
+    published : sequence of Published
+        Newest first.
+    blobs : BlobStore
+    others : sequence of Published
+        Tried, newest first, where none of ``published`` is whole.
+
+    Raises
+    ------
+    NoneWholeError
+    OSError
+        If the disk or the store refuses; that may pass.
+    """
+    target = folder.file(attempt.RESUME)
+    if target.exists() or not published:
+        return
+    partial = target.with_name(f"{target.name}.partial")
+    damaged: list[tuple[Published, str]] = []
+    for checkpoint in (*published, *others):
+        damage = _fetched(checkpoint, partial, blobs)
+        if not damage:
+            _tell(folder, damaged)
+            partial.rename(target)
+            return
+        log.warning("a checkpoint is damaged", assignment=folder.assignment_id, step=checkpoint.step, why=damage)
+        damaged.append((checkpoint, damage))
+    told = "; ".join(f"that of step {checkpoint.step}: {why}" for checkpoint, why in damaged)
+    raise NoneWholeError(f"no published checkpoint is whole; {told}")
+
+
+def _fetched(checkpoint: Published, partial: Path, blobs: BlobStore) -> str:
+    """Fetch a checkpoint; what is wrong with it, empty if nothing is."""
+    damage = ""
+    for _ in range(FETCHES):
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            blobs.get_tree(checkpoint.location, partial)
+        except FileNotFoundError as error:
+            return str(error)
+        damage = damage_of(partial, checkpoint.sha256)
+        if not damage:
+            break
+    return damage
+
+
+def damage_of(folder: Path, manifest_sha256: str) -> str:
+    """What is wrong with a fetched checkpoint, in words; empty if it is what was published."""
+    try:
+        text = (folder / attempt.MANIFEST).read_bytes()
+        if hashlib.sha256(text).hexdigest() != manifest_sha256:
+            return f"{attempt.MANIFEST} is not the one that was published: its SHA-256 differs"
+        manifest = read_manifest(text)
+    except FileNotFoundError:
+        return f"{attempt.MANIFEST} is missing"
+    except ManifestError as error:
+        return f"{attempt.MANIFEST} {error}"
+    for name, expected in manifest.files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        size = path.stat().st_size
+        if size != expected.bytes:
+            return f"{name} has {size} bytes, but was written with {expected.bytes}"
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != expected.sha256:
+                return f"{name} has changed since it was written: its SHA-256 differs"
+    return ""
+
+
+def _tell(folder: Folder, damaged: Sequence[tuple[Published, str]]) -> None:
+    """Lines for the spool of events, which the launcher and rank 0 go on."""
+    lines = []
+    for checkpoint, why in damaged:
+        data = {"folder": f"of step {checkpoint.step}", "why": why}
+        event = EngineEvent(kind="checkpoint_skipped", time=time.time(), data=data)
+        lines.append(event.model_dump_json() + "\n")
+    # Written anew, because preparing is repeated after a failure; nobody else writes before the launch.
+    folder.file(attempt.EVENTS).write_text("".join(lines), encoding="utf-8")

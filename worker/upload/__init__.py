@@ -1,0 +1,1 @@
+"""Upload of metrics, log lines, events and samples into the database."""

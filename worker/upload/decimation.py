@@ -1,0 +1,123 @@
+"""How many of a job's metrics are stored: all of them, unless it writes faster than any chart can show.
+
+How fast a job writes is read off its spool's growth, not off what is shipped: a backlog that a database left behind while
+it was away is no flood, and is stored whole. Above the limit the points of every k-th step are kept, with k a power of
+two, so that what a larger k keeps a smaller one keeps as well; of the newest step everything, so that a page shows where the
+job is; and of each piece the first line that is not a number, because a NaN is what people look for.
+
+Not here: reading and storing (``worker.upload.shipping``).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from lockstep.domain import limits
+from lockstep.worker.upload.tail import Line
+
+WINDOW_SECONDS: Final = 10.0
+"""The rate is a mean over this long: a burst below ten seconds' worth of points is stored whole."""
+SAMPLE_SECONDS: Final = 0.5
+SILENCE_SECONDS: Final = 600.0
+"""From one notice of a limit to the next: a job that writes just about as fast as it may would fill its page with them."""
+_POINT_BYTES_MAX: Final = 100
+"""A point counts at least so many bytes of the spool: long lines of few points, or of none, cost as much to read."""
+_STEP: Final = re.compile(rb'"step"\s*:\s*(\d{1,18})')
+
+
+class Thinner:
+    """Decides for one job's spool. ``tell`` takes what the job's people are to know."""
+
+    def __init__(self, tell: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic):
+        self._tell = tell
+        self._clock = clock
+        self._samples: deque[tuple[float, int]] = deque()
+        self._point_bytes = float(_POINT_BYTES_MAX)
+        self._wanted = 1
+        self._told_at: float | None = None
+        self._told = False
+        self.keep_every = 1
+        """Of so many steps one is stored."""
+        self.left_out = 0
+        """Lines, since the limit began."""
+
+    def look(self, size: int) -> None:
+        """Note how large the spool is now."""
+        now = self._clock()
+        samples = self._samples
+        if samples and now - samples[-1][0] < SAMPLE_SECONDS:
+            return
+        samples.append((now, size))
+        while len(samples) > 2 and samples[1][0] <= now - WINDOW_SECONDS:
+            samples.popleft()
+        since, size_then = samples[0]
+        rate = (size - size_then) / self._point_bytes / max(WINDOW_SECONDS, now - since)
+        self._wanted = 1
+        while rate > limits.METRIC_POINTS_PER_SECOND_MAX * self._wanted:
+            self._wanted *= 2
+        if self._wanted > self.keep_every:
+            self._limit(rate, now)
+
+    def measured(self, bytes_read: int, points: int) -> None:
+        """Note how many points lines of so many bytes had."""
+        if points:
+            self._point_bytes = min(float(_POINT_BYTES_MAX), max(1.0, bytes_read / points))
+
+    def caught_up(self) -> None:
+        """Everything that was written is stored. Only now may more be kept again: what is behind was written in a flood."""
+        if self._wanted < self.keep_every:
+            self.keep_every = self._wanted
+            if self._wanted == 1:
+                self.ended()
+
+    def ended(self) -> None:
+        """The limit, or the spool, is at its end: say what was left out."""
+        if self._told:
+            self._told = False
+            now = "" if self.keep_every > 1 else "; every step is stored again"
+            self._tell(f"metrics no longer limited: {self.left_out:,} lines were left out{now}")
+        self.left_out = 0
+
+    def kept(
+        self, lines: Sequence[Line], last_step: int | None, *, newest: bool
+    ) -> tuple[list[tuple[Line, int]], int | None]:
+        """Which lines of a piece are stored, with their steps; and the step of its last line.
+
+        Parameters
+        ----------
+        lines : sequence of Line
+        last_step : int or None
+            Step of the line before the first; a line without a step takes the next one.
+        newest : bool
+            Nothing has been written after these lines yet.
+        """
+        steps = []
+        step = last_step or 0
+        for line in lines:
+            found = _STEP.search(line.text)
+            step = step + 1 if found is None else int(found[1])
+            steps.append(step)
+        kept = []
+        keep_every, newest_step, strange = self.keep_every, step if newest else -1, False
+        for line, at in zip(lines, steps, strict=True):
+            if at % keep_every == 0 or at == newest_step:
+                kept.append((line, at))
+            elif not strange and (b"NaN" in line.text or b"Infinity" in line.text):
+                strange = True
+                kept.append((line, at))
+        self.left_out += len(lines) - len(kept)
+        return kept, step if lines else last_step
+
+    def _limit(self, rate: float, now: float) -> None:
+        began = self.keep_every == 1
+        self.keep_every = self._wanted
+        if began and (self._told_at is None or now - self._told_at >= SILENCE_SECONDS):
+            self._told, self._told_at = True, now
+            self._tell(
+                f"metrics limited: the job writes {rate:,.0f} points a second and more, and "
+                f"{limits.METRIC_POINTS_PER_SECOND_MAX:,} are stored; of so many steps that this fits one is kept, and always the newest"
+            )

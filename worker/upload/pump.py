@@ -1,0 +1,81 @@
+"""A thread that moves one stream of an attempt to where it belongs, until the stream ends.
+
+Each attempt has three: metrics, logs, events. They are apart from the thread that watches the attempt because each of
+them may wait for something that is away (the series database, the store), while a stop or a death must be noticed.
+
+Not here: what is moved, and how a place is kept (``worker.upload.shipping``, ``worker.upload.reporting``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+BACKOFF_SECONDS_MAX = 5.0
+"""Longest pause after a failure: a database that is back is noticed this soon."""
+
+
+class Pump:
+    """Calls ``step(last)`` again and again.
+
+    ``step`` returns whether it moved anything. ``last`` tells it that the writer is gone; when it then moves nothing, the
+    stream has ended. Whatever it raises is logged and tried again: it must leave its place where it was.
+    """
+
+    def __init__(self, name: str, step: Callable[[bool], bool], *, pause_seconds: float):
+        self._name = name
+        self._step = step
+        self._pause_seconds = pause_seconds
+        self._wake = threading.Event()
+        self._finishing = False
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Step now rather than after the pause."""
+        self._wake.set()
+
+    def finish(self) -> None:
+        """The writer is gone: move what is left, then end."""
+        self._finishing = True
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the step that runs now, whatever is left."""
+        self._stopped = True
+        self._wake.set()
+
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait for the end; False if it did not come in time."""
+        self._thread.join(timeout_seconds)
+        return self.ended()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopped:
+            last = self._finishing
+            try:
+                moved = self._step(last)
+            except Exception as error:  # noqa: BLE001 - whatever is away or wrong, the stream is kept and tried again
+                failures += 1
+                log.warning("shipping failed", stream=self._name, failures=failures, error=repr(error))
+                self._wake.wait(min(BACKOFF_SECONDS_MAX, self._pause_seconds * 2.0 ** min(failures, 10)))
+                self._wake.clear()
+                continue
+            failures = 0
+            if moved:
+                continue
+            if last:
+                return
+            self._wake.wait(self._pause_seconds)
+            self._wake.clear()

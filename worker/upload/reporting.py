@@ -1,0 +1,336 @@
+"""Carry out what rank 0 says beyond numbers: it runs, its plan, its checkpoints, its warnings.
+
+Events are taken strictly in order, and the place behind each is kept after its effect. An agent that dies in between
+does it again, so every effect here may be repeated: marking and settling change nothing the second time, a checkpoint
+is stored under the same key and published once. Only a warning may then be told twice.
+
+A checkpoint counts when its row is there: it is put into the store, published by a write that the token guards, and only
+then removed from the node. The numbers of the steps before it are stored first: a job that goes on from it elsewhere, because
+this node is gone, does not run these steps again. A store that does not answer is tried for ``PUBLISH_PATIENCE_SECONDS``; then the checkpoint is
+given up with a warning, and training goes on.
+
+After the database was set back by a restore, events are carried out again from the place that it has: a checkpoint that is
+not on the node any more is published from the store. Then its rows are compared with the store (``worker.agent.reconciling``).
+
+Not here: metrics and logs (``worker.upload.shipping``), and whether a checkpoint is whole (``engine`` checks it before use).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import structlog
+
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import EngineEvent
+from lockstep.domain.training.memory import compared
+from lockstep.domain.training.metrics import from_json
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.storage.attempts import attempts, checkpoints, events
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.objects.published import Note, write_note
+from lockstep.storage.series import streams
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.agent.reconciling import reconcile
+from lockstep.worker.upload.shipper import Stream, is_open, is_poison, state_of
+from lockstep.worker.upload.tail import Line, whole_lines
+
+log = structlog.get_logger(__name__)
+
+PUBLISH_PATIENCE_SECONDS = 300.0
+WARNINGS_MAX = 100
+"""Kept while the database is away; the oldest go first."""
+WARNING_CHARS_MAX = 2_000
+
+
+class _Told(NamedTuple):
+    """An event for the job's people that is not sent yet."""
+
+    kind: str
+    message: str
+    data: dict[str, Any]
+
+
+class Reporter:
+    """``spool/events.jsonl``, and the warnings of the other streams of the same attempt."""
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        folder: Folder,
+        stream: Stream,
+        *,
+        node_name: str,
+        is_script: bool,
+        keep_last: int,
+        before_publishing: Callable[[], None] = lambda: None,
+    ):
+        self._database = database
+        self._blobs = blobs
+        self._folder = folder
+        self._stream = stream
+        self._actor = f"node:{node_name}"
+        self._is_script = is_script
+        self._keep_last = keep_last
+        self._before_publishing = before_publishing
+        self._waiting: deque[_Told] = deque(maxlen=WARNINGS_MAX)
+        self._place: int | None = None
+        self._refused_at: int | None = None
+        self._refused = False
+        self._set_back = False
+        self._rows_differ = False
+        self._marked_running = False
+        self._failing_since: float | None = None
+        self.final_checkpoint_lost = False
+        """The run's last checkpoint could not be stored: its result is not there."""
+
+    def warn(self, message: str) -> None:
+        """Tell the job's owner. From any thread; sent by the next step."""
+        self._waiting.append(_Told("warning", message[:WARNING_CHARS_MAX], {}))
+
+    def set_back(self, what: str) -> None:
+        """Begin again where the database is, which was restored from a backup. From any thread.
+
+        ``what`` is a noun for what another sender sends again, for the job's owner; empty for nothing of interest.
+        """
+        if what:
+            message = f"The database was restored from a backup: {what} that it lacks are sent again."
+            self._waiting.append(_Told("stream_reset", message, {"what": what}))
+        self._set_back = True
+
+    def begin(self, state: streams.StreamState | None) -> None:
+        """Go on from where the stream is, as its opener has read it; without this it is read by the first step."""
+        self._place = None if state is None else state.events_offset
+
+    def step(self, last: bool) -> bool:
+        """Carry out one batch of events. See ``worker.upload.pump``."""
+        self._send_waiting()
+        if self._set_back:
+            self._set_back, self._rows_differ = False, True
+            self._place, self._marked_running = None, False
+        # A script cannot say that its ranks have met; that the launcher has started them all is what can be known.
+        if self._is_script and not self._marked_running and self._folder.file(attempt.RANKS).exists():
+            self._mark_running()
+        if self._place is None and not self._refused:
+            self._place = self._read_place()
+        if self._refused or self._place is None:
+            return False
+        found = whole_lines(self._folder.file(attempt.EVENTS), self._place, last=last)
+        if found.offset == self._place:
+            self._agree_with_the_store(last)
+            return last and self._has_moved(self._place)
+        # An event that is told again by a later step would stand twice in the job's history.
+        if self._has_moved(self._place):
+            return True
+        for line in found.lines:
+            self._carry_out(line)
+            if not self._advance(line.end):
+                return True
+        self._advance(found.offset)
+        return True
+
+    def _read_place(self) -> int | None:
+        """Return the place that the stream has; None if nothing of this attempt is wanted any more."""
+        state = state_of(self._database, self._stream)
+        refused_at, self._refused_at = self._refused_at, None
+        same = state.events_offset == refused_at
+        self._refused = state.sealed or (same and not is_open(self._database, self._stream))
+        return None if self._refused else state.events_offset
+
+    def _has_moved(self, place: int) -> bool:
+        """Return whether the database has another place than this agent; the next step goes on from that one."""
+        self._place = self._read_place()
+        if self._place is not None and self._place < place:
+            self.set_back("")
+        return self._place != place
+
+    def _agree_with_the_store(self, last: bool) -> None:
+        if not self._rows_differ:
+            return
+        try:
+            reconcile(self._database, self._blobs, self._stream)
+        except Exception as error:
+            # The end of an attempt does not wait for the store: the next attempt compares them before it starts.
+            if not last:
+                raise
+            log.warning("the store is not compared", assignment=self._stream.assignment_id, error=repr(error))
+        self._rows_differ = False
+
+    def _advance(self, place: int) -> bool:
+        """Note that everything before ``place`` is carried out; False if the stream is not where it was."""
+        before, self._place = self._place, None
+        assert before is not None
+        if place != before:
+            with self._database.series() as session:
+                moved = streams.advance_events(
+                    session,
+                    assignment_id=self._stream.assignment_id,
+                    token=self._stream.token,
+                    offset_before=before,
+                    offset_after=place,
+                )
+            if not moved:
+                self._refused_at, self._rows_differ = before, True
+                return False
+        self._place = place
+        return True
+
+    def _carry_out(self, line: Line) -> None:
+        """Have an event's effect, unless it is damaged: user code can write to the spool as well."""
+        try:
+            self._apply(EngineEvent.model_validate_json(line.text))
+        except Exception as error:
+            if not is_poison(error):
+                raise
+            log.warning("an event is left out", assignment=self._stream.assignment_id, error=repr(error))
+
+    def _apply(self, event: EngineEvent) -> None:
+        match event.kind:
+            case "running":
+                self._mark_running()
+            case "plan":
+                BatchPlan.model_validate(event.data)
+                with self._database.jobs() as session:
+                    attempts.settle_plan(session, self._stream.assignment_id, self._stream.token, event.data)
+            case "checkpoint":
+                self._checkpoint(event.data)
+            case "resumed":
+                self._resumed(event.data)
+            case "initialized":
+                source = event.data.get("from")
+                self._tell("initialized", f"Training starts from the weights of {source}.", {"from": source})
+            case "checkpoint_skipped":
+                folder, why = event.data.get("folder"), event.data.get("why")
+                self._tell("checkpoint_skipped", f"Checkpoint {folder} is not used: {why}.", event.data)
+            case "memory":
+                self._tell("memory", _memory_sentence(event.data), event.data)
+            case "warning":
+                self._tell("warning", str(event.data.get("message", ""))[:WARNING_CHARS_MAX], event.data)
+
+    def _resumed(self, data: dict[str, Any]) -> None:
+        message = f"Training goes on from the checkpoint of step {data.get('step')}."
+        known = {key: data[key] for key in ("step", "from", "changed") if data.get(key) is not None}
+        if data.get("changed"):
+            message += f" Changed since then: {data['changed']}."
+        self._tell("resumed", message[:WARNING_CHARS_MAX], known)
+
+    def _mark_running(self) -> None:
+        with self._database.jobs() as session:
+            attempts.mark_running(session, self._stream.assignment_id, self._stream.token)
+        self._marked_running = True
+
+    def _send_waiting(self) -> None:
+        while self._waiting:
+            told = self._waiting.popleft()
+            try:
+                self._tell(*told)
+            except Exception as error:
+                if is_poison(error):
+                    log.warning("a warning is left out", assignment=self._stream.assignment_id, error=repr(error))
+                    continue
+                self._waiting.appendleft(told)
+                raise
+
+    def _tell(self, kind: str, message: str, data: dict[str, Any]) -> None:
+        with self._database.jobs() as session:
+            events.add(
+                session,
+                job_id=self._stream.job_id,
+                attempt=self._stream.attempt_number,
+                kind=kind,
+                message=message,
+                actor=self._actor,
+                data=data,
+            )
+
+    def _checkpoint(self, data: dict[str, Any]) -> None:
+        name = Path(str(data["folder"])).name
+        folder = self._folder.file(attempt.CHECKPOINTS) / name
+        key = f"jobs/{self._stream.job_id}/{self._stream.attempt_number}/{name}"
+        note = Note(
+            attempt=self._stream.attempt_number,
+            step=int(data["step"]),
+            bytes=int(data["bytes"]),
+            sha256=str(data["sha256"]),
+            final=bool(data["final"]),
+            value=_value(data.get("metric")),
+        )
+        if (folder / attempt.MANIFEST).is_file():
+            if not self._store(folder, key):
+                self.final_checkpoint_lost = note.final
+                return
+        elif not self._is_stored(key, note.sha256):
+            log.info("a checkpoint is neither on the node nor in the store any more", key=key)
+            return
+        self._before_publishing()
+        with self._database.jobs() as session:
+            published = checkpoints.publish(
+                session,
+                self._stream.assignment_id,
+                self._stream.token,
+                location=key,
+                **note.model_dump(exclude={"attempt"}),
+            )
+        if not published:
+            log.warning("a checkpoint was refused: this attempt does not hold the job any more", key=key)
+            return
+        self._note(key, note)
+        shutil.rmtree(folder, ignore_errors=True)
+        with self._database.jobs() as session:
+            dropped = checkpoints.prune(session, self._stream.job_id, self._keep_last)
+        for location in dropped:
+            self._blobs.delete_tree(location)
+
+    def _note(self, key: str, note: Note) -> None:
+        try:
+            write_note(self._blobs, key, note)
+        except Exception as error:  # noqa: BLE001 - a remote store raises what its library raises
+            # The checkpoint counts without it. It is missed only if the database is restored.
+            log.warning("the note of a checkpoint could not be written", key=key, error=repr(error))
+
+    def _is_stored(self, key: str, manifest_sha256: str) -> bool:
+        """Return whether this checkpoint is in the store.
+
+        It is if it was published and the agent died before it noted that, or if the database was set back.
+        """
+        try:
+            manifest = self._blobs.read(f"{key}/{attempt.MANIFEST}")
+        except FileNotFoundError:
+            return False
+        return hashlib.sha256(manifest).hexdigest() == manifest_sha256
+
+    def _store(self, folder: Path, key: str) -> bool:
+        """Put a checkpoint into the store; False once that has failed for too long, which its job is told."""
+        try:
+            self._blobs.put_tree(folder, key)
+        except Exception as error:  # a remote store raises what its library raises, and not only OSError
+            if is_poison(error):
+                raise
+            now = time.monotonic()
+            self._failing_since = self._failing_since or now
+            if now - self._failing_since < PUBLISH_PATIENCE_SECONDS:
+                raise
+            self.warn(f"checkpoint {folder.name} could not be stored and is given up: {error}")
+            self._failing_since = None
+            return False
+        self._failing_since = None
+        return True
+
+
+def _value(metric: Any) -> float | None:
+    """What the checkpoint was worth, where the engine says so."""
+    return None if metric is None or metric["value"] is None else from_json(metric["value"])
+
+
+def _memory_sentence(data: dict[str, Any]) -> str:
+    """What training took, next to what was predicted."""
+    words = compared(data["measured_bytes"], data["measure"], data.get("forecast_bytes"))
+    return f"Memory: {words}."

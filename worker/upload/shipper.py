@@ -1,0 +1,213 @@
+"""The way of one of an attempt's files into the series database, each line exactly once.
+
+How exactly once comes about: the place up to which a file is stored is kept in the attempt's stream row and moves in the
+transaction that stores what lies before it. An agent that dies between reading and committing reads the same lines
+again; one that dies after committing finds the place behind them. ``append`` refuses a place that is not the stored one,
+a stale token and a sealed stream, so neither two agents nor an old attempt can add anything.
+
+A database that was restored from a backup has a place behind the one that this agent has seen stored, or no stream at all.
+The stream is then opened again, and the file is sent from the place that the database has.
+
+Not here: the files (``worker.upload.shipping``, ``worker.upload.system``, ``worker.upload.tensorboard``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+import structlog
+from sqlalchemy.exc import IntegrityError
+
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage.attempts import attempts
+from lockstep.storage.db.database import Database
+from lockstep.storage.series import streams
+from lockstep.worker.agent.folders import Folder
+
+log = structlog.get_logger(__name__)
+
+Place = TypeVar("Place")
+Record = TypeVar("Record")
+
+POISON_TRIES = 5
+"""A batch that the database refuses this often while it answers is dropped, with a warning: behind it wait others."""
+
+
+class Stream(NamedTuple):
+    """Whose metrics and logs they are, and the token that says so."""
+
+    assignment_id: str
+    job_id: str
+    attempt_number: int
+    token: str
+
+
+class NotOpenError(Exception):
+    """The database has no stream of the attempt, and the attempt may not open one.
+
+    The lease was lost, which the next heartbeat finds out; or a backup of the database is being restored.
+    """
+
+
+class Batch(NamedTuple, Generic[Place, Record]):
+    """What comes next of a file, and the place behind it."""
+
+    before: Place
+    after: Place
+    records: list[Record]
+
+
+def opened(database: Database, stream: Stream) -> streams.StreamState | None:
+    """Open an attempt's stream, if the attempt still holds its job, and return how far the stream is."""
+    with database.read_jobs() as session:
+        writer = attempts.writer(session, stream.assignment_id, stream.token)
+    with database.series() as session:
+        if writer is not None:
+            streams.open_stream(session, writer)
+        return streams.state(session, stream.assignment_id)
+
+
+def state_of(database: Database, stream: Stream) -> streams.StreamState:
+    """Return how far an attempt's stream is; a database that has no stream of it was set back, and gets it again.
+
+    Raises
+    ------
+    NotOpenError
+    """
+    with database.read_series() as session:
+        state = streams.state(session, stream.assignment_id)
+    if state is None:
+        state = opened(database, stream)
+    if state is None:
+        raise NotOpenError("the series database has no stream of this attempt, and the jobs database allows none")
+    return state
+
+
+def is_open(database: Database, stream: Stream) -> bool:
+    """Return whether an attempt may add to its stream."""
+    with database.read_series() as session:
+        return streams.is_open(session, stream.assignment_id, stream.token)
+
+
+class Shipper(ABC, Generic[Place, Record]):
+    """One file's way into the database."""
+
+    what = ""
+    """Plural noun for what the file holds, for the job's events; without one they do not mention it."""
+
+    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
+        self._database = database
+        self._folder = folder
+        self._stream = stream
+        self._warn = warn
+        self._place: Place | None = None
+        self._stored: Place | None = None
+        """The place that this agent has last seen stored."""
+        self._look_again = False
+        self._poisoned: tuple[Place, int] | None = None
+        self.on_set_back: Callable[[str], None] = lambda _what: None
+        """Called with ``what``, in the shipper's own thread, when the database was set back."""
+        self.refused = False
+        """The stream is sealed or belongs to another token: nothing of this attempt is wanted any more."""
+
+    def begin(self, state: streams.StreamState | None) -> None:
+        """Go on from where the stream is, as its opener has read it; without this it is read by the first step."""
+        if state is not None:
+            self._go_on_from(state)
+
+    def look_again(self) -> None:
+        """Compare the place with the database's before the next step. From any thread."""
+        self._look_again = True
+
+    def step(self, last: bool) -> bool:
+        """Ship one batch. See ``worker.upload.pump``.
+
+        Raises
+        ------
+        NotOpenError
+        """
+        if self.refused:
+            return False
+        if self._place is None or self._look_again:
+            self._look_again = False
+            self._read_place()
+        if self._place is None:
+            return False
+        batch = self._read(self._place, last)
+        if batch is None:
+            return last and self._was_set_back(self._place)
+        if self._poisoned == (batch.before, POISON_TRIES):
+            self._warn(f"{len(batch.records)} records were refused by the database and are left out")
+            batch = batch._replace(records=[])
+        try:
+            accepted = self._append(batch)
+        except Exception as error:
+            # It is not certain that it was committed: the place is read again.
+            self._place = None
+            if is_poison(error):
+                tries = self._poisoned[1] if self._poisoned and self._poisoned[0] == batch.before else 0
+                self._poisoned = (batch.before, tries + 1)
+            raise
+        if accepted:
+            self._take(batch.after)
+        else:
+            self._read_place()
+            # Refused though this is the place: the stream is a later attempt's, or has another token.
+            self.refused = self.refused or (self._place == batch.before and not is_open(self._database, self._stream))
+        return True
+
+    def _was_set_back(self, place: Place) -> bool:
+        """Everything is sent: check that the database still has it."""
+        self._read_place()
+        return not self.refused and self._place != place
+
+    def _read_place(self) -> None:
+        self._place = None
+        self._go_on_from(state_of(self._database, self._stream))
+
+    def _go_on_from(self, state: streams.StreamState) -> None:
+        """Take the file's place from the stream; ``refused`` if nothing can be added any more."""
+        if state.sealed:
+            self.refused, self._place = True, None
+            return
+        place, stored = self._place_of(state), self._stored
+        self._take(place)
+        if stored is not None and self._is_behind(place, stored):
+            log.warning(
+                "the database was set back",
+                assignment=self._stream.assignment_id,
+                stream=type(self).__name__,
+                stored=stored,
+                place=place,
+            )
+            self.on_set_back(self.what)
+
+    def _take(self, place: Place) -> None:
+        self._place = self._stored = place
+        self._shipped(place)
+
+    @abstractmethod
+    def _place_of(self, state: streams.StreamState) -> Place: ...
+
+    @abstractmethod
+    def _is_behind(self, place: Place, stored: Place) -> bool:
+        """Return whether ``place`` lies before ``stored``."""
+
+    @abstractmethod
+    def _read(self, place: Place, last: bool) -> Batch[Place, Record] | None:
+        """What comes after ``place``; None if nothing does."""
+
+    @abstractmethod
+    def _append(self, batch: Batch[Place, Record]) -> bool: ...
+
+    def _shipped(self, place: Place) -> None:
+        """Everything before ``place`` is stored."""
+
+
+def is_poison(error: Exception) -> bool:
+    """Whether it was what we wrote that was refused; otherwise a database is away or full, which will pass."""
+    if isinstance(error, LockstepError):
+        return error.code is ErrorCode.INVALID
+    return isinstance(error, ValueError | TypeError | LookupError | ArithmeticError | IntegrityError)

@@ -1,0 +1,337 @@
+"""Bring metrics and log lines from the attempt's folder into the series database, each exactly once.
+
+What is stored stays on the node up to a limit (``limits.METRIC_SPOOL_STORED_BYTES``, ``limits.LOG_STORED_BYTES``), because
+the database may be restored from a backup; what it lacks and is not there any more is named.
+
+While the database is away the files wait: what is not stored of the spool stays in it, up to a limit, and ``logs/shipped``
+stands still, by which the launcher knows how much more it may write.
+
+One job's flood costs that job alone: its steps are thinned (``worker.upload.decimation``), a batch is small and never waits with a lock
+in its hands, and what is stored is punched out of the spool.
+
+Not here: how exactly once comes about (``worker.upload.shipper``), what the agent measures (``worker.devices.sampling``), event files (``worker.upload.tensorboard``), events (``worker.upload.reporting``), when a stream ends (``worker.agent.assignment``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+from pydantic import ValidationError
+
+from lockstep.domain import limits
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import LogRecord, segment_name
+from lockstep.domain.training import metrics
+from lockstep.domain.training.memory import in_words
+from lockstep.storage.db.database import Database
+from lockstep.storage.logs import logs
+from lockstep.storage.series import series, streams
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload.decimation import Thinner
+from lockstep.worker.upload.quota_warnings import Room
+from lockstep.worker.upload.shipper import POISON_TRIES, Batch, NotOpenError, Place, Shipper, Stream, is_poison
+from lockstep.worker.upload.spool import Spool
+from lockstep.worker.upload.tail import Line, Lines, next_segment_exists, whole_lines
+
+__all__ = [
+    "POISON_TRIES",
+    "Batch",
+    "LogShipper",
+    "MetricsShipper",
+    "NotOpenError",
+    "PointsShipper",
+    "Stream",
+    "is_poison",
+]
+
+log = structlog.get_logger(__name__)
+
+LINE_CHARS_SHOWN = 200
+REFUSED_NAMES_MAX = 5
+"""Names that are warned about because their values are no metrics."""
+NAME_CHARS_SHOWN = 60
+PIECES_MAX = 16
+RECORDS_ENOUGH = 2_000
+"""While steps are left out, a batch ends at either: 4 MiB of the spool, or so many records that one transaction stays short."""
+HOLE_BYTES = 4096
+"""So many zero bytes are no damaged line: a piece of the file is gone."""
+LOG_BATCH_BYTES = 6 * limits.LOG_LINE_BYTES_MAX + 4096
+"""Room for the longest record: a control character takes one byte of a line and six in JSON."""
+
+
+class PointsShipper(Shipper[Place, metrics.Record]):
+    """A file that holds points. What a job has no room for is told once."""
+
+    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
+        super().__init__(database, folder, stream, warn)
+        self._room = Room(warn)
+
+    def _append_points(
+        self, records: Sequence[metrics.Record], *, before: int, after: int, source: str | None = None
+    ) -> bool:
+        """See ``series.append``."""
+        noted: list[series.LeftOut] = []
+        try:
+            with self._database.series() as session:
+                return series.append(
+                    session,
+                    assignment_id=self._stream.assignment_id,
+                    token=self._stream.token,
+                    offset_before=before,
+                    offset_after=after,
+                    records=records,
+                    source=source,
+                    left_out=noted.append,
+                )
+        finally:
+            # Also where the answer of the commit was lost; if there was none, the same will be left out again.
+            self._room.tell(noted)
+
+
+class MetricsShipper(PointsShipper[int]):
+    """``spool/metrics.jsonl``: offsets are bytes. A bad line is named in one warning, and does not stop the rest."""
+
+    what = "metrics"
+
+    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
+        super().__init__(database, folder, stream, warn)
+        self.last_step: int | None = None
+        """Step of the newest record that was read; a line without a step takes the next one."""
+        self._thinner = Thinner(warn)
+        self._bad_lines = 0
+        self._refused: dict[str, None] = {}
+        """Names whose values are left out, in the order in which they came."""
+        self._refused_values = 0
+        self._not_theirs = False
+        self._told = False
+        self._spool = Spool(folder.file(attempt.METRICS))
+        self._hollowed_bytes = 0
+        self.stored_bytes = 0
+        """Of the spool, as far as this agent knows."""
+
+    def step(self, last: bool) -> bool:
+        """Ship one batch, after a look at how large the spool has become. See ``worker.upload.pump``."""
+        path = self._folder.file(attempt.METRICS)
+        if path.is_file():
+            self._thinner.look(path.stat().st_size)
+            self._hollow()
+        return super().step(last)
+
+    def _hollow(self) -> None:
+        """Take the middle out of what waits to be stored, if it is more than may wait.
+
+        The database is away for long, or the node does not keep up with the job.
+        """
+        freed = self._spool.hollow(limits.METRIC_SPOOL_BYTES_MAX)
+        if freed and not self._hollowed_bytes:
+            self._warn(
+                f"metrics limited: more than {in_words(limits.METRIC_SPOOL_BYTES_MAX)} of them wait to be stored; "
+                "the oldest and the newest are kept, what lies between is left out"
+            )
+        self._hollowed_bytes += freed
+
+    def _shipped(self, place: int) -> None:
+        self.stored_bytes = place
+        self._spool.stored(place, kept_bytes=limits.METRIC_SPOOL_STORED_BYTES)
+
+    def _is_behind(self, place: int, stored: int) -> bool:
+        return place < stored
+
+    def _place_of(self, state: streams.StreamState) -> int:
+        self.last_step = state.last_step
+        return state.metrics_offset
+
+    def _read(self, place: int, last: bool) -> Batch[int, metrics.Record] | None:
+        path = self._folder.file(attempt.METRICS)
+        records: list[metrics.Record] = []
+        end = place
+        # Of a flood little is kept, so that more of it is read for one transaction.
+        for _piece in range(PIECES_MAX):
+            found = whole_lines(path, end, last=last)
+            if found.offset == end:
+                break
+            if found.too_long is not None:
+                self._bad(Line(found.too_long, found.offset, b""), "it is longer than 256 KiB")
+            if found.hole is not None and not self._hollowed_bytes:
+                self._passed_over(found.hole, found.offset)
+            records += self._records(found)
+            end = found.offset
+            if self._thinner.keep_every == 1 or len(records) >= RECORDS_ENOUGH:
+                break
+        if end == place:
+            self._thinner.caught_up()
+            if last:
+                self._tell_what_is_missing(path)
+            return None
+        return Batch(place, end, records)
+
+    def _passed_over(self, start: int, end: int) -> None:
+        """Name zero bytes in the spool: a piece that is gone, or a damaged line."""
+        if end - start >= HOLE_BYTES:
+            self._warn(f"{in_words(end - start)} of the metrics are missing: the node does not have them any more")
+        elif start >= self._spool.freed:
+            self._bad(Line(start, end, b""), "it has zero bytes in it")
+
+    def _records(self, found: Lines) -> list[metrics.Record]:
+        """What the lines of a piece say, as far as it is stored."""
+        thinner = self._thinner
+        read: list[Line] = found.lines
+        if thinner.keep_every == 1:
+            records = [record for line in read if (record := self._decode(line)) is not None]
+        else:
+            kept, last_step = thinner.kept(read, self.last_step, newest=found.at_end)
+            read, records = [line for line, _ in kept], []
+            for line, step in kept:
+                self.last_step = step - 1
+                if (record := self._decode(line)) is not None:
+                    records.append(record)
+            self.last_step = last_step
+        thinner.measured(sum(line.end - line.offset for line in read), sum(len(record.values) for record in records))
+        return records
+
+    def _decode(self, line: Line) -> metrics.Record | None:
+        try:
+            record = metrics.decode(line.text, now=time.time(), default_step=(self.last_step or 0) + 1)
+        except ValueError as error:
+            self._bad(line, str(error))
+            return None
+        self.last_step = record.step
+        if record.refused:
+            self._note_refused(record.refused)
+        if not_theirs := [name for name in record.values if name.startswith(metrics.SYSTEM)]:
+            for name in not_theirs:
+                del record.values[name]
+            if not self._not_theirs:
+                self._not_theirs = True
+                self._warn(f"numbers named {metrics.SYSTEM}… are left out: they are what the node measures")
+        return record if record.values else None
+
+    def _bad(self, line: Line, why: str) -> None:
+        self._bad_lines += 1
+        if self._bad_lines == 1:
+            shown = line.text[:LINE_CHARS_SHOWN].decode(errors="replace")
+            which = f"the line at byte {line.offset}" if self._spool.freed else f"line {self._number(line.offset)}"
+            self._warn(f"{which} of $LOCKSTEP_METRICS is left out: {why}; it reads {shown!r}")
+
+    def _note_refused(self, refused: Mapping[str, str]) -> None:
+        """Warn about each name once, for as many names as may be warned about."""
+        self._refused_values += len(refused)
+        for name, why in refused.items():
+            if name in self._refused or len(self._refused) > REFUSED_NAMES_MAX:
+                continue
+            self._refused[name] = None
+            if len(self._refused) <= REFUSED_NAMES_MAX:
+                shown, reason = repr(name[:NAME_CHARS_SHOWN]), why[:LINE_CHARS_SHOWN]
+                self._warn(f"values of {shown} in $LOCKSTEP_METRICS are left out: {reason}")
+
+    def _tell_what_is_missing(self, path: Path) -> None:
+        if self._told:
+            return
+        self._told = True
+        self._thinner.ended()
+        if path.exists() and not path.is_file():
+            self._warn("$LOCKSTEP_METRICS names a file for JSON lines; the job has made something else there")
+        if self._bad_lines > 1:
+            self._warn(f"{self._bad_lines} lines of $LOCKSTEP_METRICS were left out")
+        if self._refused_values > 1:
+            names = ", ".join(repr(name[:NAME_CHARS_SHOWN]) for name in list(self._refused)[:REFUSED_NAMES_MAX])
+            more = ", and of further names" if len(self._refused) > REFUSED_NAMES_MAX else ""
+            self._warn(f"{self._refused_values} values of $LOCKSTEP_METRICS were left out: {names}{more}")
+
+    def _number(self, offset: int) -> int:
+        """Number of the line that begins at ``offset``, counted from 1."""
+        newlines = 0
+        with self._folder.file(attempt.METRICS).open("rb") as file:
+            while offset > 0 and (block := file.read(min(offset, 1 << 20))):
+                newlines += block.count(b"\n")
+                offset -= len(block)
+        return newlines + 1
+
+    def _append(self, batch: Batch[int, metrics.Record]) -> bool:
+        return self._append_points(batch.records, before=batch.before, after=batch.after)
+
+
+class LogShipper(Shipper[logs.Place, LogRecord]):
+    """``logs/NNNNNN.jsonl``: a place is a segment and bytes into it.
+
+    Of the segments that are wholly stored the newest are kept, up to a limit, and the others deleted.
+    """
+
+    what = "log lines"
+
+    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
+        super().__init__(database, folder, stream, warn)
+        self._kept_from = -1
+        """The segment that was written to when stored ones were last looked at."""
+
+    def _place_of(self, state: streams.StreamState) -> logs.Place:
+        return logs.Place(state.log_segment, state.log_offset)
+
+    def _is_behind(self, place: logs.Place, stored: logs.Place) -> bool:
+        return place < stored
+
+    def _read(self, place: logs.Place, last: bool) -> Batch[logs.Place, LogRecord] | None:
+        folder = self._folder.file(attempt.LOGS)
+        complete = next_segment_exists(folder, place.segment)
+        path = folder / segment_name(place.segment)
+        if not path.exists() and (following := [number for number in _segments(folder) if number > place.segment]):
+            return self._without(place, min(following))
+        found = whole_lines(path, place.offset, last=last or complete, batch_bytes=LOG_BATCH_BYTES)
+        if found.offset == place.offset:
+            return Batch(place, logs.Place(place.segment + 1, 0), []) if complete else None
+        records = [record for line in found.lines if (record := _log_record(line)) is not None]
+        return Batch(place, logs.Place(place.segment, found.offset), records)
+
+    def _append(self, batch: Batch[logs.Place, LogRecord]) -> bool:
+        with self._database.series() as session:
+            return logs.append(
+                session,
+                assignment_id=self._stream.assignment_id,
+                token=self._stream.token,
+                place_before=batch.before,
+                place_after=batch.after,
+                records=batch.records,
+            )
+
+    def _without(self, place: logs.Place, following: int) -> Batch[logs.Place, LogRecord]:
+        """Go on behind segments that were deleted as stored, before the database was set back."""
+        size = in_words((following - place.segment) * limits.LOG_SEGMENT_BYTES - place.offset)
+        self._warn(f"about {size} of the log are missing: the node does not have them any more")
+        note = f"… about {size} left out: the database was restored, and the node did not have them any more …"
+        record = LogRecord(time=time.time(), rank=-1, stream="launcher", text=note)
+        return Batch(place, logs.Place(following, 0), [record])
+
+    def _shipped(self, place: logs.Place) -> None:
+        try:
+            if place.segment != self._kept_from:
+                self._delete_stored(place.segment, limits.LOG_STORED_BYTES)
+                self._kept_from = place.segment
+            self._folder.write_shipped(place.segment, place.offset)
+        except OSError:
+            # On a full disk the file can be written only once they are gone.
+            self._delete_stored(place.segment, 0)
+            self._folder.write_shipped(place.segment, place.offset)
+
+    def _delete_stored(self, segment: int, kept_bytes: int) -> None:
+        folder = self._folder.file(attempt.LOGS)
+        for number in sorted((number for number in _segments(folder) if number < segment), reverse=True):
+            path = folder / segment_name(number)
+            kept_bytes -= path.stat().st_size
+            if kept_bytes <= 0:
+                path.unlink(missing_ok=True)
+
+
+def _segments(folder: Path) -> list[int]:
+    return [int(path.stem) for path in folder.glob("[0-9]*.jsonl") if path.stem.isdecimal()]
+
+
+def _log_record(line: Line) -> LogRecord | None:
+    """The record in a line; None for one that a killed launcher left half written."""
+    try:
+        return LogRecord.model_validate_json(line.text)
+    except ValidationError:
+        log.warning("a log line is damaged and left out", offset=line.offset)
+        return None

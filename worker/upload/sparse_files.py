@@ -1,0 +1,73 @@
+"""Give the disk back what lies in a file, while its places stay what they are.
+
+A spool is only ever appended to, by a writer that is not ours to ask and that keeps it open: it can be neither rotated nor
+cut. What is stored already, or can never be, is punched out of it instead (Linux, every usual local file system): the
+file's length and everybody's places in it stay, its blocks are free.
+
+Not here: what may go (``worker.upload.shipping``), and reading across a hole (``worker.upload.tail``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Final
+
+_KEEP_SIZE: Final = 0x01
+_PUNCH_HOLE: Final = 0x02
+BLOCK_BYTES: Final = 4096
+"""Holes begin and end at multiples of it: smaller pieces would be overwritten with zeros, which frees nothing."""
+
+
+def punch(path: Path, start: int, end: int) -> bool:
+    """Free the whole blocks between two places of a file; they read as zeros from then on.
+
+    Returns
+    -------
+    bool
+        False where there is no such file, no whole block between them, or a file system that cannot do it.
+    """
+    first = -(-start // BLOCK_BYTES) * BLOCK_BYTES
+    length = end // BLOCK_BYTES * BLOCK_BYTES - first
+    if length <= 0:
+        return False
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        mode = _PUNCH_HOLE | _KEEP_SIZE
+        refused: int = ctypes.CDLL(None).fallocate(descriptor, mode, ctypes.c_int64(first), ctypes.c_int64(length))
+        return refused == 0
+    except AttributeError:  # a C library without it
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def hollow(path: Path, bytes_max: int) -> int:
+    """Keep a file from taking more of the disk than it may, by its middle.
+
+    Half of ``bytes_max`` stays at its head, and a quarter at its end.
+
+    Returns
+    -------
+    int
+        Bytes that were freed; 0 if it takes no more than it may.
+    """
+    taken = taken_bytes(path)
+    if taken <= bytes_max:
+        return 0
+    head = _first_data(path) + bytes_max // 2
+    return max(0, taken - taken_bytes(path)) if punch(path, head, path.stat().st_size - bytes_max // 4) else 0
+
+
+def taken_bytes(path: Path) -> int:
+    """What a file takes of the disk; holes take nothing, and neither does what is no file."""
+    return path.stat().st_blocks * 512 if path.is_file() else 0
+
+
+def _first_data(path: Path) -> int:
+    with path.open("rb") as file:
+        return os.lseek(file.fileno(), 0, os.SEEK_DATA)

@@ -1,0 +1,126 @@
+"""The samples of an attempt's node on their way into the series database: taken on time, each stored exactly once.
+
+Each sample is a line of ``spool/system.jsonl``, written before it is sent: what was measured while the database was away, or
+by an agent that died, is stored later. The place in the spool moves as every shipper's does (``worker.upload.shipping``).
+
+A sample's step is the job's last stored step at that moment, so that the series lie beside the training's, and an attempt's
+samples are hidden with the steps that a later one trained again. Several may share a step: a chart of them is over time.
+
+Not here: what is measured (``worker.devices.sampling``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from lockstep.domain import limits
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.life import attempt
+from lockstep.domain.life.manifest import ManifestError, read_manifest
+from lockstep.domain.training import metrics
+from lockstep.storage.db.database import Database
+from lockstep.storage.series import series, streams
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload.shipping import Batch, PointsShipper, Stream
+from lockstep.worker.upload.spool import Spool
+from lockstep.worker.upload.tail import whole_lines
+
+log = structlog.get_logger(__name__)
+
+PIECE_BYTES: Final = 1024 * 1024
+"""What is stored is given back to the disk in pieces of this size."""
+
+
+class SystemShipper(PointsShipper[int]):
+    """Takes samples until the writers are gone, and sends them. Its people are told of nothing: they asked for nothing."""
+
+    def __init__(
+        self,
+        database: Database,
+        folder: Folder,
+        stream: Stream,
+        sample: Callable[[], dict[str, float]],
+        *,
+        every_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        super().__init__(database, folder, stream, self._log)
+        self._sample = sample
+        self._every_seconds = every_seconds
+        self._clock = clock
+        self._next_at = clock()
+        self._step: int | None = None
+        self._spool = Spool(folder.file(attempt.SYSTEM), piece_bytes=PIECE_BYTES)
+
+    def _log(self, message: str) -> None:
+        log.warning("system metrics", assignment=self._stream.assignment_id, message=message)
+
+    def step(self, last: bool) -> bool:
+        """Take a sample if it is time, and ship a batch. See ``worker.upload.pump``."""
+        now = self._clock()
+        if not last and not self.refused and now >= self._next_at:
+            # First, because a sample that fails is left out, and not taken again and again.
+            self._next_at = now + self._every_seconds
+            self._write(metrics.Record(self._step_now(), time.time(), self._sample()))
+        return super().step(last)
+
+    def _write(self, record: metrics.Record) -> None:
+        path = self._folder.file(attempt.SYSTEM)
+        self._spool.hollow(limits.SYSTEM_SPOOL_BYTES_MAX)
+        with path.open("ab", buffering=0) as file:
+            file.write(metrics.encode(record).encode() + b"\n")
+
+    def _step_now(self) -> int:
+        """The last step of the job that is stored; what this attempt began from until it has reported one."""
+        if self._step is None:
+            self._step = resumed_step(self._folder)
+        try:
+            with self._database.read_series() as session:
+                progress = series.progress(session, [self._stream.job_id]).get(self._stream.job_id)
+        except LockstepError:
+            return self._step  # The database is away; then the last one that was stored is still this.
+        if progress is not None and progress.attempt == self._stream.attempt_number:
+            self._step = progress.step
+        return self._step
+
+    def _place_of(self, state: streams.StreamState) -> int:
+        return state.places.get(streams.SYSTEM_SOURCE, 0)
+
+    def _read(self, place: int, last: bool) -> Batch[int, metrics.Record] | None:
+        found = whole_lines(self._folder.file(attempt.SYSTEM), place, last=last)
+        if found.offset == place:
+            return None
+        records = [record for line in found.lines if (record := _record(line.text)) is not None]
+        return Batch(place, found.offset, records)
+
+    def _append(self, batch: Batch[int, metrics.Record]) -> bool:
+        return self._append_points(batch.records, before=batch.before, after=batch.after, source=streams.SYSTEM_SOURCE)
+
+    def _shipped(self, place: int) -> None:
+        self._spool.stored(place, kept_bytes=limits.SYSTEM_SPOOL_BYTES_MAX // 2)
+
+    def _is_behind(self, place: int, stored: int) -> bool:
+        return place < stored
+
+
+def resumed_step(folder: Folder) -> int:
+    """The step of the checkpoint that an attempt goes on from; 0 where it begins anew."""
+    try:
+        return read_manifest((folder.file(attempt.RESUME) / attempt.MANIFEST).read_bytes()).step
+    except (OSError, ManifestError):
+        return 0
+
+
+def _record(line: bytes) -> metrics.Record | None:
+    """The sample in a line; None for one that was cut by a full disk or a kill, or that somebody else has written."""
+    try:
+        record = metrics.decode(line, now=0.0, default_step=0)
+    except ValueError:
+        log.warning("a sample is damaged and left out")
+        return None
+    ours = all(name.startswith(metrics.SYSTEM) for name in record.values)
+    return record if ours and record.values else None

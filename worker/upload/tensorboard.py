@@ -1,0 +1,238 @@
+"""The scalars of a script's TensorBoard event files, stored while it writes them, each exactly once.
+
+A script is told a folder, ``$LOCKSTEP_TENSORBOARD``. Every event file below it is a source with a place of its own in the
+database, which moves over whole records only, with what they say, in one transaction (``worker.upload.shipping``): so a file
+that grows between two reads, a record that is being written, and an agent that is started anew need nothing else.
+
+The folder of a file below that one is its *run*, as TensorBoard has it, and stands before the tag: ``val/loss``. A file whose
+checksums are wrong is left from there and named once in the job's events; the others go on.
+
+Not here: the format (``domain.training.event_files``).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from lockstep.domain import limits
+from lockstep.domain.life import attempt
+from lockstep.domain.training import event_files, metrics
+from lockstep.storage.db.database import Database
+from lockstep.storage.series import streams
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload.decimation import Thinner
+from lockstep.worker.upload.shipping import Batch, PointsShipper, Stream
+
+SOURCE: Final = "tensorboard:"
+Places = dict[str, int]
+"""Bytes that are stored of each source, -1 - bytes of one that is damaged there; nothing of one that was not begun."""
+
+READ_BYTES: Final = 256 * 1024
+LOOK_SECONDS: Final = 1.0
+"""New files are looked for this often."""
+ENTRIES_MAX: Final = 10_000
+"""Files and folders that are looked at: a script may keep its data beside its event files."""
+PATH_CHARS_MAX: Final = 400
+_STEPS: Final = range(2**62)
+_TIME_MAX: Final = 1e11
+
+
+class _Piece(NamedTuple):
+    """What was read of one file."""
+
+    records: list[metrics.Record]
+    end: int
+    damage: str = ""
+    at_end: bool = False
+
+
+class EventFilesShipper(PointsShipper[Places]):
+    """``tensorboard/**/*tfevents*`` of one attempt."""
+
+    what = "scalars of event files"
+
+    def __init__(
+        self,
+        database: Database,
+        folder: Folder,
+        stream: Stream,
+        warn: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        super().__init__(database, folder, stream, warn)
+        self._root = folder.file(attempt.TENSORBOARD)
+        self._thinner = Thinner(warn, clock=clock)
+        self._clock = clock
+        self._look_at = -math.inf
+        self._files: list[str] = []
+        self._turn = 0
+        self._damaged: dict[str, str] = {}
+        self._told: set[str] = set()
+        self._read_bytes = self._scalar_bytes = 0
+        self.last_step: int | None = None
+        """The largest step that was read."""
+
+    def _place_of(self, state: streams.StreamState) -> Places:
+        return {source: place for source, place in state.places.items() if source.startswith(SOURCE)}
+
+    def _is_behind(self, place: Places, stored: Places) -> bool:
+        return any(_bytes_of(place.get(source, 0)) < _bytes_of(at) for source, at in stored.items())
+
+    def _read(self, place: Places, last: bool) -> Batch[Places, metrics.Record] | None:
+        self._look(place, last=last)
+        for turn in range(len(self._files)):
+            # Each file in its turn: one that grows without end keeps none of the others waiting.
+            name = self._files[(self._turn + turn) % len(self._files)]
+            at = place.get(SOURCE + name, 0)
+            piece = self._piece(name, at) if at >= 0 else None
+            if piece is None:
+                continue
+            self._turn += turn + 1
+            if piece.end > at:
+                return Batch(place, {**place, SOURCE + name: piece.end}, piece.records)
+            self._damaged[SOURCE + name] = f"{name} is damaged at byte {at}: {piece.damage}"
+            return Batch(place, {**place, SOURCE + name: -1 - at}, [])
+        self._thinner.caught_up()
+        if last:
+            self._thinner.ended()
+        return None
+
+    def _look(self, place: Places, *, last: bool) -> None:
+        """Find new files, and note how fast all of them grow."""
+        now = self._clock()
+        if last or now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            found = sorted(_event_files(self._root))
+            names = [name for name in found if len(name) <= PATH_CHARS_MAX and name.isprintable()]
+            if len(names) < len(found):
+                self._tell("path", f"event files whose path has more than {PATH_CHARS_MAX} characters are not read")
+            # Those that were begun before the others: what is read must not change with the files beside it.
+            names.sort(key=lambda name: SOURCE + name not in place)
+            if len(names) > limits.TENSORBOARD_FILES_MAX:
+                more = len(names) - limits.TENSORBOARD_FILES_MAX
+                self._tell(
+                    "files", f"{limits.TENSORBOARD_FILES_MAX} event files of a job are read; {more} or more are not"
+                )
+            self._files = names[: limits.TENSORBOARD_FILES_MAX]
+        waiting = sum(
+            max(0, _size(self._root / name) - at) for name in self._files if (at := place.get(SOURCE + name, 0)) >= 0
+        )
+        # Images and histograms are not points: of what waits as large a share is taken for scalars as of what was read.
+        share = self._scalar_bytes / self._read_bytes if self._read_bytes else 1.0
+        self._thinner.look(round(self._scalar_bytes + share * waiting))
+
+    def _piece(self, name: str, at: int) -> _Piece | None:
+        """What comes next of a file; None while nothing whole does."""
+        path = self._root / name
+        data = _bytes_at(path, at)
+        found = event_files.split(data)
+        if found.beyond is not None and found.end == 0:
+            end = at + found.beyond
+            return _Piece([], end) if _size(path) >= end else None
+        scalars: list[event_files.Scalar] = []
+        end, damage = at, found.damage
+        for payload in found.payloads:
+            try:
+                scalars += (told := event_files.scalars(payload))
+            except event_files.DamagedError as error:
+                damage = str(error)
+                break
+            size = event_files.HEADER_BYTES + len(payload) + event_files.FOOTER_BYTES
+            end += size
+            self._scalar_bytes += size if told else 0
+        if end == at and not damage:
+            return None
+        self._read_bytes += end - at
+        self._thinner.measured(end - at, len(scalars))
+        at_end = len(data) < READ_BYTES and not damage
+        return _Piece(self._records(Path(name).parent.as_posix(), scalars, at_end=at_end), end, damage)
+
+    def _records(self, run: str, scalars: Sequence[event_files.Scalar], *, at_end: bool) -> list[metrics.Record]:
+        """Those that are stored, with their series' names."""
+        prefix = "" if run == "." else f"{run}/"
+        records = []
+        for scalar in self._kept(scalars, at_end=at_end):
+            name = prefix + scalar.tag
+            if not metrics.NAME.fullmatch(name) or name.startswith(metrics.SYSTEM):
+                self._tell(
+                    "name",
+                    f"scalars of event files are left out whose name is no metric's, such as {name[:200]!r}: letters, digits, "
+                    f"'_', '.', '/', ' ' and '-', at most {limits.METRIC_NAME_CHARS_MAX}, and not {metrics.SYSTEM} first",
+                )
+                continue
+            if scalar.step not in _STEPS or not 0 <= scalar.time < _TIME_MAX:
+                self._tell("step", f"scalars of event files are left out, such as {name!r} at step {scalar.step}")
+                continue
+            records.append(metrics.Record(scalar.step, scalar.time, {name: scalar.value}))
+            self.last_step = max(scalar.step, self.last_step or 0)
+        return records
+
+    def _kept(self, scalars: Sequence[event_files.Scalar], *, at_end: bool) -> Iterator[event_files.Scalar]:
+        """As ``Thinner.kept``: every k-th step, the newest one, and the first value of a piece that is not finite."""
+        keep_every, strange = self._thinner.keep_every, False
+        newest = scalars[-1].step if scalars and at_end else None
+        for scalar in scalars:
+            finite = math.isfinite(scalar.value)
+            if scalar.step % keep_every == 0 or scalar.step == newest or not (finite or strange):
+                strange = strange or not finite
+                yield scalar
+            else:
+                self._thinner.left_out += 1
+
+    def _append(self, batch: Batch[Places, metrics.Record]) -> bool:
+        # One file at a time has moved.
+        (source,) = (name for name, place in batch.after.items() if place != batch.before.get(name, 0))
+        before, after = batch.before.get(source, 0), batch.after[source]
+        return self._append_points(batch.records, before=before, after=after, source=source)
+
+    def _shipped(self, place: Places) -> None:
+        """Name what is left, once that is written down, so that no agent after this one names it again."""
+        for source in [source for source in self._damaged if place.get(source, 0) < 0]:
+            self._warn(f"{self._damaged.pop(source)}; it is not read any further")
+
+    def _tell(self, what: str, message: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._warn(message)
+
+
+def _bytes_of(place: int) -> int:
+    return place if place >= 0 else -1 - place
+
+
+def _event_files(root: Path) -> Iterator[str]:
+    """Paths of regular event files below ``root``. Links are not followed: they may lead anywhere."""
+    left = ENTRIES_MAX
+    for folder, folders, files in os.walk(root):
+        left -= len(folders) + len(files)
+        if left < 0:
+            return
+        for name in files:
+            path = Path(folder) / name
+            if "tfevents" in name and not path.is_symlink() and path.is_file():
+                yield path.relative_to(root).as_posix()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _bytes_at(path: Path, offset: int) -> bytes:
+    """The next bytes of a file; none where it cannot be read, or something else is in its place now."""
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            return file.read(READ_BYTES)
+    except OSError:
+        return b""

@@ -1,0 +1,185 @@
+"""Everything that one attempt sends: its metrics, its logs, its events, what it takes of the node, each by a pump of its own.
+
+Not here: what is sent and how exactly once comes about (``worker.upload.shipping``, ``worker.upload.reporting``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from lockstep.domain.life import attempt
+from lockstep.domain.life.attempt import AssignmentFile
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.series import streams
+from lockstep.worker.agent.folders import Folder
+from lockstep.worker.devices.sampling import Sampler
+from lockstep.worker.upload.pump import Pump
+from lockstep.worker.upload.reporting import Reporter
+from lockstep.worker.upload.shipper import opened
+from lockstep.worker.upload.shipping import LogShipper, MetricsShipper, Stream
+from lockstep.worker.upload.system import SystemShipper
+from lockstep.worker.upload.tensorboard import EventFilesShipper
+
+SYSTEM_PATIENCE_SECONDS = 10.0
+"""The end of an attempt waits so long for its last samples, once all else is sent: a driver that does not answer must not
+keep a job from its end."""
+NUMBERS_PATIENCE_SECONDS = 5.0
+"""A checkpoint waits so long for the numbers of the steps before it."""
+
+
+class _Sender(Protocol):
+    """Moves one of the attempt's files."""
+
+    def begin(self, state: streams.StreamState | None) -> None: ...
+
+    def step(self, last: bool) -> bool: ...
+
+
+class Outflow:
+    """The pumps of an attempt. The first that reaches the series database opens the stream there."""
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        folder: Folder,
+        stream: Stream,
+        assignment: AssignmentFile,
+        *,
+        pause_seconds: float,
+        sample_seconds: float,
+    ):
+        self._database = database
+        self._stream = stream
+        self._opening = threading.Lock()
+        self._found: list[streams.StreamState | None] = []
+        train = assignment.spec.train
+        self._reporter = Reporter(
+            database,
+            blobs,
+            folder,
+            stream,
+            node_name=assignment.node_name,
+            is_script=train is None,
+            keep_last=1 if train is None else train.checkpoint.keep_last,
+            before_publishing=self._numbers_first,
+        )
+        self._metrics = MetricsShipper(database, folder, stream, self._reporter.warn)
+        self._event_files = EventFilesShipper(database, folder, stream, self._reporter.warn)
+        logs = LogShipper(database, folder, stream, self._reporter.warn)
+        name = stream.assignment_id
+        self._senders = [Pump(f"logs-{name}", self._opened(logs), pause_seconds=pause_seconds)]
+        self._numbers = Pump(f"metrics-{name}", self._opened(self._metrics), pause_seconds=pause_seconds)
+        self._spool = folder.file(attempt.METRICS)
+        if assignment.node_rank == 0:
+            # Numbers are rank 0's to say. What a script on another node says would be a second curve of the same name.
+            self._senders.append(self._numbers)
+            if train is None:
+                step = self._opened(self._event_files)
+                self._senders.append(Pump(f"tensorboard-{name}", step, pause_seconds=pause_seconds))
+        sampler = Sampler(folder, assignment)
+        system = SystemShipper(database, folder, stream, sampler.sample, every_seconds=sample_seconds)
+        self._shippers = (self._metrics, self._event_files, logs, system)
+        for shipper in self._shippers:
+            shipper.on_set_back = self._set_back
+        self._system = Pump(f"system-{name}", self._opened(system), pause_seconds=pause_seconds)
+        self._system_until: float | None = None
+        # After the others have ended, because they warn through it.
+        self._reporting = Pump(f"events-{name}", self._opened(self._reporter), pause_seconds=pause_seconds)
+
+    def _opened(self, sender: _Sender) -> Callable[[bool], bool]:
+        """The steps of a sender that goes on, in its own thread, from where the stream is once that is open."""
+        began = False
+
+        def step(last: bool) -> bool:
+            nonlocal began
+            if not began:
+                sender.begin(self._open())
+                began = True
+            return sender.step(last)
+
+        return step
+
+    def _open(self) -> streams.StreamState | None:
+        """Open the stream, once for all senders, and read how far it is: each place is moved by its own sender alone."""
+        with self._opening:
+            if not self._found:
+                # Where it is not ours to open, every append will be refused.
+                self._found.append(opened(self._database, self._stream))
+            return self._found[0]
+
+    def _set_back(self, what: str) -> None:
+        """The database lacks what one sender had seen stored: let each of them begin again where it is.
+
+        Samples of the node come every few seconds, so this is noticed soon also where the job sends nothing.
+        """
+        for shipper in self._shippers:
+            shipper.look_again()
+        self._reporter.set_back(what)
+
+    @property
+    def last_step(self) -> int | None:
+        """Step of the newest record; of event files, where the job writes nothing else, the largest."""
+        return self._event_files.last_step if self._metrics.last_step is None else self._metrics.last_step
+
+    @property
+    def final_checkpoint_lost(self) -> bool:
+        """Whether the run's last checkpoint could not be stored."""
+        return self._reporter.final_checkpoint_lost
+
+    def start(self) -> None:
+        for pump in self._pumps:
+            pump.start()
+
+    def finish(self, patience_seconds: float) -> bool:
+        """The writers are gone: send what is left, and wait this long for it.
+
+        Call again until it returns True, when all is sent.
+        """
+        deadline = time.monotonic() + patience_seconds
+        for pump in (*self._senders, self._system):
+            pump.finish()
+        if not _all_end(self._senders, deadline):
+            return False
+        self._reporting.finish()
+        return _all_end((self._reporting, self._system), deadline) or (self._reporting.ended() and self._system_ended())
+
+    @property
+    def _pumps(self) -> tuple[Pump, ...]:
+        return (*self._senders, self._system, self._reporting)
+
+    def _numbers_first(self) -> None:
+        """Wait until what the ranks have measured is stored; not for long, because a checkpoint is worth more."""
+        wanted = self._spool.stat().st_size if self._spool.is_file() else 0
+        until = time.monotonic() + NUMBERS_PATIENCE_SECONDS
+        while self._metrics.stored_bytes < wanted and not self._metrics.refused and time.monotonic() < until:
+            self._numbers.hurry()
+            time.sleep(0.01)
+
+    def _system_ended(self) -> bool:
+        now = time.monotonic()
+        if self._system_until is None:
+            self._system_until = now + SYSTEM_PATIENCE_SECONDS
+        if not self._system.ended() and now < self._system_until:
+            return False
+        self._system.stop()
+        return True
+
+    def stop(self) -> None:
+        """End after the steps that run now, whatever is left."""
+        for pump in self._pumps:
+            pump.stop()
+
+    def join(self, timeout_seconds: float) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        for pump in self._pumps:
+            pump.join(max(0.0, deadline - time.monotonic()))
+
+
+def _all_end(pumps: Iterable[Pump], deadline: float) -> bool:
+    """Whether each has ended by then."""
+    return all(pump.join(max(0.0, deadline - time.monotonic())) for pump in pumps)
