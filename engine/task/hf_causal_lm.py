@@ -60,7 +60,9 @@ class HfCausalLM(TextTask):
 
     def export_files(self, model: nn.Module, folder: Path) -> None:
         super().export_files(model, folder)
-        self._tokenizer.save_pretrained(folder)
+        tokenizer = self._tokenizer
+        # Several chat templates would become a folder of files, which a checkpoint cannot hold.
+        tokenizer.save_pretrained(folder, save_jinja_files=not isinstance(tokenizer.chat_template, dict))
 
     @property
     def _folder(self) -> Path:

@@ -10,7 +10,9 @@ Not here: the built-in tasks (``engine.task.builtin``), and how a task is found 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -138,8 +140,8 @@ class Task:
         """Write the files that other programs need beside ``model.safetensors`` to load the model.
 
         Called on rank 0 at the end of the run. Each file becomes a part of the last checkpoint; folders do not. By
-        default, the configuration of a ``transformers`` model. A task with a tokenizer adds it, so that the
-        checkpoint's folder is one that ``from_pretrained`` loads::
+        default, the configuration of a ``transformers`` model, with the model's class and the type of its weights.
+        A task with a tokenizer adds it, so that the checkpoint's folder is one that ``from_pretrained`` loads::
 
             def export_files(self, model, folder):
                 super().export_files(model, folder)
@@ -152,10 +154,27 @@ class Task:
         folder : Path
             An empty folder.
         """
-        for part in (getattr(model, "config", None), getattr(model, "generation_config", None)):
+        config = getattr(model, "config", None)
+        for part in (_as_trained(config, model), getattr(model, "generation_config", None)):
             save = getattr(part, "save_pretrained", None)
             if callable(save):
                 save(folder)
+
+
+def _as_trained(config: Any, model: nn.Module) -> Any:
+    """Return a copy of a configuration with the model's class and the type of its weights.
+
+    ``from_pretrained`` converts weights to the type in the configuration. The type of the files that training started
+    from may be narrower, and would round the trained weights. Of several types the one that holds all values is taken.
+    """
+    if not hasattr(config, "save_pretrained"):
+        return config
+    stated = copy.deepcopy(config)
+    stated.architectures = [type(model).__name__.removeprefix("FSDP")]  # fully_shard renames the class.
+    types = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
+    if types:
+        stated.dtype = str(reduce(torch.promote_types, types)).removeprefix("torch.")
+    return stated
 
 
 def _first_tensor(batch: Batch) -> Tensor:

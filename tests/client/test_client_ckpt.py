@@ -109,6 +109,25 @@ def test_get_model_only_brings_what_other_programs_read(
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize(
+    ("task", "more", "missing"),
+    [
+        ("hf_causal_lm", {}, True),
+        ("hf_causal_lm", {"config.json": b"{}"}, False),
+        ("causal_lm", {}, False),
+    ],
+)
+def test_get_model_only_reports_a_model_that_from_pretrained_cannot_load(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path, task: str, more: dict[str, bytes], missing: bool
+) -> None:
+    files = {"model.safetensors": b"weights", "spec.json": json.dumps({"task": task}).encode(), **more}
+    serve(server, {"state.pt": STATE, **files})
+    answer = lockstep("ckpt", "get", "tiny", "--model-only")
+    assert (answer.code, answer.out) == (0, "step-00000200\n")
+    assert contents(tmp_path / "step-00000200") == files
+    assert ("step-00000200 has no config.json, so from_pretrained cannot load it" in answer.err) is missing
+
+
 def test_get_does_not_write_over_what_is_there(lockstep: CommandLine, server: ReplayServer, tmp_path: Path) -> None:
     serve(server)
     (tmp_path / "step-00000200").mkdir()

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from lockstep.domain.life.manifest import read_manifest
-from lockstep.engine.checkpoints import checkpoint
+from lockstep.engine.checkpoints import checkpoint, export
 from lockstep.engine.task.hf_causal_lm import HfCausalLM
+from lockstep.engine.task.interface import Task
 from tests.engine.export_cases import writing
 from tests.engine.pool import Pool
 from tests.engine.spool import events
@@ -55,6 +56,65 @@ def test_from_pretrained_loads_the_checkpoint(pretrained: Path, story: Path, tmp
     text = "the quick red fox"
     assert ours(text)["input_ids"] == theirs(text)["input_ids"]
     assert not list((tmp_path / "run").glob(".export*"))
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_the_configuration_states_the_type_of_the_trained_weights(
+    pretrained: Path, tmp_path: Path, mixed: bool
+) -> None:
+    """A type left over from the files that training started from makes from_pretrained round."""
+    transformers = pytest.importorskip("transformers")
+    auto = transformers.AutoModelForCausalLM
+    auto.from_pretrained(pretrained, dtype="bfloat16").save_pretrained(tmp_path / "half")
+    model = auto.from_pretrained(tmp_path / "half", local_files_only=True).float()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1e-4)
+    if mixed:
+        model.transformer.wte.bfloat16()
+    before = model.config.to_dict()
+    loaded = loaded_again(model, tmp_path / "out")
+    assert model.config.to_dict() == before
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value.float()), name
+
+
+def test_the_configuration_states_the_class_of_the_model(pretrained: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.from_pretrained(pretrained, local_files_only=True)
+    config.architectures = None
+    loaded_again(transformers.GPT2LMHeadModel(config), tmp_path / "out")
+    assert json.loads((tmp_path / "out/config.json").read_text())["architectures"] == ["GPT2LMHeadModel"]
+
+
+def loaded_again(model: nn.Module, folder: Path) -> nn.Module:
+    """Export a model as the last checkpoint of a run does, and load it with transformers."""
+    transformers = pytest.importorskip("transformers")
+    folder.mkdir()
+    Task().export_files(model, folder)
+    export.parts(model.state_dict(), {})[export.MODEL](folder / export.MODEL)
+    loaded: nn.Module = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+    return loaded
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_tokenizer_keeps_its_chat_templates(pretrained: Path, story: Path, tmp_path: Path, several: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    templates = {"default": "{{ messages }}", "tool_use": "tools {{ messages }}"} if several else "{{ messages }}"
+    theirs = transformers.AutoTokenizer.from_pretrained(pretrained, local_files_only=True)
+    theirs.chat_template = templates
+    theirs.save_pretrained(pretrained)
+    task = HfCausalLM(model=str(pretrained), path=str(story), context=16)
+    written = tmp_path / "written"
+    written.mkdir()
+    task.export_files(task.model(), written)
+    files, refused = export.files_of(written)
+    assert refused == []
+    folder = tmp_path / "out"
+    folder.mkdir()
+    for name, write in files.items():
+        write(folder / name)
+    assert transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True).chat_template == templates
 
 
 @pytest.mark.parametrize("world_size", [1, 2])

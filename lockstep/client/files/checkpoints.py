@@ -9,6 +9,7 @@ Not here: which files there are (``client.api``), what is in them (``engine``).
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from lockstep.domain.views import CheckpointDetail, CheckpointFile
 
 MODEL: Final = "model.safetensors"
+_SPEC: Final = "spec.json"
+_CONFIG: Final = "config.json"
 _TRAINING_FILES: Final = frozenset({"state.pt", MANIFEST})
 """Files of a checkpoint that only a resumed run reads."""
 TAKE_ANOTHER: Final = "take another checkpoint: lockstep ckpt ls shows them"
@@ -76,7 +79,24 @@ def fetch(
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+    if model_only and _lacks_configuration(target):
+        say(
+            f"{target} has no {_CONFIG}, so from_pretrained cannot load it: the run did not export one; "
+            f"copy {_CONFIG} and the tokenizer's files from the folder in task_args.model"
+        )
     return target
+
+
+def _lacks_configuration(folder: Path) -> bool:
+    """Return True for an exported model of ``hf_causal_lm`` without its configuration.
+
+    Its run was older than the export of configurations, or writing them failed.
+    """
+    try:
+        task = json.loads((folder / _SPEC).read_bytes())["task"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return bool(task == "hf_causal_lm") and not (folder / _CONFIG).is_file()
 
 
 def check_file(
