@@ -1,8 +1,10 @@
-"""HTTP in, HTTP out: the one way to talk to Lockstep.
+"""HTTP API of Lockstep: the only interface for clients.
 
-Level 3 of the architecture. A request is checked against ``domain``, carried out by functions of ``storage`` inside one
-transaction, and answered with a type of ``domain.views``. Only after the commit is a bell rung through ``broker``; every
-bell may be lost, so no answer depends on one. The process keeps nothing of its own: any number may run behind a proxy.
+Level 3 of the architecture. A handler validates a request with ``domain``, runs functions of
+``storage`` inside one transaction and returns a type of ``domain.views``. Notifications are
+published through ``broker`` after the commit. Any of them may be lost, and no response depends on
+one. The process holds no durable state, and any number of processes may run behind a proxy.
 
-Not here: SQL (``storage``), decisions about jobs (``domain``, ``scheduler``), and anything that runs them (``worker``).
+Not here: SQL (``storage``), decisions about jobs (``domain``, ``scheduler``), running jobs
+(``worker``).
 """

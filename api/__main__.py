@@ -1,6 +1,9 @@
-"""``python -m lockstep.api``: serve. ``python -m lockstep.api migrate``: bring the databases to this version's schema, and say what was done.
+"""Entry point of ``python -m lockstep.api``.
 
-Not here: the command a person types (``lockstep``), which starts this.
+Without arguments it serves the API. ``migrate`` upgrades the databases to this version's schema and
+prints the result.
+
+Not here: the ``lockstep`` command, which starts this program.
 """
 
 from __future__ import annotations

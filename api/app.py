@@ -1,6 +1,6 @@
-"""The application: routes, errors and parts put together. Opens and closes nothing.
+"""Assembly of the application: routes, error handlers, middleware and shared parts.
 
-Not here: where its parts come from (``api.serving``).
+Not here: opening and closing the parts (``api.serving``).
 """
 
 from __future__ import annotations
@@ -59,12 +59,16 @@ TAGS: Final = [
 
 
 def routed() -> FastAPI:
-    """Routes, errors and description, with no parts behind them: enough to say what the API is."""
+    """Return an application with routes, error handlers and OpenAPI description only.
+
+    It has no shared parts: it describes the API and cannot serve requests.
+    """
     app = FastAPI(
         title="Lockstep",
         version=VERSION,
         openapi_tags=TAGS,
-        # A slash too many is a wrong address and is said to be one: a redirect would drop the body of a POST.
+        # An address with a superfluous slash is answered with 404. A redirect would drop the body
+        # of a POST.
         redirect_slashes=False,
     )
     modules = (jobs, clones, history, series, checkpoints, logs, log_streams, uploads, nodes, health)
@@ -74,7 +78,7 @@ def routed() -> FastAPI:
     app.router.routes.append(pages.route)
     app.state.dashboard = Dashboard()
     problems.install(app, [route for router in routers for route in router.routes])
-    app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # as FastAPI's documentation does it
+    app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # documented by FastAPI
     return app
 
 
@@ -86,7 +90,10 @@ def create_app(
     *,
     compute_forecast: Compute | None = None,
 ) -> FastAPI:
-    """The HTTP API over these parts, which the caller owns; without ``compute_forecast``, plans use history alone."""
+    """Return the HTTP API over these parts, which the caller owns.
+
+    Without ``compute_forecast``, plans take memory forecasts from earlier attempts only.
+    """
     app = routed()
     timings = Timings().scaled(settings.timings_scale)
 

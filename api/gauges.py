@@ -1,9 +1,10 @@
-"""How the service stands, by its databases: asked at most once a second, and never waited for for long.
+"""Gauges read from the databases. Refreshed at most once per second, with a timeout.
 
-Whoever asks gets an answer within two seconds: a database that hangs counts as one that is away. The look is made by a
-thread of its own, which all who ask meanwhile wait for; nobody starts a second one while it lasts.
+A caller gets a result within two seconds; a database that hangs is reported as unavailable. A
+separate thread runs the refresh. Concurrent callers wait for the same refresh, and only one runs at
+a time.
 
-Not here: the statements (``storage.control.gauges``), and the page on which they stand (``api.telemetry``).
+Not here: the SQL (``storage.control.gauges``), the Prometheus page (``api.telemetry``).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from lockstep.storage.db.database import Database
 
 REMEMBER_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 2.0
-"""Prometheus itself gives up after ten, and then knows less than "away"."""
+"""Timeout of a caller. Prometheus itself gives up after ten seconds, without any result."""
 STATES: Final = ("ready", "draining", "quarantined", "leaving", "lost")
 
 log = structlog.get_logger("api.figures")
@@ -33,27 +34,26 @@ log = structlog.get_logger("api.figures")
 
 @dataclass(frozen=True)
 class Seen:
-    """What one look found."""
+    """Result of one refresh."""
 
     control: ControlFigures
     nodes: dict[str, int]
-    """How many, by state."""
+    """Number of nodes by state."""
     node_silence_seconds: float
-    """The longest of the nodes that are neither lost nor leaving; 0 when there is none."""
+    """Longest time since the last heartbeat, of nodes neither lost nor leaving; 0 without one."""
     lease_oldest_seconds: float
-    """Since the lease that was renewed longest ago was renewed; 0 when there is none."""
+    """Seconds since the renewal of the least recently renewed lease; 0 without leases."""
     ingest_lag_seconds: float
-    """Since the newest point of the running job for which that is longest; 0 when none is running."""
+    """Longest time since the newest point, of the running jobs; 0 when none is running."""
 
 
 class Figures:
-    """The last look, shared by all who ask.
+    """Cache of the last refresh, shared by all callers.
 
     Parameters
     ----------
-    database : Database
     lease_seconds : float
-        How long a lease lasts after its renewal.
+        Duration of a lease after its renewal.
     clock : callable
         Monotonic seconds.
     """
@@ -67,12 +67,12 @@ class Figures:
         self._looked_at = 0.0
 
     def look(self) -> Seen | None:
-        """The figures as of a moment ago; None while the databases do not answer."""
+        """Return the current or recent gauges; None while the databases do not answer."""
         with self._lock:
             looking = self._looking
             if looking is None or (looking.done() and self._clock() - self._looked_at > REMEMBER_SECONDS):
                 looking = self._looking = Future()
-                # A daemon: a look at a database that hangs must not keep the service from ending.
+                # A daemon thread: a database that hangs must not prevent the process from exiting.
                 threading.Thread(target=self._run, args=(looking,), name="figures", daemon=True).start()
         try:
             return looking.result(timeout=PATIENCE_SECONDS)
@@ -83,7 +83,7 @@ class Figures:
         found: Seen | None = None
         try:
             found = self._look()
-        except Exception as error:  # noqa: BLE001 -- a database that is away or of another version; the page must say so, not fail
+        except Exception as error:  # noqa: BLE001 -- reported as unavailable
             log.warning("the databases cannot be looked at", error=str(error).partition("\n")[0])
         self._looked_at = self._clock()
         looking.set_result(found)
@@ -101,7 +101,7 @@ class Figures:
             if state not in {"lost", "leaving"}:
                 silence = max(silence, control.at - node.seen_at)
         left = control.lease_seconds_left
-        # An attempt that has only begun has points of the attempt before, or none.
+        # An attempt that has just started has no points, or points of the previous attempt.
         lags = (min(ran, ages.get(job_id, ran)) for job_id, ran in control.running.items())
         return Seen(
             control=control,

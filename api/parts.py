@@ -1,6 +1,8 @@
-"""What every handler works with: put together once in ``api.app``, found again through the request.
+"""Objects shared by all handlers, and the dependencies that provide them.
 
-Not here: opening and closing any of it (``api.serving``).
+``api.app`` assembles the parts once; handlers get them through the request.
+
+Not here: opening and closing the parts (``api.serving``).
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ from lockstep.storage.objects.blobs import BlobStore
 
 
 class Bell(Protocol):
-    """Where messages go. It never blocks and never raises: every message may be lost."""
+    """Publisher of broker messages. It never blocks and never raises: every message may be lost."""
 
     def publish(self, message: Message) -> None: ...
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Shared by all requests of one application."""
+    """Objects shared by all requests of one application."""
 
     database: Database
     uploads: Uploads
@@ -42,7 +44,7 @@ class Parts:
     bell: Bell
     guard: Guard
     lease_seconds: float
-    """A node that was silent for longer is lost."""
+    """A node without a heartbeat for longer than this is lost."""
     readiness: Readiness
     estimates: Estimates
     forecasts: Forecasts
@@ -58,15 +60,22 @@ def _parts_of(request: Request) -> Parts:
 
 
 async def _in_loop(request: Request) -> Parts:
-    # `async` although nothing is awaited: a sync dependency costs a hop to another thread.
+    # `async` although it awaits nothing: FastAPI runs a sync dependency in another thread.
     return _parts_of(request)
 
 
 async def _actor(request: Request) -> str:
-    """Who asks, if they may ask now. Remembered tokens are answered in the event loop; new ones cost a thread and a statement.
+    """Return the actor of the request.
 
-    A request is charged to its token. Before that is known to be one its look-up is charged to the caller's address:
-    otherwise a made-up token for each request would be a bucket for each.
+    Cached tokens are answered in the event loop; others need a thread and one SQL statement.
+
+    A request is charged to its token. The look-up of an uncached token is charged to the client's
+    address: otherwise a client could get a new quota with each invented token.
+
+    Raises
+    ------
+    LockstepError
+        ``unauthenticated`` without a valid token; ``too_many_requests`` when the quota is used up.
     """
     guard = _parts_of(request).guard
     authorization = request.headers.get("authorization")
@@ -82,13 +91,15 @@ async def _actor(request: Request) -> str:
 
 
 def is_known(request: Request, *, look_up: bool) -> bool:
-    """Return True for a caller with a valid token, and for everybody where authentication is off. Refuse nobody.
+    """Return True for a caller with a valid token, and for every caller without authentication.
+
+    Invalid tokens and exhausted quotas give False.
 
     Parameters
     ----------
     request : Request
     look_up : bool
-        Look for a token that is not remembered in the database. That is charged to the caller's address.
+        Look up a token that is not cached in the database. That is charged to the client's address.
     """
     guard = _parts_of(request).guard
     authorization = request.headers.get("authorization")
@@ -108,7 +119,7 @@ def _charge(request: Request, caller: bytes) -> None:
     standing = quotas.take(caller)
     if standing is None:
         return
-    # Found again where every answer passes, refusals as well (api.envelope).
+    # ``api.http.request_middleware`` adds these headers to every response, errors included.
     request.scope["state"]["quota"] = quotas.headers(standing)
     if standing.wait_seconds:
         raise quotas.refusal(standing)
@@ -117,4 +128,5 @@ def _charge(request: Request, caller: bytes) -> None:
 Here = Annotated[Parts, Depends(_in_loop)]
 Actor = Annotated[str, Depends(_actor)]
 guarded = [Depends(_actor)]
-"""Dependencies of every router under ``/v1``: they run before the body is read. Described in ``api.http.openapi``."""
+"""Dependencies of every router under ``/v1``. They run before the body is read.
+``api.http.openapi`` describes them."""

@@ -1,12 +1,13 @@
-"""Readiness of the service, looked at no more than once in two seconds, however many ask.
+"""Readiness of the service, checked at most once in two seconds.
 
-Ready means that a submit would be accepted: both databases answer and their schema is not older
-than this version's. A broker that is away, a scheduler that made no pass lately, a store that
-cannot be written and a newer schema are reported and do not make the service unready: jobs are
-accepted, and an api that is taken out of its proxy for them would only hide what is there.
+Ready means that a submit would be accepted: both databases answer, and their schema is not older
+than this version's. An unavailable broker, a scheduler without a recent reconcile cycle, a store
+that is not writable and a newer schema are reported, but the service stays ready: jobs are still
+accepted, and removing the api from its proxy would only hide the existing data.
 
-A driver's message names hosts, ports and roles, and a store's its place. So there are two texts of
-each check: one for everybody, and the details for callers with a token and for the log.
+Messages of a database driver contain hosts, ports and roles, and those of the store its location.
+Each check therefore has two texts: a public one, and details for the log and for callers with a
+token.
 
 Not here: the health of nodes (``api.routes.nodes``).
 """
@@ -27,7 +28,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.db.schema import Mismatch
 
 REMEMBER_SECONDS: Final = 2.0
-"""Checks are not made more often, however many ask: this address is open."""
+"""Lifetime of a result. Bounds the work that unauthenticated callers can cause."""
 NO_ANSWER: Final = "does not answer; callers with a token and the api's log get the reason"
 NO_STORE: Final = (
     "cannot be used: code is not accepted and checkpoints are not stored; "
@@ -39,33 +40,32 @@ log = structlog.get_logger("api")
 
 @dataclass(frozen=True)
 class Seen:
-    """What one look found."""
+    """Result of one check."""
 
     health: Health
-    """For everybody."""
+    """Public part."""
     details: Mapping[str, str] = field(default_factory=dict)
-    """Of checks, by name, what only callers with a token may read."""
+    """Details by name of the check, for callers with a token only."""
 
     def in_full(self) -> Health:
-        """For callers with a token."""
+        """Return the health with details, for callers with a token."""
         return self.health.model_copy(update={"checks": {**self.health.checks, **self.details}})
 
 
 class Readiness:
-    """The last look, shared by all who ask.
+    """Cache of the last check, shared by all callers.
 
     Parameters
     ----------
-    database : Database
     mismatch : callable
         Compares the databases' schema with this version's; None when they agree.
     store_trouble : callable
-        Returns why the store cannot be written; empty when it can. Must not hang.
-    broker_answers : callable
+        Returns the reason why the store is not writable; empty when it is. Must not hang.
     pass_seconds : callable
-        Answers for how many seconds no scheduler has ended a pass; None when none ever has.
+        Returns the seconds since a scheduler last finished a reconcile cycle; None before the
+        first.
     outage_seconds : float
-        A scheduler that was silent for longer is away.
+        A scheduler without a finished cycle for longer than this is reported.
     clock : callable
         Monotonic seconds.
     """
@@ -93,9 +93,9 @@ class Readiness:
         self._seen: tuple[float, Seen] | None = None
 
     def look(self) -> Seen:
-        """The state now, or as of a moment ago."""
-        # Only the very first look is waited for: with the database away a look takes seconds, and everybody who waited
-        # for it would hold a thread.
+        """Return the current or a recent result."""
+        # Only the first check blocks its callers. Without the database a check takes seconds, and
+        # every waiting caller would hold a thread.
         if not self._lock.acquire(blocking=self._seen is None):
             assert self._seen is not None
             return self._seen[1]
@@ -131,7 +131,7 @@ class Readiness:
         return Seen(Health(status="ok" if set(checks.values()) == {"ok"} else "degraded", checks=checks), details)
 
     def _log(self, details: Mapping[str, str]) -> None:
-        """Log each trouble once while it lasts. Numbers in it, such as seconds, may change."""
+        """Log each problem once while it lasts, even if numbers in its text change."""
         for name in details.keys() - self._details.keys():
             log.warning("a part of the service is not ready", part=name, why=details[name])
         for name in self._details.keys() - details.keys():

@@ -1,7 +1,8 @@
-"""The program's start: settings, logging, schema, in this order; then it serves.
+"""Start of the program: settings, logging, schema; then the server.
 
-What a person has set wrong ends the start with one line that says what to do, and exit code 2. The application is
-imported last: it takes a second that neither a wrong setting nor ``migrate`` should cost.
+An invalid setting ends the start with exit code 2 and one line that names the setting and the next
+step. The application is imported last: the import takes about a second, which an invalid setting or
+``migrate`` should not cost.
 
 Not here: serving (``api.serving``).
 """
@@ -22,9 +23,9 @@ from lockstep.storage.db import migrate
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the two commands; the exit code."""
+    """Run one of the two commands and return the exit code."""
     if list(arguments) not in ([], ["migrate"]):
-        print("usage: python -m lockstep.api [migrate]", file=sys.stderr)  # noqa: T201 -- a command's usage
+        print("usage: python -m lockstep.api [migrate]", file=sys.stderr)  # noqa: T201 -- usage of a command
         return 2
     try:
         settings = Settings()
@@ -33,10 +34,10 @@ def main(arguments: Sequence[str]) -> int:
     except ValidationError as error:
         for line in error.errors():
             name = "_".join(["LOCKSTEP", *(str(part).upper() for part in line["loc"])]) if line["loc"] else "settings"
-            print(f"api: {name}: {line['msg'].removeprefix('Value error, ')}", file=sys.stderr)  # noqa: T201 -- before there is a log
+            print(f"api: {name}: {line['msg'].removeprefix('Value error, ')}", file=sys.stderr)  # noqa: T201 -- no log yet
         return 2
     except LockstepError as error:
-        print(f"api: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201 -- before there is a log
+        print(f"api: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201 -- no log yet
         return 2
 
 
@@ -45,10 +46,10 @@ def _migrate(settings: Settings) -> int:
     try:
         behind = migrate.pending(*urls)
     except LockstepError:
-        behind = ["jobs", "series"]  # SQLite without its folder; anything else ends the upgrade, too
+        behind = ["jobs", "series"]  # SQLite without its folder; any other error is raised again by the upgrade
     migrate.upgrade(*urls)
     for which in ("jobs", "series"):
-        print(f"{which}: {'brought to this version' if which in behind else 'already up to date'}")  # noqa: T201 -- a command's answer
+        print(f"{which}: {'brought to this version' if which in behind else 'already up to date'}")  # noqa: T201 -- output of a command
     return 0
 
 
@@ -61,7 +62,10 @@ def _serve(settings: Settings) -> int:
 
 
 def configure_logging(log_format: str) -> None:
-    """Log to stderr, one line per event, in one form for what libraries say, too; these only from warnings up."""
+    """Log to stderr, one line per event.
+
+    Records of libraries have the same format, from level WARNING up.
+    """
     console = log_format == "console"
     common: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -72,7 +76,7 @@ def configure_logging(log_format: str) -> None:
     ]
     rendered: Processor = structlog.processors.JSONRenderer()
     if console:
-        # Without the values of local variables, which the default adds: they may be secrets.
+        # Without local variables, which the default traceback includes: they may be secrets.
         plain = structlog.dev.plain_traceback
         rendered = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)
     structlog.configure(

@@ -1,9 +1,9 @@
-"""Serving: the token, the socket, the application; and everything closed again at the end.
+"""Lifecycle of the server: token, socket, application, and their orderly shutdown.
 
-The address is bound before anything is served, and said only once requests are answered there, so whoever reads the log
-may connect.
+The socket is bound before the application starts. The address is logged once requests are answered,
+and clients that read it from the log can connect immediately.
 
-Not here: restarting it (``lockstep up``, or any supervisor).
+Not here: restarting the server (``lockstep up``, or any supervisor).
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from lockstep.storage.db.database import CONNECTIONS_MAX, Database
 from lockstep.storage.objects.blobs import BlobStore
 
 DRAIN_SECONDS: Final = 5
-"""Requests in progress have this long when the service is asked to stop."""
+"""Time for requests in progress to finish after a stop signal."""
 KEEP_ALIVE_SECONDS: Final = 30
-"""Longer than any client's polling interval, so that a follower keeps its connection."""
+"""Longer than any client's polling interval, to reuse the connections of polling clients."""
 
 log = structlog.get_logger("api")
 
 
 def serve(settings: Settings) -> int:
-    """Serve until a signal asks to stop."""
+    """Serve until a signal requests the stop."""
     with contextlib.ExitStack() as stack:
-        # All of them: a burst of requests uses them all, and the next burst comes in a second.
+        # Keep all connections open: a burst of requests uses all of them, and bursts recur every
+        # second.
         database = Database(settings.database_url, settings.series_url, kept=CONNECTIONS_MAX)
         stack.callback(database.close)
         schema.require(database)
@@ -48,7 +49,7 @@ def serve(settings: Settings) -> int:
         publisher = Publisher(settings.broker_url)
         stack.callback(publisher.close)
         blobs = BlobStore(settings.store)
-        with contextlib.suppress(OSError):  # reported by /readyz as long as it lasts
+        with contextlib.suppress(OSError):  # reported by /readyz while it lasts
             blobs.create()
         app = create_app(settings, database, blobs, publisher, compute_forecast=forecasts.here())
         parts: Parts = app.state.parts
@@ -67,7 +68,7 @@ def serve(settings: Settings) -> int:
 
 
 class _Server(uvicorn.Server):
-    """Says where it listens once it does, and ends what would not end by itself."""
+    """Uvicorn server that logs its address once it listens, and closes log streams at shutdown."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, parts: Parts):
         super().__init__(config)
@@ -75,7 +76,8 @@ class _Server(uvicorn.Server):
         self._listener = listener
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # First: a followed log would never end by itself, and the service waits for what is in progress.
+        # Before the graceful shutdown, which waits for requests in progress: a log stream does not
+        # end by itself.
         self._parts.following.close()
         await super().shutdown(sockets)
 
@@ -87,7 +89,7 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def _listen(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket bound to the address, not yet listening."""
+    """Yield a socket that is bound to the address and does not listen yet."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
@@ -103,7 +105,7 @@ def _listen(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where a client on this machine reaches it."""
+    """Return the URL of the socket for clients on this machine."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

@@ -1,9 +1,9 @@
-"""What the api reads from its environment, checked before anything is opened.
+"""Settings of the api, read from the environment and validated before anything is opened.
 
-A service that guards nothing must not be reachable from elsewhere: without authentication only loopback is accepted, and
-the refusal says how to go on.
+A service without authentication must not be reachable from other machines: only loopback addresses
+are accepted with ``auth`` off. The error names the settings to change.
 
-Not here: making the token of ``token_file`` (``api.auth.bearer``).
+Not here: creating the token in ``token_file`` (``api.auth.bearer``).
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ from lockstep.storage.db.settings import StorageSettings
 
 
 class Settings(StorageSettings, BrokerSettings):
-    """``LOCKSTEP_*`` of the api, beside those of the databases and the broker."""
+    """``LOCKSTEP_*`` variables of the api, including those of the databases and the broker."""
 
     model_config = SettingsConfigDict(env_prefix="LOCKSTEP_", frozen=True, extra="ignore")
 
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8470
-    """0 takes a free port; the log says which."""
+    """0 selects a free port, which is logged."""
     auth: Literal["on", "off"] = "on"
-    """``off`` lets in every program that reaches the port, and no web page but its own; accepted on loopback only."""
+    """``off`` accepts requests of every program that reaches the port, and of no web page except
+    the service's own. Loopback only."""
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
-    """With ``auth`` off: names, separated by commas, under which a browser reaches the service, besides loopback."""
+    """Additional host names under which a browser reaches the service with ``auth`` off.
+    Comma-separated; loopback is always allowed."""
     token_file: Path | None = None
-    """A file that keeps one valid token, made on the first start."""
+    """File with one valid token, created on the first start."""
     migrate: Literal["on", "off"] = "on"
-    """Bring the databases to this version's schema before listening."""
+    """Upgrade the databases to this version's schema before listening."""
     timings_scale: Annotated[float, Field(gt=0, le=1_000)] = 1.0
-    """Factor on every wait of ``domain.life.timings``; the same for all programs."""
+    """Factor on every duration of ``domain.life.timings``. It must be equal for all programs."""
     rate_limit_requests: Annotated[int, Field(ge=0, le=10**9)] = 36_000
-    """Requests that one token may make in a window, at once or spread; 0 sets no limit. The default, 600 a second, is what
-    500 dashboards ask for that share a token."""
+    """Requests per token and window, in any distribution; 0 disables the limit. The default is 600
+    per second, the load of 500 dashboards that share a token."""
     rate_limit_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
-    """The window."""
+    """Length of the window."""
     log_format: Literal["console", "json"] = "console"
 
     @field_validator("allowed_hosts", mode="before")
@@ -75,7 +77,11 @@ class Settings(StorageSettings, BrokerSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach ``host``. A name other than ``localhost`` is not looked up: it may change."""
+    """Return whether only this machine can reach ``host``.
+
+    Names other than ``localhost`` are not resolved, since their address may change, and count as
+    not loopback.
+    """
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,9 +1,9 @@
-"""What this process counts about itself, and the page that Prometheus reads.
+"""Metrics of this process, and the page that Prometheus scrapes.
 
-Requests are counted by the address's template, never by the address, so that their number is bounded. Their seconds end
-where the answer begins: a followed log lasts for hours and is not slow.
+Requests are labelled with the route's template instead of the path, which bounds the number of
+series. Durations end when the response starts: a log stream lasts for hours and is not slow.
 
-Not here: what the databases say (``api.gauges``), whose figures are on the same page.
+Not here: gauges read from the databases (``api.gauges``), which are part of the same page.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from lockstep.storage.db.database import Database
 
 MEDIA_TYPE: Final = prometheus_client.CONTENT_TYPE_PLAIN_0_0_4
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-"""Others are counted together: a caller may make up any number of them."""
+"""Other methods are counted as one: clients can invent any number of them."""
 REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 WAIT_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0)
 
-# When each series was begun would be a third of the page, and nobody asks.
+# Without the creation time of each series, which would be a third of the page.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # declared without types
 
 
 class Telemetry:
-    """The figures of one application, in a registry of their own: a process may have several, in tests.
+    """Metrics of one application, in a registry of its own: tests create several per process.
 
     Parameters
     ----------
     database : Database
-        Tells here from now on how long transactions wait to begin.
+        Reports from now on the time that transactions wait to begin.
     figures : Figures
     following : Following
     """
@@ -75,14 +75,14 @@ class Telemetry:
         database.tell_waits(self._waited)
 
     def answered(self, route: str, method: str, status: int | None, seconds: float | None) -> None:
-        """Count a request; ``seconds`` is None where no answer began."""
+        """Count a request; ``seconds`` is None if no response was started."""
         method = method if method in METHODS else "other"
         self._requests.labels(route, method, "none" if status is None else str(status)).inc()
         if seconds is not None:
             self._seconds.labels(route, method).observe(seconds)
 
     def page(self) -> bytes:
-        """All figures, as Prometheus reads them."""
+        """Return all metrics in the Prometheus text format."""
         return prometheus_client.generate_latest(self.registry)
 
     def _waited(self, database: str, transaction: str, seconds: float) -> None:
@@ -90,7 +90,7 @@ class Telemetry:
 
 
 class _Service(Collector):
-    """What is looked up when somebody asks."""
+    """Metrics that are read at each scrape."""
 
     def __init__(self, database: Database, figures: Figures, following: Following):
         self._database = database

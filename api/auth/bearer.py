@@ -1,9 +1,10 @@
-"""Who asks: a bearer token on everything under ``/v1``, and the first token of a new installation.
+"""Authentication by bearer token, and the first token of an installation.
 
-A token is looked up by its SHA-256, so the comparison of secrets is a comparison of digests in an index and its duration
-says nothing about the token. What was found is remembered for seconds, because a dashboard asks several times a second.
+Everything under ``/v1`` needs a token. It is looked up by its SHA-256. Digests are compared in an
+index, and the duration reveals nothing about the token. Results are cached for seconds, since a
+dashboard sends several requests per second.
 
-Not here: what an actor may do (every token may do everything until projects have roles), and keeping tokens
+Not here: authorisation (every token may do everything until projects have roles), storing tokens
 (``storage.control.tokens``).
 """
 
@@ -24,12 +25,12 @@ from lockstep.storage.control import tokens
 from lockstep.storage.db.database import Database
 
 REMEMBER_SECONDS: Final = 10.0
-"""A revoked token works this much longer, at most."""
+"""Maximum time for which a revoked token remains valid."""
 REMEMBERED_MAX: Final = 1_000
 TOKEN_CHARS_MIN: Final = 20
 TOKEN_CHARS_MAX: Final = 500
 ANYBODY: Final = "anybody"
-"""The actor where authentication is off."""
+"""Actor of all requests if authentication is off."""
 _NEXT: Final = (
     "send Authorization: Bearer TOKEN; on the service's machine the token is in LOCKSTEP_TOKEN_FILE "
     "(with lockstep up: the file token in LOCKSTEP_HOME)"
@@ -37,7 +38,7 @@ _NEXT: Final = (
 
 
 class Guard:
-    """Knows actors by their tokens. One per application; threads share it."""
+    """Authenticator of bearer tokens with a cache. One per application; thread-safe."""
 
     def __init__(self, database: Database, *, required: bool, clock: Callable[[], float] = time.monotonic):
         self._database = database
@@ -47,12 +48,12 @@ class Guard:
         self._lock = threading.Lock()
 
     def remembered(self, authorization: str | None) -> str | None:
-        """The actor, if no look into the database is needed.
+        """Return the actor if no database look-up is needed, else None.
 
         Raises
         ------
         LockstepError
-            ``unauthenticated`` when there is no bearer token at all.
+            ``unauthenticated`` without a bearer token.
         """
         if not self._required:
             return ANYBODY
@@ -61,7 +62,7 @@ class Guard:
         return found[0] if found is not None and found[1] > self._clock() else None
 
     def look_up(self, authorization: str | None) -> str:
-        """The actor, from the database.
+        """Look the actor up in the database.
 
         Raises
         ------
@@ -86,12 +87,12 @@ class Guard:
 
 
 def token_key(authorization: str | None) -> bytes:
-    """Names a bearer token without being it: its digest.
+    """Return the digest of a bearer token, as an identifier that does not reveal the token.
 
     Raises
     ------
     LockstepError
-        ``unauthenticated`` when there is none.
+        ``unauthenticated`` without a bearer token.
     """
     return _digest(_bearer(authorization))
 
@@ -113,12 +114,12 @@ def _digest(token: str) -> bytes:
 
 
 def ensure_token(path: Path, database: Database) -> None:
-    """Make the token in ``path`` valid, and make the token where there is none.
+    """Register the token in ``path``, and create the file if it is missing.
 
     Raises
     ------
     LockstepError
-        When the file is there and holds something else, or others may read it.
+        If the file exists and holds no token, or if other users may read it.
     """
     token = _read_token(path) or _create_token(path)
     with database.jobs() as session:
@@ -126,7 +127,7 @@ def ensure_token(path: Path, database: Database) -> None:
 
 
 def _create_token(path: Path) -> str:
-    """Write a new token, or read the one that another api wrote meanwhile: whoever links first wins."""
+    """Write a new token, or return the one that a concurrent api process wrote first."""
     token = f"lockstep_{secrets.token_urlsafe(32)}"
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -136,7 +137,8 @@ def _create_token(path: Path) -> str:
             file.write(token + "\n")
             file.flush()
             os.fsync(file.fileno())
-        # A link, not a rename: it fails where a rename would replace a token that is already in use.
+        # A hard link fails if the file exists. A rename would replace a token that is already in
+        # use.
         os.link(draft, path)
     except FileExistsError:
         return _read_token(path) or token

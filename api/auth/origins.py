@@ -1,14 +1,16 @@
-"""Keep web pages of others out of a service that asks for no token (``LOCKSTEP_AUTH=off``).
+"""Protection from web pages of other origins if authentication is off (``LOCKSTEP_AUTH=off``).
 
-A browser on the same machine reaches loopback for any page that its user opens. With authentication no page can do
-harm, because a page has no token. Without it, two checks stand in its place:
+A browser on the same machine reaches loopback addresses for any page that its user opens. With
+authentication such a page has no token and can do no harm. Without it, two checks replace the
+token:
 
-1. ``Host`` names this service. Otherwise a page whose name resolves to 127.0.0.1 (DNS rebinding) could read answers.
-2. A request that may change something comes from a page of this service, or from no page at all. Browsers say so in
-   ``Sec-Fetch-Site``, older ones in ``Origin``; programs send neither. This is the algorithm of Go's
-   ``http.CrossOriginProtection``.
+1. ``Host`` names this service. Otherwise a page whose name resolves to 127.0.0.1 (DNS rebinding)
+   could read responses.
+2. A request with an unsafe method comes from a page of this service, or from no page at all.
+   Browsers send ``Sec-Fetch-Site``, older ones ``Origin``; programs send neither. This is the
+   algorithm of Go's ``http.CrossOriginProtection``.
 
-Not here: which media types are read (``api.http.body``).
+Not here: accepted media types (``api.http.body``).
 """
 
 from __future__ import annotations
@@ -26,17 +28,17 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_PAGE: Final = frozenset({"same-origin", "none"})
-"""Values of ``Sec-Fetch-Site``: a page of this service, or an address that the user typed."""
+"""Accepted ``Sec-Fetch-Site`` values: a page of this service, or an address typed by the user."""
 
 
 class OwnPagesOnly:
-    """ASGI middleware that refuses what pages of others send.
+    """ASGI middleware that rejects requests of web pages of other origins.
 
     Parameters
     ----------
     app : ASGIApp
     allowed_hosts : collection of str
-        Names under which the service is reached, besides loopback.
+        Host names of the service, in addition to loopback.
     """
 
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str]):
@@ -84,7 +86,7 @@ class OwnPagesOnly:
 
 
 def _name_of(url: str) -> str | None:
-    """Return the host of a URL in lower case, without port and brackets; None where it has none."""
+    """Return the host of a URL in lower case, without port and brackets; None without a host."""
     try:
         return urlsplit(url).hostname
     except ValueError:

@@ -1,13 +1,14 @@
-"""How many requests one token may make: a bucket each, in this process's memory.
+"""Rate limit per token: one bucket for each caller, in the memory of this process.
 
-A bucket holds a window's worth of requests and is refilled evenly, so a burst is served at once and a loop that ran away is
-slowed down to the window's rate, while everybody else is served as before. With several processes behind a proxy each
-counts by itself.
+A bucket holds the requests of one window and is refilled at a constant rate. A burst is served
+immediately, a runaway client is limited to the rate of the window, and other clients are not
+affected. Processes behind a proxy count separately.
 
-Answers say how the caller stands (``RateLimit-Policy`` and ``RateLimit`` as in draft-ietf-httpapi-ratelimit-headers-10), so
-that it can slow down by itself before it is refused.
+Responses carry the state of the quota (``RateLimit-Policy`` and ``RateLimit`` as in
+draft-ietf-httpapi-ratelimit-headers-10), which lets clients slow down before they are rejected.
 
-Not here: whom a request is charged to (``api.parts``), and the client's waiting (``client.transport``).
+Not here: the caller that a request is charged to (``api.parts``), the client's retries
+(``client.transport``).
 """
 
 from __future__ import annotations
@@ -22,29 +23,30 @@ from typing import Final, NamedTuple
 from lockstep.domain.errors import ErrorCode, LockstepError
 
 BUCKETS_MAX: Final = 10_000
-"""Kept at once, the last used. One that is forgotten begins full again, which takes that many other callers."""
+"""Limit of stored buckets. The least recently used one is evicted, and starts full again."""
 NAME: Final = "requests"
 _ROUNDING_SECONDS: Final = 1e-6
 
 
 class Standing(NamedTuple):
-    """How a caller stands after a request."""
+    """State of a caller's quota after a request."""
 
     wait_seconds: int
-    """0 if the request may go on; otherwise it is refused, was not charged, and may come back after that."""
+    """0 if the request is accepted. Otherwise it is rejected and not charged, and may be retried
+    after this time."""
     remaining: int
-    """Requests that the caller may make at once."""
+    """Requests that the caller may send immediately."""
     full_seconds: int
-    """Until its bucket is full again if it makes none."""
+    """Seconds until the bucket is full, without further requests."""
 
 
 class Quotas:
-    """The buckets of one application. Threads share it.
+    """Buckets of one application. Thread-safe.
 
     Parameters
     ----------
     requests : int
-        That a caller may make in a window; 0 counts nothing and refuses nobody.
+        Requests of a caller per window; 0 disables the limit.
     window_seconds : int
     clock : callable
         Monotonic seconds.
@@ -55,20 +57,21 @@ class Quotas:
         self._window_seconds = window_seconds
         self._clock = clock
         self._empty_at: OrderedDict[bytes, float] = OrderedDict()
-        """Of each caller since when its bucket has been filling, from empty: all that needs to be known of it."""
+        """Time at which each caller's bucket was last empty, assuming a constant refill. It is the
+        whole state of a bucket."""
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._empty_at)
 
     def take(self, caller: bytes) -> Standing | None:
-        """Charge a request to ``caller``; None where nobody counts."""
+        """Charge a request to ``caller``; return None if the limit is disabled."""
         if not self._requests:
             return None
         each = self._window_seconds / self._requests
         with self._lock:
             at = self._clock()
-            # A bucket that began to fill a window ago is full; it gets no fuller.
+            # A bucket that has been refilled for a window is full.
             before = max(self._empty_at.get(caller, -math.inf), at - self._window_seconds)
             missing_seconds = before + each - at
             empty_at = before + each if missing_seconds <= _ROUNDING_SECONDS else before
@@ -83,14 +86,14 @@ class Quotas:
         )
 
     def headers(self, standing: Standing) -> dict[str, str]:
-        """What an answer says of it."""
+        """Return the rate limit headers of a response."""
         return {
             "RateLimit-Policy": f'"{NAME}";q={self._requests};w={self._window_seconds}',
             "RateLimit": f'"{NAME}";r={standing.remaining};t={standing.full_seconds}',
         }
 
     def refusal(self, standing: Standing) -> LockstepError:
-        """What a caller is told whose request is refused."""
+        """Return the error for a rejected request."""
         seconds = standing.wait_seconds
         return LockstepError(
             ErrorCode.TOO_MANY_REQUESTS,

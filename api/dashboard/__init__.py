@@ -1,1 +1,1 @@
-"""Files of the dashboard, and the page that replaces them where they are not built."""
+"""Files of the dashboard, and the page that replaces them if they are not built."""

@@ -1,6 +1,6 @@
-"""What a person sees in a browser where the dashboard's pages were not built: the commands, and how to build them.
+"""HTML page for browsers if the dashboard is not built: the commands, and the build instructions.
 
-It loads nothing from anywhere.
+It loads no other resources.
 
 Not here: the dashboard (``api.dashboard.files``).
 """
@@ -68,6 +68,6 @@ which file holds the token.</p>
 
 
 def page(version: str) -> str:
-    """The page's HTML, for this version of Lockstep."""
+    """Return the HTML of the page for this version of Lockstep."""
     rows = "\n".join(f"<tr><td><code>{command}</code><td>{what}</tr>" for command, what in _COMMANDS)
     return _PAGE.format(version=version, rows=rows)

@@ -1,10 +1,10 @@
-"""The dashboard's files, as they were built into ``api/pages``, held in memory by the address that each answers.
+"""Files of the built dashboard (``api/pages``), held in memory by address.
 
-An address is looked up among the files that were found, never joined to a path: no request reaches any other file. All of
-them are some two megabytes. They are read anew when a build has replaced them, and then all at once, because a page and its
-scripts belong to one build.
+An address is looked up among the files that were found and never joined to a path: no request can
+reach any other file. All files together are about two megabytes. After a new build they are all
+read again at once, because a page and its scripts belong to the same build.
 
-Not here: building them (``dashboard/build.py``), and answering requests (``api.routes.pages``).
+Not here: the build (``dashboard/build.py``), handling requests (``api.routes.pages``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from lockstep.api.http.conditional import digest, tag_of
 
 FOLDER: Final = Path(__file__).parents[1] / "pages"
 DIGEST: Final = "digest"
-"""Written last by a build; its time says which build is there."""
+"""File that a build writes last; its modification time identifies the build."""
 INDEX: Final = "/index.html"
 ASSETS: Final = "/assets/"
-"""Their names carry a digest of their content."""
+"""Folder of files whose names contain a digest of their content."""
 MEDIA_TYPES: Final[Mapping[str, str]] = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -34,7 +34,7 @@ MEDIA_TYPES: Final[Mapping[str, str]] = {
     ".wasm": "application/wasm",
     ".woff2": "font/woff2",
 }
-"""Written down, because what a machine's own table says differs from machine to machine."""
+"""A fixed table, because the system's own table differs between machines."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class File:
 
 
 class Dashboard:
-    """The files of the newest build in ``folder``."""
+    """Files of the newest build in ``folder``."""
 
     def __init__(self, folder: Path = FOLDER):
         self._folder = folder
@@ -56,13 +56,14 @@ class Dashboard:
         self._built_ns: int | None = None
 
     def files(self) -> Mapping[str, File]:
-        """By address, such as ``/index.html``; empty where nothing was built."""
+        """Return the files by address, such as ``/index.html``; empty without a build."""
         try:
             built_ns = (self._folder / DIGEST).stat().st_mtime_ns
             if built_ns != self._built_ns:
                 self._files, self._built_ns = _read(self._folder), built_ns
         except OSError:
-            # Never built, or being replaced at this moment: what is held stays good until the new one is whole.
+            # Never built, or being replaced now: the files in memory stay valid until the new build
+            # is complete.
             pass
         return self._files
 

@@ -1,1 +1,1 @@
-"""HTTP parts: bodies, middleware, ETags, caches, problems, streams and the API's description."""
+"""HTTP components: bodies, middleware, ETags, caches, problem documents, streams and OpenAPI."""

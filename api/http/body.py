@@ -1,10 +1,11 @@
-"""From the bytes of a request to a JSON document, refusing early what would go wrong late.
+"""Strict decoding of request bodies.
 
-The size is checked while the bytes arrive, so a body is never in memory beyond its limit, whether it says its length or
-comes in chunks. JSON is read strictly, because each leniency breaks something later: a name given twice hides a value;
-``NaN`` and ``1e999`` cannot be written as JSON again; a lone surrogate or a NUL cannot be stored.
+The size is checked while the bytes arrive. A body is never held in memory beyond its limit, with a
+``Content-Length`` or in chunks. JSON is decoded strictly, because each leniency causes a later
+failure: a duplicate name hides a value, ``NaN`` and ``1e999`` cannot be encoded as JSON again, and
+a lone surrogate or a NUL cannot be stored.
 
-Not here: what the document must say (``domain.spec.reading``).
+Not here: validation of the document (``domain.spec.reading``).
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.spec.reading import invalid
 
 NESTING_MAX: Final = 64
-"""Objects and lists inside each other. A spec needs six."""
+"""Maximum nesting depth of objects and arrays. A spec needs six levels."""
 _A_SPEC: Final = (
     'send the spec as JSON, such as {"name": "first", "kind": "script", "script": {"command": ["train.py"]}}'
 )
 
 
 class JsonBody(NamedTuple):
-    """A decoded document, and the digest of what it says however it was written."""
+    """Decoded document with a digest of its content."""
 
     document: Any
     fingerprint: str
-    """SHA-256 of the document with sorted keys and without spaces: equal for bodies that mean the same."""
+    """SHA-256 of the document with sorted keys and without spaces: equal for equivalent bodies."""
 
 
 async def read_bounded(request: Request, bytes_max: int, what: str) -> AsyncIterator[bytes]:
-    """The chunks of a body of at most ``bytes_max`` bytes.
+    """Yield the chunks of a body of at most ``bytes_max`` bytes.
 
     Raises
     ------
     LockstepError
-        ``too_large``, before the first chunk where the request says its length.
+        ``too_large``; before the first chunk if the request has a ``Content-Length``.
     """
     said = request.headers.get("content-length", "")
     if said.isdecimal() and int(said) > bytes_max:
@@ -58,7 +59,10 @@ async def read_bounded(request: Request, bytes_max: int, what: str) -> AsyncIter
 
 
 def check_media_type(request: Request, accepted: frozenset[str]) -> None:
-    """Refuse a body whose media type is another, or missing: a page of any site can send that without being asked."""
+    """Reject a body with a missing or unexpected media type.
+
+    A web page of any origin can send such a body without a CORS preflight.
+    """
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     first = min(accepted)
     has_body = "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
@@ -79,7 +83,7 @@ def check_media_type(request: Request, accepted: frozenset[str]) -> None:
 
 
 async def read_json(request: Request) -> JsonBody:
-    """The JSON body of a request (a dependency)."""
+    """Read the JSON body of a request (a dependency)."""
     check_media_type(request, frozenset({"application/json"}))
     chunks = [chunk async for chunk in read_bounded(request, limits.SPEC_BYTES_MAX, "a job spec")]
     document = decode(b"".join(chunks))
@@ -90,18 +94,19 @@ Document = Annotated[JsonBody, Depends(read_json)]
 
 
 def decode(body: bytes, *, next_step: str = _A_SPEC) -> Any:
-    """Read JSON strictly.
+    """Decode JSON strictly.
 
     Parameters
     ----------
     body : bytes
     next_step : str
-        What is said to whoever sent something else.
+        Advice in the error for a body that is not such a document.
 
     Raises
     ------
     LockstepError
-        ``malformed`` with the place of the first error; ``invalid`` for a value that JSON has but Lockstep cannot keep.
+        ``malformed`` with the position of the first error; ``invalid`` for a JSON value that cannot
+        be stored.
     """
     try:
         return _decoded(body)
@@ -131,7 +136,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def fingerprint(document: Any) -> str:
-    """SHA-256 of what a document says, in hex."""
+    """Return the SHA-256 of a document's content, in hex."""
     canonical = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -157,14 +162,17 @@ def _finite(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    # int() refuses more than 4,300 digits with an error of its own; nothing here counts beyond 64 bits anyway.
+    # int() raises its own error for more than 4,300 digits. No value of the API exceeds 64 bits.
     if len(text) > 20:
         raise _malformed(f"the number {text[:20]}… has {len(text)} digits; expected at most 20")
     return int(text)
 
 
 def _check_values(document: Any) -> None:
-    """Refuse what no database keeps, with a pointer. Walks with a list of its own: nesting must not exhaust the stack."""
+    """Reject text that a database cannot store, with a JSON pointer to it, and deeper nesting.
+
+    The traversal is iterative: deep nesting must not exhaust the stack.
+    """
     waiting: list[tuple[Any, tuple[str | int, ...]]] = [(document, ())]
     while waiting:
         value, location = waiting.pop()

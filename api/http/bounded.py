@@ -1,6 +1,6 @@
-"""A check that may hang, such as one of a network file system, asked for with a limit of time.
+"""A timeout for checks that may hang, such as those of a network file system.
 
-Not here: which checks there are (``api.readiness``).
+Not here: the checks (``api.readiness``).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Final
 
 PATIENCE_SECONDS: Final = 1.0
 REMEMBER_SECONDS: Final = 15.0
-"""A check of the store writes a file, or sends an object: not more often than this."""
+"""Minimum interval of two checks: a check of the store writes a file or sends an object."""
 
 
 class BoundedCheck:
-    """The last answer of a check, shared by all callers. At most one check runs at a time.
+    """Cache of a check's last result, shared by all callers. At most one check runs at a time.
 
     Parameters
     ----------
     check : callable
-        Returns the trouble that it found, empty when there is none. It may raise, and it may hang.
+        Returns a description of the problem, empty without one. It may raise, and it may hang.
     patience_seconds : float
         Limit of a caller's wait, counted from the start of the check.
     clock : callable
@@ -44,13 +44,13 @@ class BoundedCheck:
         self._started_at = 0.0
 
     def ask(self) -> str:
-        """Return the trouble that the check found, or that it takes too long; empty when there is none."""
+        """Return the problem that the check found, or its timeout; empty without a problem."""
         with self._lock:
             running = self._running
             if running is None or (running.done() and self._clock() - self._started_at > REMEMBER_SECONDS):
                 running = self._running = Future()
                 self._started_at = self._clock()
-                # A daemon: a check that hangs must not keep the service from ending.
+                # A daemon thread: a check that hangs must not prevent the process from exiting.
                 threading.Thread(target=self._run, args=(running,), name="check", daemon=True).start()
             waited = self._clock() - self._started_at
         try:

@@ -1,9 +1,10 @@
-"""JSON answers as gzip: a list of jobs is a twelfth of its size, a chart a third.
+"""Gzip compression of JSON responses: a list of jobs shrinks to a twelfth, a chart to a third.
 
-Compressed are GETs that are answered with one body of JSON of a kilobyte or more. A stream of events is sent as it is,
-because it must not wait for more to compress. Answers to POST are left alone: among them are tokens.
+It applies to GET requests that are answered with a single JSON body of 1 KiB or more. Event streams
+are not compressed, because events must not wait in a buffer. Responses to POST are not compressed,
+because some contain tokens.
 
-Not here: the dashboard's files, which are compressed when they are built (``api.dashboard.files``).
+Not here: the dashboard's files, which are compressed at build time (``api.dashboard.files``).
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BYTES_MIN: Final = 1_024
-"""A smaller answer fits into one packet anyway."""
+"""A smaller response fits into one packet without compression."""
 THREAD_BYTES_MIN: Final = 64 * 1_024
-"""From here on compressing takes milliseconds, in which the event loop answers other requests."""
+"""Larger bodies take milliseconds to compress. A thread does it, to keep the event loop free."""
 LEVEL: Final = 4
-"""Of a chart of 250 kB level 4 leaves 3 % more than level 9, in a quarter of the time."""
+"""For a chart of 250 kB, level 4 is 3 % larger than level 9 and takes a quarter of the time."""
 
 
 def takes_gzip(accepted: str) -> bool:
-    """Return true if an ``Accept-Encoding`` header allows gzip."""
+    """Return whether an ``Accept-Encoding`` header allows gzip."""
     for choice in accepted.lower().split(","):
         coding, _, weight = choice.partition(";")
         if coding.strip() == "gzip":
@@ -33,7 +34,7 @@ def takes_gzip(accepted: str) -> bool:
 
 
 class Compression:
-    """ASGI middleware that compresses what is worth it, for callers that accept it."""
+    """ASGI middleware that compresses large JSON responses for clients that accept gzip."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
@@ -48,7 +49,7 @@ class Compression:
         async def compressing(message: Message) -> None:
             nonlocal start
             if message["type"] == "http.response.start" and _is_json(message):
-                start = message  # held until it is known how long the body is
+                start = message  # held until the size of the body is known
                 return
             if start is not None:
                 held, start = start, None

@@ -1,8 +1,8 @@
-"""What the API's description shows: specs to send, and answers, refusals among them, as they look.
+"""Examples of the OpenAPI description: specs, responses and errors.
 
-Answers are made by the types that the api answers with, so that an example cannot say what no answer says.
+Responses are built with the API's own response types, and therefore match its schemas.
 
-Not here: where in the description they stand (``api.http.openapi``).
+Not here: adding them to the description (``api.http.openapi``).
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
         placement=["gpu-a"],
         queue=None,
     ),
-    # Not parametrised: pydantic looks for the source of a class that is made here, and finds the middle of this table.
+    # Not parametrised: pydantic searches the source of a class that is created here and finds the
+    # middle of this table.
     "listJobs": Page(items=[_JOB], next_cursor=_ID),
     "listQueue": Page(items=[_JOB]),
     "getJob": _JOB,
@@ -145,7 +146,7 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
     "livez": Health(status="ok"),
     "readyz": Health(status="ok", checks={"database": "ok", "broker": "ok", "scheduler": "ok", "store": "ok"}),
 }
-"""By operation id: its best answer."""
+"""Example of a successful response by operation id."""
 
 _REFUSALS: Final = (
     LockstepError(
@@ -209,4 +210,4 @@ _REFUSALS: Final = (
 PROBLEMS: Final[Mapping[int, BaseModel]] = {
     problem.status: problem for problem in (problem_of(refusal, instance=_ID) for refusal in _REFUSALS)
 }
-"""By status."""
+"""Example of a problem document by status."""

@@ -1,13 +1,14 @@
-"""Log lines as they come, for many readers at once.
+"""Log streams: new log lines, sent to many clients at once.
 
-Every stream of this process is fed by one poller, which asks twice a second what is new of all jobs that somebody
-follows: one statement per database, however many follow. A stream holds no thread and no connection while it waits. What
-woke several readers of the same place is read once for all of them, in threads of this module's own: the requests' threads
-and most of the connections stay free for others.
+One poller feeds all streams of the process. Twice a second it reads the changes of all followed
+jobs, with one statement per database, independent of the number of streams. A waiting stream holds
+no thread and no connection. Streams at the same offset of a log share one read. Reads run in
+threads of this module, which leaves the request threads and most connections to other requests.
 
-Everything here runs in the event loop, except what is named ``_read``.
+All methods run in the event loop, except those with the prefix ``_read``, which run in threads.
 
-Not here: the address and its parameters (``api.routes.log_streams``), reading pages (``storage.logs.log_pages``).
+Not here: the route and its parameters (``api.routes.log_streams``), reading pages
+(``storage.logs.log_pages``).
 """
 
 from __future__ import annotations
@@ -34,32 +35,32 @@ from lockstep.storage.logs.log_pages import Chosen
 
 PERIOD_SECONDS: Final = 0.5
 HEARTBEAT_SECONDS: Final = 15.0
-"""Proxies close what is silent for 30 to 60 seconds."""
+"""Proxies close connections without data after 30 to 60 seconds."""
 LINES_PER_EVENT: Final = 500
 THREADS: Final = 4
-"""That read for streams; so many connections at most."""
+"""Reader threads for event streams; each holds at most one database connection."""
 RETRY_MILLISECONDS: Final = 2000
-"""A browser whose stream broke comes back after that."""
+"""Delay before a browser reconnects after a broken stream."""
 
 log = structlog.get_logger("api.following")
 
 
 class News(NamedTuple):
-    """What is known of a job that is followed."""
+    """Current state of a followed job."""
 
     seq: int
-    """Batches of it that were stored."""
+    """Number of stored batches of the job."""
     state: JobState | None
-    """None once there is no such job any more."""
+    """None if the job does not exist any more."""
 
 
 class _Portion(NamedTuple):
-    """What is sent of a log at once."""
+    """Lines of a log that are sent in one event."""
 
     event: bytes
     cursor: str
     last: bool
-    """Nothing was stored behind it."""
+    """True if nothing was stored after it."""
 
 
 class Follower:
@@ -72,7 +73,7 @@ class Follower:
         self._woken = asyncio.Event()
 
     def tell(self, news: News) -> None:
-        """Wake the stream if that is new."""
+        """Wake the stream if the state has changed."""
         if news != self.news:
             self.news = news
             self._woken.set()
@@ -81,7 +82,7 @@ class Follower:
         self._woken.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for news; False if none came within ``seconds``."""
+        """Wait for a change; return False after ``seconds`` without one."""
         try:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
@@ -98,7 +99,7 @@ class Following:
     ----------
     database : Database
     period_seconds, heartbeat_seconds : float
-        Between two looks at what is new, and between two signs of life on a stream without lines.
+        Interval of the poller, and interval of the comments on a stream without lines.
     """
 
     def __init__(
@@ -118,12 +119,12 @@ class Following:
         self._closing = False
 
     def enter(self, job_id: str, chosen: Chosen, state: JobState) -> Follower:
-        """A place for one more stream; whoever takes it must :meth:`leave`.
+        """Register a stream. The caller must :meth:`leave` it.
 
         Raises
         ------
         LockstepError
-            ``UNAVAILABLE`` when there are too many already, or the service ends.
+            ``UNAVAILABLE`` at the limit of streams, or during shutdown.
         """
         if self._closing:
             raise LockstepError(ErrorCode.UNAVAILABLE, "the service is ending", next_step="Try again in a moment.")
@@ -138,14 +139,14 @@ class Following:
         return follower
 
     def __len__(self) -> int:
-        """Open streams."""
+        """Return the number of open streams."""
         return len(self._followers)
 
     def leave(self, follower: Follower) -> None:
         self._followers.discard(follower)
 
     def close(self) -> None:
-        """End every stream; whoever follows comes back with the last id, here or at another process."""
+        """End every stream. Clients resume with the last event id, at this or another process."""
         self._closing = True
         if self._poller is not None:
             self._poller.cancel()
@@ -154,22 +155,26 @@ class Following:
         self._threads.shutdown(wait=False)
 
     def join(self) -> None:
-        """Wait until no thread reads any more, so that the database can be closed."""
+        """Wait until no thread reads any more; the database can be closed afterwards."""
         self._threads.shutdown()
 
     async def events(self, follower: Follower, cursor: str) -> AsyncIterator[bytes]:
-        """The log from a place on, as server-sent events, until the job has ended and all its lines are sent."""
-        # At once, so that the caller sees that it is heard, and from where it goes on if this breaks.
+        """Yield the log from an offset as server-sent events.
+
+        The stream ends when the job has ended and all lines are sent.
+        """
+        # Sent immediately: it confirms the stream and gives the client the id to resume from.
         yield format_sse_event(id=cursor, retry=RETRY_MILLISECONDS, comment="the log follows")
         while not self._closing:
-            # The news are taken before the lines are read: a job that had ended then had written them all.
+            # The state is read before the lines: if the job had ended by then, all its lines are
+            # stored.
             news = follower.news
             if news.state is None:
                 return
             try:
                 portion = await self._portion(follower, cursor, news)
             except LockstepError as error:
-                # What was sent is not undone: the caller comes back with the last id.
+                # Events that were sent remain valid: the client resumes with the last id.
                 log.warning("a followed log cannot be read", job_id=follower.job_id, error=error.message)
                 return
             if portion.cursor != cursor:
@@ -188,12 +193,16 @@ class Following:
 
     def _keep_polling(self) -> None:
         if not self._closing and (self._poller is None or self._poller.done()):
-            # In a context of its own: it outlives the request that began it, and its log lines are not that one's.
+            # A context of its own: the poller outlives the request that starts it, and its log
+            # records must not carry the id of that request.
             context = contextvars.Context()
             self._poller = asyncio.create_task(self._poll(), name="following", context=context)
 
     async def _portion(self, follower: Follower, cursor: str, news: News) -> _Portion:
-        """What follows a place; several that ask for the same at once are given the same."""
+        """Return the lines after an offset.
+
+        Concurrent requests for the same lines share one read.
+        """
         key = (follower.job_id, follower.chosen, cursor, news)
         read = self._reads.get(key)
         if read is None:
@@ -201,27 +210,27 @@ class Following:
             future = loop.run_in_executor(self._threads, self._read_portion, follower.job_id, follower.chosen, cursor)
             read = self._reads[key] = asyncio.ensure_future(_result_of(future))
             read.add_done_callback(lambda done: self._forget(key, done))
-        # One reader that goes away must not cancel what the others wait for.
+        # A client that disconnects must not cancel the read of the others.
         return await asyncio.shield(read)
 
     def _forget(self, key: tuple[str, Chosen, str, News], done: asyncio.Task[_Portion]) -> None:
         del self._reads[key]
         if not done.cancelled():
-            done.exception()  # Seen: all who asked for it may have gone.
+            done.exception()  # Marks the exception as retrieved: all readers may have disconnected.
 
     def _read_portion(self, job_id: str, chosen: Chosen, cursor: str) -> _Portion:
         with self._database.read_series() as session:
             page = log_pages.page(session, job_id, chosen, limit=LINES_PER_EVENT, cursor=cursor)
             last = log_pages.at_end(session, job_id, page.next_cursor, attempt=chosen.attempt)
         if not page.lines:
-            # Without data it is no event to a browser, but remembered as the place to come back to.
+            # A browser dispatches no event without data, but stores its id to resume from.
             return _Portion(format_sse_event(id=page.next_cursor), page.next_cursor, last)
         view = LogPage(lines=page.lines, next_cursor=page.next_cursor, prev_cursor=page.prev_cursor, complete=False)
         event = format_sse_event(event="lines", data_str=view.model_dump_json(), id=page.next_cursor)
         return _Portion(event, page.next_cursor, last)
 
     async def _poll(self) -> None:
-        """Ask what is new for as long as anybody follows."""
+        """Poll for changes while streams are open."""
         loop = asyncio.get_running_loop()
         failed = False
         while self._followers:
@@ -230,7 +239,8 @@ class Following:
                 news = await loop.run_in_executor(self._threads, self._read_news, jobs)
                 failed = False
             except LockstepError as error:
-                # Streams stay open through it and go on afterwards; one line says so, not two a second.
+                # Streams stay open during an outage and continue afterwards. The outage is logged
+                # once, instead of twice a second.
                 if not failed:
                     log.warning(
                         "followed logs wait for the database", error=error.message, streams=len(self._followers)
@@ -243,7 +253,8 @@ class Following:
             await asyncio.sleep(self._period_seconds)
 
     def _read_news(self, job_ids: set[str]) -> dict[str, News]:
-        # States first: lines that were stored before a job ended are then seen no later than its end.
+        # States before counts: the lines that were stored before the end of a job are then visible
+        # no later than its end.
         with self._database.look_jobs() as look:
             states = change_feed.states(look, job_ids)
         with self._database.look_series() as look:
@@ -256,12 +267,12 @@ async def _result_of(future: asyncio.Future[_Portion]) -> _Portion:
 
 
 class LogStream(StreamingResponse):
-    """The answer that a follower gets. Its place is free again however the answer ends."""
+    """Response of a log stream. It unregisters the stream in every case."""
 
     media_type = "text/event-stream"
 
     def __init__(self, following: Following, follower: Follower, cursor: str):
-        # No proxy may keep lines back, nor any cache keep them at all.
+        # Proxies must not buffer the stream, and caches must not store it.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(following.events(follower, cursor), headers=headers)
         self._following = following

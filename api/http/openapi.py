@@ -1,11 +1,14 @@
-"""The API's description: what FastAPI cannot know by itself.
+"""Additions to the OpenAPI description that FastAPI generates.
 
-The body of a submit is read by ``api.http.body`` rather than by FastAPI, so that it is refused in our own words; its schema and
-examples are added here. So is the bearer token, of which ``api.auth.bearer`` says itself what is wrong with it. Problems are given
-their media type, which FastAPI would call ``application/json``; every answer is given the headers that ``api.http.request_middleware`` and
-``api.http.problems`` send with it, and an example.
+* Schema and examples of the submit body. ``api.http.body`` reads it instead of FastAPI, for problem
+  documents with error messages of Lockstep.
+* The bearer token, which ``api.auth.bearer`` checks without FastAPI's security classes.
+* The media type of problem documents, which FastAPI would describe as ``application/json``.
+* The headers that ``api.http.request_middleware`` and ``api.http.problems`` add to responses, and
+  an example for each response.
 
-Not here: the routes, which carry their own summaries and responses, and the examples (``api.http.examples``).
+Not here: summaries and responses of the routes (``api.routes``), the examples
+(``api.http.examples``).
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ _BEARER: Final = {
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document of ``app``, made once."""
+    """Return the OpenAPI document of ``app``, built once."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes, tags=app.openapi_tags
@@ -113,7 +116,7 @@ def _complete(response: dict[str, Any], status: str, operation_id: str, *, guard
     headers.update({name: {"$ref": f"#/components/headers/{name}"} for name in names})
     content = response.get("content", {})
     if status >= "400":
-        # A probe answers 503 with what is wrong, not with a problem.
+        # The 503 response of a health check is a health document, not a problem document.
         if content.get("application/json", {}).get("schema") == {"$ref": REF.format(model="Problem")}:
             content[MEDIA_TYPE] = content.pop("application/json")
             content[MEDIA_TYPE]["example"] = examples.PROBLEMS[int(status)].model_dump(mode="json")

@@ -1,9 +1,10 @@
-"""Every refusal as an RFC 9457 problem document, and the one table from error codes to HTTP.
+"""Errors as RFC 9457 problem documents, and the table from error codes to HTTP statuses.
 
-A problem says what was wrong with which value, what was expected and what to do next. What nobody foresaw is a 500 that
-tells the caller only the request's id; the cause goes to the log.
+A problem document names the wrong value, the expected one and the next step. An unexpected
+exception becomes a 500 that contains only the request id; its cause is logged.
 
-Not here: catching what no handler caught (``api.http.request_middleware``), and driver exceptions (``storage.db.driver_errors``).
+Not here: catching unhandled exceptions (``api.http.request_middleware``), driver exceptions
+(``storage.db.driver_errors``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lockstep.domain.views import FieldProblem, Problem
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final[Mapping[ErrorCode, int]] = {ErrorCode.UNAVAILABLE: 2, ErrorCode.STORAGE_FULL: 60}
-"""When to come back. A database restarts within seconds; a full disk waits for a person."""
+"""Delay before a retry. A database restarts within seconds; a full disk needs an operator."""
 
 STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.INVALID: 422,
@@ -80,17 +81,23 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route under ``/v1`` that may refuse so, besides what every such route may."""
+    """Return the ``responses`` of a route under ``/v1``.
+
+    They are these error statuses and those of every such route.
+    """
     return described(*statuses, 401, 422, 429, 500, 503)
 
 
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that may refuse so, and in no other way."""
+    """Return the ``responses`` of a route with these error statuses only."""
     return {status: {"model": Problem, "description": _DESCRIPTIONS[status]} for status in sorted({*statuses})}
 
 
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Let ``app`` answer errors as problems. ``routes`` are all of its own, whose methods a refusal names."""
+    """Register the handlers that answer errors with problem documents.
+
+    ``routes`` are all routes of the API. The response to an unsupported method lists those allowed.
+    """
     app.state.routes = routes
     app.add_exception_handler(LockstepError, _lockstep_error)
     app.add_exception_handler(RequestValidationError, _parameters)
@@ -98,7 +105,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
 
 def problem_of(error: LockstepError, *, instance: str | None) -> Problem:
-    """The document about a refusal of the request with the id ``instance``."""
+    """Return the problem document of an error; ``instance`` is the request id."""
     return Problem(
         type=f"urn:lockstep:problem:{error.code.value}",
         title=TITLES[error.code],
@@ -114,15 +121,15 @@ def problem_of(error: LockstepError, *, instance: str | None) -> Problem:
 def problem_response(
     error: LockstepError, *, instance: str | None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The answer to a refused request.
+    """Return the response to a failed request.
 
     Parameters
     ----------
     error : LockstepError
     instance : str or None
-        The request's id.
+        Request id.
     headers : mapping, optional
-        More headers, besides those that its code calls for.
+        Headers in addition to those of the error code.
     """
     problem = problem_of(error, instance=instance)
     sent = {"Cache-Control": "no-store", **(headers or {})}
@@ -135,7 +142,10 @@ def problem_response(
 
 
 def internal_error(request_id: str) -> LockstepError:
-    """What a caller is told of a defect: where to find it, and nothing of it."""
+    """Return the error for an unhandled exception.
+
+    It contains the request id and no details.
+    """
     return LockstepError(
         ErrorCode.INTERNAL,
         "the request ran into a defect of Lockstep; whether anything was written is not known",
@@ -150,7 +160,7 @@ def _field_problem(field: FieldError) -> FieldProblem:
 
 
 def _shown(value: Any) -> Any:
-    """A wrong value as a problem repeats it: small enough to read, and JSON in any case."""
+    """Return a wrong value for the problem document: at most 200 characters, and valid JSON."""
     if isinstance(value, float):
         return jsonable(value)
     if value is None or isinstance(value, bool | int):
@@ -166,7 +176,10 @@ async def _lockstep_error(request: Request, error: Exception) -> Response:
 
 
 async def _parameters(request: Request, error: Exception) -> Response:
-    """A path, query or header value that FastAPI refused; the pointer starts with where it was."""
+    """Handle an invalid path, query or header value.
+
+    The pointer starts with the parameter's location.
+    """
     assert isinstance(error, RequestValidationError)
     fields = tuple(_parameter_error(line) for line in error.errors())
     first = fields[0]
@@ -192,7 +205,7 @@ def _parameter_error(line: Mapping[str, Any]) -> FieldError:
 
 
 async def _routing(request: Request, error: Exception) -> Response:
-    """What the router itself refuses: unknown addresses and methods."""
+    """Handle errors of the router: unknown addresses and methods."""
     assert isinstance(error, HTTPException)
     where = f"{request.method} {request.url.path}"
     if error.status_code == HTTPStatus.NOT_FOUND:
@@ -206,13 +219,16 @@ async def _routing(request: Request, error: Exception) -> Response:
         )
         return problem_response(refused, instance=request_id_of(request), headers={"Allow": allowed})
     else:
-        # Nothing of ours raises HTTPException; a status that appears here came from a library and is a defect.
+        # Lockstep raises no HTTPException. Any other status comes from a library and is a defect.
         refused = internal_error(request_id_of(request) or "")
     return problem_response(refused, instance=request_id_of(request), headers=error.headers)
 
 
 def _methods(request: Request) -> set[str]:
-    """What an address knows, over all its routes: the router itself names only those of the first."""
+    """Return the methods of an address over all its routes.
+
+    The router lists only those of the first route.
+    """
     found: set[str] = set()
     for route in (*request.app.state.routes, *request.app.routes):
         match, _ = route.matches(request.scope)
@@ -222,7 +238,7 @@ def _methods(request: Request) -> set[str]:
 
 
 def request_id_of(request: Request) -> str | None:
-    """The id that ``api.http.request_middleware`` gave the request."""
+    """Return the id that ``api.http.request_middleware`` assigned to the request."""
     state = request.scope.get("state") or {}
     found: str | None = state.get("request_id")
     return found

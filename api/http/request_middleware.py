@@ -1,15 +1,16 @@
-"""What every request and response carries: an id, an end to what nobody caught, and a body read to its end.
+"""Middleware around every request and response.
 
-* ``X-Request-Id``: the caller's own if it is a short plain word, otherwise a new one. It is in every log line about the
-  request, and in every problem document.
-* An exception that no handler knows becomes a 500 problem here, inside Starlette's own catch-all, so that neither its
-  message nor a traceback reaches the caller; the log has both.
-* How the caller stands with its quota, where it has one (``api.auth.quotas``).
-* How it was answered is counted (``api.telemetry``).
-* A refusal is often written before the body has arrived. Closing a connection with unread bytes makes the kernel reset
-  it, and the caller sees "connection reset" in place of the reason. So a bounded rest of the body is read first.
+* ``X-Request-Id``: the client's own id if it is a short plain word, otherwise a new one. Every log
+  record about the request and every problem document contains it.
+* Unhandled exceptions become 500 problem documents here, inside Starlette's own handler. Neither
+  message nor traceback reaches the client; both are logged.
+* Responses carry the state of the client's quota, if there is one (``api.auth.quotas``).
+* Requests are counted by status and duration (``api.telemetry``).
+* An error response is often sent before the body has arrived. If a connection is closed with unread
+  bytes, the kernel resets it, and the client reports "connection reset" instead of the error. A
+  bounded rest of the body is therefore read first.
 
-Not here: refusals that were foreseen (``api.http.problems``).
+Not here: expected errors (``api.http.problems``).
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from lockstep.api.telemetry import Telemetry
 
 REQUEST_ID: Final = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 REST_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of a refused body, read and dropped. A caller who sends more sees its connection closed."""
+"""Bytes of a rejected body that are read and dropped. The connection is closed after more than
+that."""
 REST_SECONDS_MAX: Final = 5.0
 SLOW_SECONDS: Final = 1.0
-"""A request that takes longer is worth a line."""
+"""Slower requests are logged."""
 
 log = structlog.get_logger("api.requests")
 
@@ -52,7 +54,7 @@ class Envelope:
         exchange = _Exchange(scope, receive, send)
         self.telemetry.in_progress.inc()
         try:
-            # Every log line that is written on the way carries the id, whoever writes it.
+            # Every log record of this context contains the request id.
             with structlog.contextvars.bound_contextvars(request_id=exchange.request_id):
                 await exchange.run(self.app)
         finally:
@@ -74,15 +76,15 @@ class _Exchange:
         self._started_at = time.monotonic()
         self.status: int | None = None
         self.seconds: float | None = None
-        """Until the answer began."""
-        # A caller that waits for "100 Continue" has not sent its body, and must not be asked for it now.
+        """Seconds until the response started."""
+        # A client that waits for "100 Continue" has not sent its body. Reading it would request it.
         self._body_pending = "expect" not in headers and (
             headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         )
 
     @property
     def route(self) -> str:
-        """The template of the address that was asked, once the router has found it."""
+        """Template of the route, once the router has matched it; ``none`` before."""
         return str(getattr(self.scope.get("route"), "path", "none"))
 
     async def run(self, app: ASGIApp) -> None:
@@ -91,7 +93,7 @@ class _Exchange:
         except ClientDisconnect:
             self._say("caller went away")
             return
-        except Exception as error:  # noqa: BLE001 -- the boundary: what arrives here was foreseen by nobody
+        except Exception as error:  # noqa: BLE001 -- outermost handler of unexpected exceptions
             self._say("request failed", error)
             if self.status is None:
                 response = problem_response(internal_error(self.request_id), instance=self.request_id)
@@ -126,7 +128,10 @@ class _Exchange:
             return
 
     def _say(self, event: str, error: Exception | None = None) -> None:
-        """One line per request that changed something, failed, or was slow: polling would drown the rest."""
+        """Log requests that are not GET or HEAD, that failed with a 5xx, or that were slow.
+
+        Other requests, such as polling, would flood the log.
+        """
         seconds = time.monotonic() - self._started_at
         about: dict[str, Any] = {
             "request_id": self.request_id,

@@ -1,10 +1,10 @@
-"""Answers that are polled, kept for a moment: fifty people who watch one job cost what one of them does.
+"""Cache of rendered responses: many clients that poll one job cost as much as one.
 
-An answer is kept under its entity tag, which changes whenever the answer may, and under what was asked. So nothing here is
-ever out of date, and what nobody asks for any more is pushed out by what they do. Every token may read everything, so that
-what was made for one caller is right for all.
+The key is the entity tag, which changes whenever the response may, and the path with its query.
+Entries are therefore never stale. The least recently used are evicted first. Every token may read
+everything, and clients can share entries.
 
-Not here: how tags are compared, and for whom an answer is not needed at all (``api.http.conditional``).
+Not here: comparing tags, 304 responses (``api.http.conditional``).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fastapi import Request, Response
 from lockstep.api.http import conditional
 
 BYTES_MAX: Final = 32 * 2**20
-"""Of all answers together; one chart of a thousand points is about 60 kB."""
+"""Limit of all bodies together. One chart of a thousand points is about 60 kB."""
 
 
 class Rendered:
-    """The bodies that were asked for last. Threads share it."""
+    """LRU cache of response bodies. Thread-safe."""
 
     def __init__(self, bytes_max: int = BYTES_MAX):
         self._bytes_max = bytes_max
@@ -32,7 +32,7 @@ class Rendered:
         self._lock = threading.Lock()
 
     def answer(self, request: Request, tag: str, make: Callable[[], bytes]) -> Response:
-        """The JSON under ``tag`` to what is asked, made unless it was made for somebody else."""
+        """Return the JSON response under ``tag``, from the cache or made by ``make``."""
         asked = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
         body = self.get(tag, asked)
         if body is None:
@@ -43,13 +43,13 @@ class Rendered:
         return response
 
     def forget(self) -> None:
-        """Let go of every body."""
+        """Remove every body."""
         with self._lock:
             self._bodies.clear()
             self._bytes = 0
 
     def get(self, tag: str, asked: str) -> bytes | None:
-        """The body of that answer, if it is still here."""
+        """Return the cached body, or None."""
         with self._lock:
             body = self._bodies.get((tag, asked))
             if body is not None:
@@ -57,7 +57,7 @@ class Rendered:
             return body
 
     def keep(self, tag: str, asked: str, body: bytes) -> None:
-        """Keep a body; one that is larger than a quarter of the room is not worth what it would push out."""
+        """Store a body, unless it is larger than a quarter of the cache."""
         if len(body) > self._bytes_max // 4:
             return
         with self._lock:

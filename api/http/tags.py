@@ -1,6 +1,7 @@
-"""From what the entity tags of lists are made: marks that are cheap to read and change whenever the list does.
+"""Entity tags of lists, built from values that are cheap to read and change with the list.
 
-Not here: how tags are compared (``api.http.conditional``), and that of one job (``api.jobs.views.job_tag``).
+Not here: comparing tags (``api.http.conditional``), the tag of one job
+(``api.jobs.views.job_tag``).
 """
 
 from __future__ import annotations
@@ -22,19 +23,20 @@ def of_jobs(
     knows_nodes: bool | None,
     starts: Mapping[str, float],
 ) -> str:
-    """The tag of a page of jobs.
+    """Return the tag of a page of jobs.
 
     Parameters
     ----------
     database : Database
     marks : sequence of Mark
-        Of the page's jobs, and of the one behind it, if there is one.
+        Marks of the page's jobs, and of the first job of the next page if there is one.
     limit : int
-        Jobs on the page, at most.
+        Maximum number of jobs on the page.
     knows_nodes : bool or None
-        Whether a node was ever registered, where a job shows it: one that is queued and was not looked at yet.
+        True if any node was ever registered. None if no job of the page shows it: only queued jobs
+        do that the scheduler has not examined yet.
     starts : mapping of job id to seconds since the epoch
-        What queued jobs show of when they start.
+        Predicted starts of queued jobs.
     """
     shown = marks[:limit]
     placed = [mark.id for mark in shown if mark.was_placed]
@@ -47,6 +49,9 @@ def of_jobs(
 
 
 def of_nodes(marks: nodes.Marks, *, now: float, lease_seconds: float) -> str:
-    """The tag of the list of nodes. A node is lost by time alone, so that whether it is belongs to the tag."""
+    """Return the tag of the list of nodes.
+
+    It includes the lost nodes: a node is lost by the passage of time, without a change of its row.
+    """
     lost = [node_is_lost(mark.seen_at, now=now, lease_seconds=lease_seconds) for mark in marks.nodes]
     return conditional.tag_of(conditional.digest([*marks.nodes, *marks.devices, lost]))

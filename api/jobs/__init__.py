@@ -1,1 +1,1 @@
-"""Jobs behind the routes: submission, clones, uploads, forecasts and views."""
+"""Job logic behind the routes: submission, clones, uploads, forecasts and views."""

@@ -1,13 +1,14 @@
-"""Whether a code archive may be unpacked on a node: decided member by member before it is kept.
+"""Safety check of code archives, member by member, before an archive is stored.
 
-Refused are names and links that lead out of the archive's own tree, anything that is neither file, folder nor link, and
-archives that unpack to more than the limits.
+It rejects names and links that leave the archive's own tree, members other than files, folders and
+links, and archives that unpack to more than the limits.
 
-The archive is never unpacked here. What is decompressed is counted as it is read, and no single header may be large, so a
-bomb costs at most the limit in time and a megabyte in memory.
+The archive is never unpacked here. Decompressed bytes are counted while they are read, and the size
+of a header is limited. A decompression bomb costs at most the time to read up to the limit and a
+megabyte of memory.
 
-Not here: the rules of names and links (``domain.archive_tree``), receiving and keeping it (``api.routes.uploads``), and
-unpacking it, which checks again (``worker.launch.code``).
+Not here: the rules for names and links (``domain.archive_tree``), receiving and storing archives
+(``api.routes.uploads``), unpacking, which repeats the check (``worker.launch.code``).
 """
 
 from __future__ import annotations
@@ -25,47 +26,49 @@ from lockstep.domain.archive_tree import ArchiveTree, UnsafeMemberError, parts_o
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 
 HEADER_BYTES_MAX: Final = 1024 * 1024
-"""One header of the archive. Python's reader takes a header into memory whole; a path needs a few kilobytes."""
+"""Limit of one header. ``tarfile`` reads a header into memory as a whole; a path needs a few
+kilobytes."""
 OVERHEAD_BYTES_PER_FILE: Final = 4_096
-"""Headers and padding that a file may add to its own bytes."""
+"""Headers and padding of one file in the archive."""
 MEDIA_TYPES: Final = frozenset(
     {"application/gzip", "application/x-gzip", "application/x-tar", "application/x-gtar", "application/octet-stream"}
 )
 _DAMAGE: Final = (
     tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, ArithmeticError, RecursionError
 )  # fmt: skip
-"""What Python's readers raise at bytes that are no archive. RecursionError: a chain of extended headers."""
+"""Exceptions of Python's readers for invalid bytes. RecursionError: a chain of extended headers."""
 _NEXT: Final = "pack the folder with: lockstep submit --code DIR"
 
 
 class Archive(BaseModel):
-    """What is known about an accepted archive, kept beside it."""
+    """Metadata of an accepted archive, stored with it."""
 
     model_config = ConfigDict(frozen=True)
 
     sha256: str
     bytes: int
-    """Compressed."""
+    """Compressed size."""
     files: int
     unpacked_bytes: int
     top_level: list[str]
-    """Names directly inside it, sorted."""
+    """Names at the top level, sorted."""
 
 
 def examine(path: Path, sha256: str) -> Archive:
-    """Read the whole archive at ``path``.
+    """Read and check the whole archive at ``path``.
 
     Raises
     ------
     LockstepError
-        ``invalid`` naming the member that is refused; ``too_large`` where a limit is passed.
+        ``invalid`` with the name of the rejected member; ``too_large`` beyond a limit.
     """
     try:
         with gzip.open(path) as plain, tarfile.TarFile(fileobj=_reader(plain)) as tar:
             tree = _Tree()
             for member in tar:
                 tree.add(member)
-            # To the end of the bytes, where gzip keeps their checksum; tarfile stops at the end of the archive.
+            # Up to the end of the bytes, for the checksum of gzip; tarfile stops at the end of the
+            # archive.
             while tar.fileobj is not None and tar.fileobj.read(HEADER_BYTES_MAX):
                 pass
         tree.check_links()
@@ -83,7 +86,7 @@ def examine(path: Path, sha256: str) -> Archive:
 
 
 class _Tree:
-    """Members of an archive, as they are read."""
+    """Members of an archive, collected while they are read."""
 
     def __init__(self) -> None:
         self.files = 0
@@ -121,7 +124,7 @@ class _Tree:
             )
 
     def check_links(self) -> None:
-        """After all members are known: where links point, and that nothing lies behind one."""
+        """Check link targets and paths through links, once all members are known."""
         if not self.files:
             raise _refused("the archive holds no file", None)
         self._tree.check()
@@ -134,11 +137,11 @@ class _Tree:
 
 
 def _reader(plain: gzip.GzipFile) -> IO[bytes]:
-    return _Counted(plain)  # type: ignore[return-value]  # tarfile uses no more of a file than its three methods
+    return _Counted(plain)  # type: ignore[return-value]  # tarfile uses only these three methods
 
 
 class _Counted:
-    """The decompressed archive as ``tarfile`` reads it: bounded in all, and in each read."""
+    """Decompressed archive as ``tarfile`` reads it, with limits on each read and in total."""
 
     def __init__(self, plain: gzip.GzipFile) -> None:
         self._plain = plain
@@ -151,7 +154,7 @@ class _Counted:
         return self._plain.read(size)
 
     def seek(self, position: int) -> int:
-        # A member of negative size would send the reader back to where it was, for ever.
+        # A member of negative size would make the reader loop endlessly.
         if position < self._plain.tell() - 1:
             raise tarfile.ReadError("a member of negative size")
         self._check(position)

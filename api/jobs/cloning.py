@@ -1,10 +1,11 @@
-"""A clone, from another job's document and the values that change in it to a row.
+"""Clones: the document of another job with some values changed.
 
-The document is the other job's as it was sent, so that the new job gets the defaults and the checks of today. Two things
-are kept as they were settled then: which job the first weights came from, since a name or ``last`` may mean another job by
-now, and which commit a git ref was.
+The document is the one that was submitted for the other job. The new job therefore gets the current
+defaults and checks. Two resolved values are kept: the job that the initial weights come from, since
+a name or ``last`` may refer to another job by now, and the commit of a git ref.
 
-Not here: HTTP (``api.routes.clones``), and the checks and the writing (``api.jobs.submitting``), which are those of every submit.
+Not here: HTTP (``api.routes.clones``), checks and storage, which all submits share
+(``api.jobs.submitting``).
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _SETTLED: Final = (("train", "init_from"), ("code", "ref"))
 
 
 def changes_of(document: object) -> dict[str, Any]:
-    """The ``set`` of a request: values by JSON pointer.
+    """Return the ``set`` object of a request: values by JSON pointer.
 
     Raises
     ------
     LockstepError
-        If the document says anything else.
+        If the document contains anything else.
     """
     if not isinstance(document, dict):
         raise invalid((FieldError("", "expected an object", document, EXAMPLE),))
@@ -43,12 +44,12 @@ def changes_of(document: object) -> dict[str, Any]:
 
 
 def cloned(source: JobRow, changes: Mapping[str, Any]) -> JsonBody:
-    """The document of a clone.
+    """Return the document of a clone.
 
     Raises
     ------
     LockstepError
-        With every change that has no place in the document.
+        With every change that cannot be applied to the document.
     """
     document = copy.deepcopy(source.document)
     for section, name in _SETTLED:
@@ -69,7 +70,7 @@ def cloned(source: JobRow, changes: Mapping[str, Any]) -> JsonBody:
 
 
 def sentence(source: JobRow, changes: Mapping[str, Any]) -> str:
-    """What the new job's history says of its origin."""
+    """Return the text about the origin for the new job's history."""
     changed = ", ".join(pointer.lstrip("/").replace("/", ".") for pointer in changes)
     return f"cloned from {source.name} ({source.id})" + (f"; changed: {changed}" if changed else ", nothing changed")
 

@@ -1,10 +1,11 @@
-"""When queued jobs are likely to start, from how far the running ones are.
+"""Predicted start times of queued jobs, from the progress of the running ones.
 
-Asked by every dashboard that shows a queue, so a forecast is remembered for a few seconds. What is told is rounded, the
-more the farther away it is: nobody knows better, and an answer that changed by a second with each look would never be a
-304.
+Every dashboard with a queue requests them, and a forecast is cached for a few seconds. Times are
+rounded, more coarsely the farther away they are: they are not more precise than that, and a value
+that changed with every request would prevent 304 responses.
 
-Not here: the forecast itself (``domain.placement.forecast``), and how long one running job still takes (``api.jobs.views.seconds_left``).
+Not here: the forecast (``domain.placement.forecast``), the remaining time of one running job
+(``api.jobs.views.seconds_left``).
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from lockstep.storage.series import series
 
 REMEMBER_SECONDS: Final = 5.0
 _ROUNDING: Final = ((600.0, 60.0), (3_600.0, 300.0), (86_400.0, 900.0))
-"""(less far away than this, to whole multiples of this), in seconds; beyond, to hours."""
+"""Pairs (upper limit of the distance, rounding), in seconds; beyond the last, whole hours."""
 
 
 class Estimates:
-    """The last forecast, shared by all who ask.
+    """Cache of the last forecast, shared by all callers.
 
     Parameters
     ----------
     database : Database
     lease_seconds : float
-        A node that was silent for longer is not counted on.
+        A node without a heartbeat for longer than this is left out.
     clock : callable
         Monotonic seconds.
     """
@@ -49,7 +50,10 @@ class Estimates:
         self._starts: Mapping[str, float] = {}
 
     def starts(self) -> Mapping[str, float]:
-        """Seconds since the epoch by id of queued job; only what lies ahead, and only where it can be told."""
+        """Return the predicted start of queued jobs by job id, in seconds since the epoch.
+
+        Starts in the past and jobs without a prediction are left out.
+        """
         with self._lock:
             if self._made_at is None or self._clock() - self._made_at > REMEMBER_SECONDS:
                 self._starts = self._forecast()
@@ -68,7 +72,10 @@ class Estimates:
 
 
 def releases(database: Database, *, at: float) -> list[Release]:
-    """When the devices that are held will be free, as far as that is known; ``at`` is now."""
+    """Return the predicted release times of the held devices, where known.
+
+    ``at`` is the current time, in seconds since the epoch.
+    """
     with database.read_jobs() as session:
         held = scheduling.held(session)
         plans = scheduling.plans(session, {one.job_id for one in held if one.is_live})
@@ -77,7 +84,7 @@ def releases(database: Database, *, at: float) -> list[Release]:
             progress = series.progress(session, plans)
             latest = series.latest(session, progress)
     except LockstepError:
-        return []  # a queue can be read while points cannot
+        return []  # the queue remains readable without the series database
     ends: dict[str, float] = {}
     for job_id, plan in plans.items():
         row = progress.get(job_id)
@@ -90,14 +97,14 @@ def releases(database: Database, *, at: float) -> list[Release]:
     for one in held:
         end = (
             ends.get(one.job_id) if one.is_live else at
-        )  # of an attempt that has ended, what is held is free in a moment
+        )  # devices of an attempt that has ended are about to be released
         if end is not None:
             found.setdefault(end, set()).add((one.node_name, one.device_index))
     return [Release(end, frozenset(devices)) for end, devices in found.items()]
 
 
 def rounded(start: float, *, now: float) -> float:
-    """A moment that lies ahead, up to the next multiple of what its distance deserves."""
+    """Round a future time up, to a multiple that depends on its distance (``_ROUNDING``)."""
     ahead = start - now
     to = next((to for less, to in _ROUNDING if ahead < less), 3_600.0)
     return -(-start // to) * to

@@ -1,14 +1,16 @@
-"""Memory forecasts of planned jobs: computed for built-in tasks, otherwise found in history.
+"""Memory forecasts of planned jobs: computed for built-in tasks, otherwise from earlier attempts.
 
-A forecast needs torch and seconds, and the api has neither. So a process of its own computes it
-(``python -m lockstep.engine.memory.job_forecast``): one at a time, with a deadline, a limit on its memory and a low priority. Its
-answer is kept, by what decides it. A plan waits a moment; if the answer is not there by then it says ``computing``, and
-the next plan of the same job finds it.
+A forecast needs torch and takes seconds; the api process has neither. A separate process computes
+it (``python -m lockstep.engine.memory.job_forecast``): one at a time, with a deadline, a memory
+limit and a low priority. Its result is cached by the fields that determine it. A plan waits briefly
+for the forecast. Without a result by then it reports ``computing``, and the next plan of the same
+job finds the result.
 
-The code of a job is never run here: whoever may submit it may run it on the nodes, not in the service. The command line
-computes such a forecast where the code is (``client.forecasts``).
+The code of a job is never run here: users may run their code on the nodes, but not in the service.
+The command line computes such a forecast where the code is (``client.forecasts``).
 
-Not here: the computation (``engine.memory``), devices and earlier attempts (``storage.attempts.memories``).
+Not here: the computation (``engine.memory``), devices and earlier attempts
+(``storage.attempts.memories``).
 """
 
 from __future__ import annotations
@@ -36,26 +38,26 @@ from lockstep.storage.attempts.memories import Capacity
 from lockstep.storage.db.database import Database
 
 WAIT_SECONDS: Final = 1.0
-"""A plan waits so long for a forecast."""
+"""Maximum wait of a plan for its forecast."""
 DEADLINE_SECONDS: Final = 60.0
-"""A process that takes longer is killed."""
+"""The process is killed after this time."""
 PROCESS_BYTES_MAX: Final = 4 * 2**30
-"""Memory of its own that the process may take; torch and a model of fake tensors take less than 1 GiB."""
+"""Memory limit of the process; torch with a model of fake tensors needs less than 1 GiB."""
 KEPT_MAX: Final = 256
 WAITING_MAX: Final = 2
-"""Forecasts that wait for the one process. Further ones displace the oldest, whose text has probably been changed since;
-where it has not, its next plan asks again."""
+"""Forecasts that wait for the process. Further ones displace the oldest, whose spec has probably
+been edited since; otherwise its next plan requests it again."""
 FAILURE_SECONDS: Final = 300.0
-"""A request without a forecast is not repeated for so long."""
+"""Delay before a request that gave no forecast is repeated."""
 
 
 class Compute(Protocol):
-    """A way to compute a forecast."""
+    """Computation of a forecast."""
 
     def __call__(self, request: ForecastRequest) -> ForecastAnswer: ...
 
     def close(self) -> None:
-        """Give up what is being computed."""
+        """Abort the running computation."""
 
 
 class _Kept(NamedTuple):
@@ -64,13 +66,13 @@ class _Kept(NamedTuple):
 
 
 class Forecasts:
-    """Forecasts of this service, computed and kept.
+    """Memory forecasts of this service, computed and cached.
 
     Parameters
     ----------
     database : Database
     compute : callable, optional
-        What answers a request; None where this installation has no torch.
+        Computes a forecast; None if torch is not installed.
     wait_seconds : float, optional
     clock : callable, optional
         Monotonic seconds.
@@ -97,7 +99,7 @@ class Forecasts:
         ----------
         spec : JobSpec
         nodes : list of str
-            Where the job would be placed now; empty while it would wait.
+            Nodes on which the job would be placed now; empty if it would wait.
         """
         if spec.train is None:
             return None
@@ -118,7 +120,7 @@ class Forecasts:
         return found.model_copy(update=_of_device(device, spec.train))
 
     def close(self) -> None:
-        """Compute no more."""
+        """Stop all computations."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._compute is not None:
             self._compute.close()
@@ -138,7 +140,7 @@ class Forecasts:
         )
 
     def _answer(self, request: ForecastRequest) -> ForecastAnswer | None:
-        """The answer, if it comes in time."""
+        """Return the answer, or None if it takes longer than the wait."""
         key = request.model_dump_json()
         with self._lock:
             kept = self._kept.get(key)
@@ -153,7 +155,7 @@ class Forecasts:
             return None
 
     def _is_past(self, kept: _Kept) -> bool:
-        """Whether an answer without a forecast is old enough to be asked for again."""
+        """Return whether an answer without a forecast is old enough for another request."""
         return (
             kept.future.done()
             and kept.future.result().forecast is None
@@ -165,7 +167,7 @@ class Forecasts:
             self._kept.popitem(last=False)[1].future.cancel()
         waiting = [key for key, (future, _) in self._kept.items() if not future.done() and not future.running()]
         for key in waiting[:-WAITING_MAX]:
-            # One that began meanwhile is not cancelled, and stays.
+            # A computation that has started meanwhile is not cancelled and stays.
             if self._kept[key].future.cancel():
                 del self._kept[key]
 
@@ -189,7 +191,10 @@ class Forecasts:
 
 
 def request_of(train: Train, world_size: int, device: Capacity | None) -> ForecastRequest:
-    """What is asked for a built-in task: the fields that decide its memory, so that others find the same answer."""
+    """Return the request for a built-in task.
+
+    It contains only the fields that determine the memory, to share cached answers between jobs.
+    """
     optimizer = train.optimizer.model_copy(update={"lr": type(train.optimizer).model_fields["lr"].default})
     args = {name: value for name, value in train.task_args.items() if name not in _NOT_FOR_MEMORY.get(train.task, ())}
     lean = Train(
@@ -214,19 +219,22 @@ _NOT_FOR_MEMORY: Final = {"causal_lm": ("path", "glob", "max_bytes"), "image_cla
 
 
 def here() -> Compute | None:
-    """How this installation computes a forecast; None without torch, which is looked for and not imported."""
+    """Return the computation of this installation; None without torch.
+
+    torch is searched for but not imported.
+    """
     return Beside() if importlib.util.find_spec("torch") is not None else None
 
 
 class Beside:
-    """Has a process of its own answer."""
+    """Computation of forecasts in a subprocess."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __call__(self, request: ForecastRequest) -> ForecastAnswer:
-        """Answer, or say why there is no forecast."""
-        # Nothing of the service's settings and secrets goes in.
+        """Return the answer of the subprocess, or the reason why there is no forecast."""
+        # The subprocess gets none of the service's settings and secrets.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
         try:
             process = subprocess.Popen(
@@ -253,7 +261,7 @@ class Beside:
             return ForecastAnswer(why=f"its process ended with code {process.returncode} and without an answer")
 
     def close(self) -> None:
-        """Kill the process, so that this program does not wait for it at its end."""
+        """Kill the subprocess, which would delay the exit of this program."""
         process = self._process
         if process is not None:
             process.kill()

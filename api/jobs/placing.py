@@ -1,9 +1,9 @@
-"""What would happen to a job if it were submitted now: its plan, its place, its turn. Writes nothing.
+"""Plan of a job that is not submitted: its batch plan, placement and queue position. Read-only.
 
-The scheduler decides by the same pure function with the same facts, so the answer is what its next pass would do; it may
-be overtaken before that.
+The scheduler uses the same pure function with the same data. The result is therefore the decision
+of its next reconcile cycle, unless the state changes before that.
 
-Not here: doing it (``scheduler``).
+Not here: placing jobs (``scheduler``).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from lockstep.storage.db.clock import now
 from lockstep.storage.db.database import Database
 
 _THIS: Final = "the planned job"
-"""Stands for the id it does not have."""
+"""Placeholder for the job id."""
 
 
 def plan(
     database: Database, uploads: Uploads, document: object, *, lease_seconds: float, forecasts: Forecasts
 ) -> PlanView:
-    """Check a document as a submit would, and say where it would go.
+    """Check a document like a submit, and return its plan and placement.
 
     Raises
     ------
     LockstepError
-        When a submit would be refused.
+        If a submit would be rejected.
     """
     spec = read_spec(document)
     spec, missing = settle(database, uploads, spec)

@@ -1,10 +1,11 @@
-"""A submit, from a decoded document to a row.
+"""Submission of a job: from a decoded document to a row.
 
-The order matters: an idempotency key is looked at before anything that may have changed since the first time (the code
-archive, the nodes), so a repeat answers with the job even then. Those checks run inside the transaction, which a refusal
-rolls back; the blob store and a git repository are asked before it, because nothing slow may happen inside.
+The order matters. The idempotency key is checked before anything that may have changed since the
+first request (the code archive, the nodes): a repeat returns the job even then. Those checks run
+inside the transaction, which an error rolls back. The blob store and a git repository are queried
+before the transaction, because nothing slow may run inside it.
 
-Not here: HTTP (``api.routes.jobs``), and what a job without room waits for (``scheduler``).
+Not here: HTTP (``api.routes.jobs``), the wait reasons of queued jobs (``scheduler``).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def submit(
     idempotency_key: str | None,
     origin: str | None = None,
 ) -> tuple[JobRow, bool, str]:
-    """Write a job.
+    """Store a job.
 
     Parameters
     ----------
@@ -45,17 +46,17 @@ def submit(
     actor : str
     idempotency_key : str or None
     origin : str, optional
-        Of a clone: where its spec comes from, for its history.
+        For a clone: text about the origin of its spec, for the job's history.
 
     Returns
     -------
     (JobRow, bool, str)
-        The job, whether it was written now, and why it waits.
+        The job, True if it was created now, and the reason why it waits.
 
     Raises
     ------
     LockstepError
-        When the document is refused; nothing is written then.
+        If the document is rejected; nothing is written then.
     """
     spec = read_spec(body.document)
     spec, missing = settle(database, uploads, spec)
@@ -80,7 +81,10 @@ def submit(
 
 
 def settle(database: Database, uploads: Uploads, spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
-    """What the spec names and is kept elsewhere, looked up: the spec with what each name means now, and what is missing."""
+    """Resolve the references of a spec: code archive, git ref and source of the initial weights.
+
+    Returns the spec with resolved references, and the errors of those that cannot be resolved.
+    """
     code_errors = tuple(_check_code(spec, uploads))
     spec, ref_errors = _settle_ref(spec)
     spec, source_errors = _settle_source(database, spec)
@@ -88,7 +92,7 @@ def settle(database: Database, uploads: Uploads, spec: JobSpec) -> tuple[JobSpec
 
 
 def _settle_ref(spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
-    """The spec with the commit that its git ref is now, and what is wrong with that."""
+    """Return the spec with the current commit of its git ref, and the errors."""
     if not isinstance(spec.code, GitCode):
         return spec, ()
     try:
@@ -102,10 +106,10 @@ def _settle_ref(spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
 
 
 def _settle_source(database: Database, spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
-    """The spec with the full id of the job whose checkpoint it starts from, and what is wrong with that.
+    """Return the spec with the full id of the job whose checkpoint it starts from, and the errors.
 
-    A name, or ``last``, would mean another job by the time the checkpoint is fetched. Which checkpoint is left as it was
-    asked for: without a step it is the newest then.
+    A name, or ``last``, may refer to another job by the time the checkpoint is fetched. The choice
+    of the checkpoint is not resolved: without a step it is the newest at that time.
     """
     source = job_checkpoint(spec.train.init_from) if spec.train is not None else None
     if source is None:
@@ -135,13 +139,13 @@ def _wrong_source(train: Train, message: str, next_step: str) -> FieldError:
 
 
 def check_capacity(spec: JobSpec, largest: int) -> Iterator[FieldError]:
-    """Whether the job could ever start. With no node registered yet nobody can know: then it waits.
+    """Yield an error if the job could never start; none while no node is registered.
 
     Parameters
     ----------
     spec : JobSpec
     largest : int
-        Most devices that all nodes ever had together; 0 when none was ever registered.
+        Largest number of devices that all nodes ever had together; 0 if none was ever registered.
     """
     asked = spec.device_count()
     if largest and asked > largest:
@@ -154,7 +158,7 @@ def check_capacity(spec: JobSpec, largest: int) -> Iterator[FieldError]:
 
 
 def _check_code(spec: JobSpec, uploads: Uploads) -> Iterator[FieldError]:
-    """Whether the archive that the job names is there and fits its kind."""
+    """Yield an error if the code archive of the job is missing."""
     if not isinstance(spec.code, UploadedCode):
         return
     archive = uploads.find(spec.code.upload)

@@ -1,8 +1,8 @@
-"""Code archives in the blob store, each under the digest of its bytes, with notes about it beside it.
+"""Code archives in the blob store, stored under their SHA-256 together with their metadata.
 
-Equal bytes have one name, so keeping an archive twice changes nothing and needs no lock.
+Equal bytes have the same key. Storing an archive twice changes nothing and needs no lock.
 
-Not here: what may be kept (``api.jobs.archives``).
+Not here: checking archives (``api.jobs.archives``).
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ from lockstep.storage.objects.blobs import BlobStore
 REMEMBERED_MAX: Final = 1_000
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 RETRY_SECONDS: Final = 60
-"""A store that is read-only or not mounted waits for a person."""
+"""Delay before a retry. A store that is read-only or not mounted needs an operator."""
 
 
 def archive_key(sha256: str) -> str:
-    """Where an archive is in the blob store."""
+    """Return the blob store key of an archive."""
     return f"uploads/{sha256}.tar.gz"
 
 
 def notes_key(sha256: str) -> str:
-    """Where its ``Archive`` is. Written first, so that an archive without notes does not exist."""
+    """Return the key of its ``Archive`` metadata, which is stored before the archive itself.
+
+    An archive in the store therefore always has metadata.
+    """
     return f"uploads/{sha256}.json"
 
 
 class Uploads:
-    """The archives that jobs may name. Threads share it."""
+    """Archives that jobs may refer to. Thread-safe."""
 
     def __init__(self, blobs: BlobStore):
         self._blobs = blobs
@@ -45,7 +48,7 @@ class Uploads:
         self._lock = threading.Lock()
 
     def find(self, sha256: str) -> Archive | None:
-        """What is known about an archive; None when it was never kept, or is gone."""
+        """Return the metadata of an archive; None if it is not in the store."""
         with _translated("read"):
             if not self._blobs.exists(archive_key(sha256)):
                 return None
@@ -61,7 +64,7 @@ class Uploads:
         return archive
 
     def keep(self, path: Path, archive: Archive) -> None:
-        """Put an examined archive into the store."""
+        """Store an archive that passed the check."""
         with tempfile.TemporaryDirectory(prefix="lockstep-notes-") as folder:
             notes = Path(folder) / "notes.json"
             notes.write_text(archive.model_dump_json())
@@ -79,7 +82,9 @@ class Uploads:
 
 @contextmanager
 def _translated(done: str) -> Iterator[None]:
-    """Translate errors of the store. A full disk passes: the route reports it, for the api's own disk too.
+    """Translate errors of the store.
+
+    A full disk passes unchanged: the route reports it, together with the api's own disk.
 
     Raises
     ------

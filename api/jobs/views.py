@@ -1,9 +1,9 @@
-"""From rows to the types of ``domain.views``: the one place where a job's answer is put together.
+"""Conversion of rows to the types of ``domain.views``.
 
-A page of jobs costs a fixed number of statements however many jobs are on it: ``Around`` loads what lies around them all
-at once.
+A page of jobs takes a fixed number of statements, independent of the number of jobs: ``Around``
+loads their related rows at once.
 
-Not here: which rows (``storage``), and which requests (``api.routes``).
+Not here: selecting rows (``storage``), handling requests (``api.routes``).
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ NO_NODE: Final = "no node is registered yet: it waits until one is"
 NodeState = Literal["ready", "draining", "quarantined", "leaving", "lost"]
 NONE: Final[Mapping[str, float]] = MappingProxyType({})
 Value = float | str
-"""As JSON carries it: non-finite ones are strings."""
+"""As encoded in JSON: non-finite values are strings."""
 THROUGHPUT: Final = "throughput/samples_per_second"
 
 
 @dataclass(frozen=True)
 class Around:
-    """What belongs to some jobs and lies in other tables, by job id."""
+    """Rows of other tables that belong to some jobs, by job id."""
 
     attempts: Mapping[str, AttemptRow] = field(default_factory=dict)
-    """The newest of each."""
+    """Newest attempt of each job."""
     progress: Mapping[str, ProgressRow] = field(default_factory=dict)
     latest: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     """Newest value of each series."""
     waits_because: str = NOT_LOOKED_AT
-    """For jobs of which the scheduler has not said it yet."""
+    """Wait reason for jobs that the scheduler has not examined yet."""
     starts: Mapping[str, float] = field(default_factory=dict)
-    """When queued ones are likely to start (``api.jobs.estimates``)."""
+    """Predicted starts of queued jobs, in seconds since the epoch (``api.jobs.estimates``)."""
 
     @classmethod
     def load(
@@ -65,8 +65,8 @@ class Around:
         jobs: Sequence[JobRow],
         starts: Mapping[str, float] = NONE,
     ) -> Around:
-        """All of it, for these jobs."""
-        # A job that was never placed has nothing around it; most of a long queue is like that.
+        """Load the related rows of these jobs."""
+        # A job that was never placed has no related rows, like most jobs of a long queue.
         ids = [job.id for job in jobs if job.attempt_count]
         unseen = any(is_unseen(job) for job in jobs)
         if not ids and not unseen:
@@ -81,17 +81,20 @@ class Around:
 
 
 def is_unseen(job: JobRow) -> bool:
-    """Whether the scheduler has not said yet why it waits."""
+    """Return whether a queued job has no wait reason of the scheduler yet."""
     return job.state is JobState.QUEUED and job.wait_reason is None
 
 
 def waits_because(largest: int) -> str:
-    """Why a job waits before the scheduler has looked at it, where ``largest`` devices were ever registered."""
+    """Return the wait reason of a job that the scheduler has not examined yet.
+
+    ``largest`` is the largest number of devices that were ever registered together.
+    """
     return NOT_LOOKED_AT if largest else NO_NODE
 
 
 def job_views(database: Database, jobs: Sequence[JobRow], starts: Mapping[str, float] = NONE) -> list[JobView]:
-    """Views of jobs, in their order."""
+    """Return views of the jobs, in the same order."""
     around = Around.load(database, jobs, starts)
     return [job_view(job, around) for job in jobs]
 
@@ -130,9 +133,9 @@ def job_view(job: JobRow, around: Around) -> JobView:
 
 
 def job_tag(job: JobRow | Mark, batches: int) -> tuple[object, ...]:
-    """What a job's entity tag is made of: one of the numbers changes whenever its answer may.
+    """Return the parts of a job's entity tag: at least one changes whenever the response may.
 
-    ``batches`` counts its stored pieces of points and lines.
+    ``batches`` is the number of stored batches of its points and log lines.
     """
     return job.id[-12:], job.version, batches
 
@@ -140,7 +143,7 @@ def job_tag(job: JobRow | Mark, batches: int) -> tuple[object, ...]:
 def _progress(job: JobRow, plan: BatchPlan | None, around: Around) -> Progress | None:
     row = around.progress.get(job.id)
     if row is None or not row.attempt:
-        return None  # nothing, or log lines only
+        return None  # no row, or log lines only
     latest = around.latest.get(job.id, {})
     steps = None if plan is None else plan.steps
     fraction = None if not steps else min(1.0, row.step / steps)
@@ -155,12 +158,16 @@ def _progress(job: JobRow, plan: BatchPlan | None, around: Around) -> Progress |
 
 
 def seconds_left(row: ProgressRow, plan: BatchPlan | None, latest: Mapping[str, Value]) -> float | None:
-    """Seconds left at the present speed; at the attempt's mean speed where the present one is not reported."""
+    """Return the remaining seconds at the current speed.
+
+    The attempt's mean speed is used where the current speed is not reported. None without a known
+    speed or a planned number of steps.
+    """
     if plan is None or plan.steps is None:
         return None
     steps_left = max(0, plan.steps - row.step)
     samples_per_second = latest.get(THROUGHPUT)
-    # A string is a value that is not finite.
+    # A string is a non-finite value.
     if isinstance(samples_per_second, float) and samples_per_second > 0:
         return steps_left * plan.batch_size / samples_per_second
     if row.time is None or row.first_time is None or row.first_step is None:
@@ -197,7 +204,10 @@ def event_view(event: EventRow) -> EventView:
 
 
 def checkpoint_view(checkpoint: CheckpointRow, blobs: BlobStore, *, best: bool) -> CheckpointView:
-    """One checkpoint; where it is, as a path or URL that a person can open, and not as the store's own key."""
+    """Return the view of a checkpoint.
+
+    ``location`` is a path or URL for users, not a key of the store.
+    """
     return CheckpointView(
         step=checkpoint.step,
         attempt=checkpoint.attempt,
@@ -212,7 +222,10 @@ def checkpoint_view(checkpoint: CheckpointRow, blobs: BlobStore, *, best: bool) 
 
 
 def node_view(node: NodeRow, *, now: float, lease_seconds: float) -> NodeView:
-    """One node; ``now`` is the database's clock, as is the time it was last heard."""
+    """Return the view of a node.
+
+    ``now`` and the node's last heartbeat are times of the database's clock.
+    """
     devices = [device for device in node.devices if device.present]
     return NodeView(
         name=node.name,
@@ -235,10 +248,11 @@ def node_view(node: NodeRow, *, now: float, lease_seconds: float) -> NodeView:
 
 
 def node_state(node: NodeRow, *, now: float, lease_seconds: float) -> NodeState:
-    """The state of a node.
+    """Return the state of a node.
 
-    One that was silent for a lease is lost, draining or not: what ran there is being placed elsewhere. One whose agent
-    was stopped in order is leaving until then, or until an agent is back.
+    A node without a heartbeat for the length of a lease is lost, draining or not: its jobs are
+    being placed elsewhere. A node whose agent was stopped in an orderly way is leaving, until it is
+    lost or an agent is back.
     """
     if node_is_lost(node.seen_at, now=now, lease_seconds=lease_seconds):
         return "lost"
@@ -254,7 +268,7 @@ def node_is_lost(seen_at: float, *, now: float, lease_seconds: float) -> bool:
 
 
 def moment(seconds: float) -> datetime:
-    """Seconds since the epoch as RFC 3339 shows them: UTC."""
+    """Convert seconds since the epoch to a UTC datetime."""
     return datetime.fromtimestamp(seconds, UTC)
 
 

@@ -1,1 +1,4 @@
-"""The addresses, one module per noun. Each handler reads, calls one or two functions of ``storage``, and answers."""
+"""Routes, one module per resource.
+
+A handler reads the request, calls one or two functions of ``storage`` and returns the response.
+"""

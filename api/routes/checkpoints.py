@@ -1,9 +1,9 @@
-"""A job's checkpoints: which there are, what is in one, and its files.
+"""Checkpoints of a job: the list, the content of one, and its files.
 
-A file is sent as it lies in the store. Its entity tag is its SHA-256, so that a caller can check what arrived, and go on
-where a broken connection stopped (``Range: bytes=N-`` with ``If-Range``).
+A file is sent as it is stored. Its entity tag is its SHA-256: clients can verify a download, and
+resume it after a broken connection (``Range: bytes=N-`` with ``If-Range``).
 
-Not here: which checkpoints are kept (``domain.life.retention``), and who writes them (``engine``, ``worker``).
+Not here: retention (``domain.life.retention``), writing checkpoints (``engine``, ``worker``).
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def get_checkpoint_file(
 
 
 def _find(here: Parts, reference: str, which: str, attempt: int | None) -> tuple[CheckpointRow, bool]:
-    """The checkpoint, and whether it is the job's best."""
+    """Return the checkpoint, and True if it is the job's best."""
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
         rows = checkpoints.of_job(session, job.id)
@@ -166,9 +166,11 @@ def _manifest(here: Parts, row: CheckpointRow) -> tuple[bytes, Manifest]:
 
 
 def _opened(here: Parts, row: CheckpointRow, name: str, size: int) -> tuple[ExitStack, BinaryIO]:
-    """A file of the store, and what closes it. One of another size than was written is refused before its first byte.
+    """Open a file of the store; return its resources to close and the file.
 
-    Once begun, a file that is too short can only break the connection, and its caller would take that for the service's end.
+    A file whose size differs from the manifest is rejected before its first byte: once the response
+    has started, a file that is too short could only break the connection, which the client would
+    take for an outage of the service.
     """
     closing = ExitStack()
     try:
@@ -199,9 +201,9 @@ def _gone(row: CheckpointRow, name: str) -> LockstepError:
 
 
 def _first_byte(request: Request, tag: str) -> int | None:
-    """Where to begin, if a part is asked for and the caller has the beginning of this very file.
+    """Return the first byte of the range, if the client holds the beginning of this same file.
 
-    Any other range is answered with the whole file, as RFC 9110 allows.
+    None for any other range: the response is then the whole file, as RFC 9110 allows.
     """
     found = _FROM.fullmatch(request.headers.get("range", ""))
     if found is None or request.headers.get("if-range", tag) != tag:
@@ -210,7 +212,10 @@ def _first_byte(request: Request, tag: str) -> int | None:
 
 
 def _chunks(closing: ExitStack, file: BinaryIO, start: int, size: int) -> Iterator[bytes]:
-    """A file's bytes, at most as many as were announced: one that grows meanwhile is damaged, and its digest says so."""
+    """Yield at most the announced number of bytes of a file.
+
+    A file that grows meanwhile is damaged; the client detects that by the digest.
+    """
     left = size - start
     with closing:
         file.seek(start)

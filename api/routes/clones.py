@@ -1,6 +1,6 @@
-"""Cloning: the spec of a job submitted anew, with some values changed.
+"""Cloning: submit the spec of a job again, with some values changed.
 
-Not here: what a clone's document is (``api.jobs.cloning``); every other submit (``api.routes.jobs``).
+Not here: the document of a clone (``api.jobs.cloning``), other submits (``api.routes.jobs``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ BODY: Final[dict[str, Any]] = {
 
 
 async def read_changes(request: Request) -> dict[str, Any]:
-    """The values that change (a dependency)."""
+    """Read the changed values from the body (a dependency)."""
     check_media_type(request, frozenset({"application/json"}))
     raw = b"".join([chunk async for chunk in read_bounded(request, limits.SPEC_BYTES_MAX, "a job spec")])
     return cloning.changes_of(decode(raw, next_step=cloning.EXAMPLE) if raw.strip() else {})

@@ -1,10 +1,10 @@
-"""Liveness, readiness and the figures for Prometheus.
+"""Liveness, readiness and the metrics for Prometheus.
 
-Open to everybody, since tokens are in the database, and these are read most when it is away. So the answers name nothing:
-they have counts and ages, but no job, person, node or token. Only a caller with a token gets the reasons of ``/readyz``,
-which may name hosts and folders.
+These routes need no token: tokens are in the database, and health is read most when the database is
+down. The responses therefore contain counts and ages, but no jobs, users, nodes or tokens. Only
+callers with a token get the reasons of ``/readyz``, which may contain hosts and folders.
 
-Not here: what is looked at (``api.readiness``, ``api.telemetry``).
+Not here: the checks and metrics (``api.readiness``, ``api.telemetry``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def readyz(request: Request, response: Response, here: Here) -> Health:
     if not ready:
         response.status_code = 503
         response.headers["Retry-After"] = "2"
-    # A token is looked up only where that can be answered at once.
+    # A token that is not cached is looked up only while the database answers.
     return seen.in_full() if seen.details and is_known(request, look_up=ready) else seen.health
 
 

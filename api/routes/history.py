@@ -1,7 +1,7 @@
-"""What a job left behind: metrics, events, attempts; and the spec it ran by.
+"""Results of a job: metrics, events and attempts; and its resolved spec.
 
-Not here: its log lines (``api.routes.logs``), its checkpoints (``api.routes.checkpoints``), and how points become buckets
-(``storage.series.series_query``, ``storage.series.tails``).
+Not here: log lines (``api.routes.logs``), checkpoints (``api.routes.checkpoints``), downsampling of
+points to buckets (``storage.series.series_query``, ``storage.series.tails``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies
 
 
 class PointsAsked(BaseModel):
-    """Which points."""
+    """Selection of points."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -49,7 +49,7 @@ class PointsAsked(BaseModel):
 
 
 class MetricsAsked(PointsAsked):
-    """Which points, and how many at most."""
+    """Selection of points, with a maximum number."""
 
     max_points: Annotated[
         int, Field(ge=1, le=limits.SERIES_POINTS_MAX, description="Of each series; more are put into buckets.")
@@ -57,7 +57,7 @@ class MetricsAsked(PointsAsked):
 
 
 class JobMetricsAsked(MetricsAsked):
-    """Of one job, and whether only what is new."""
+    """Selection of points of one job, optionally only of those after a cursor."""
 
     since: Annotated[
         str | None,
@@ -71,18 +71,22 @@ class JobMetricsAsked(MetricsAsked):
 
 
 def split(given: list[str]) -> list[str]:
-    """What is named in a parameter that may be repeated, or hold several with commas; each once."""
+    """Return the names of a repeatable or comma-separated parameter, without duplicates."""
     named = (one.strip() for some in given for one in some.split(","))
     return list(dict.fromkeys(one for one in named if one))
 
 
 def drawn(answer: dict[str, object]) -> bytes:
-    """An answer with curves in it. They are as their type says: to check thousands of numbers again takes longer than to read them."""
+    """Encode a response that contains curves.
+
+    It is not validated against its type: for thousands of numbers, that takes longer than reading
+    them.
+    """
     return to_json(answer, inf_nan_mode="strings")
 
 
 class EventsAsked(BaseModel):
-    """A page of events."""
+    """Selection of a page of events."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -162,7 +166,7 @@ def list_attempts(
 def spec(reference: Reference, request: Request, response: Response, here: Here) -> SpecView | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
-    tag = conditional.tag_of(job.id)  # it never changes
+    tag = conditional.tag_of(job.id)  # the spec never changes
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
     conditional.mark(response, tag)

@@ -1,8 +1,9 @@
-"""Jobs: submitted, planned, listed, read, cancelled, deleted.
+"""Jobs: submit, plan, list, read, cancel and delete.
 
-A submit is one transaction. The bell is rung after the commit and may be lost: the row is the message.
+A submit is one transaction. The scheduler's wake-up is published after the commit and may be lost:
+the row alone is sufficient.
 
-Not here: what a job's processes produced (``api.routes.history``, ``api.routes.logs``).
+Not here: output of a job's processes (``api.routes.history``, ``api.routes.logs``).
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ IdempotencyKey = Annotated[
 ]
 
 
-# The pattern is described only: what does not fit is refused in the words of whoever reads it.
+# The pattern is documentation only. The reader of the cursor rejects an invalid one with its own error.
 Cursor = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": listing.CURSOR})]
 
 
 class JobFilter(BaseModel):
-    """Which jobs a list shows. All given conditions must hold."""
+    """Selection of jobs for a list. All given conditions must hold."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -122,7 +123,11 @@ def submit(
 
 
 def answer_submit(submitted: tuple[JobRow, bool, str], here: Here, response: Response) -> JobView:
-    """Ring for a new job and show it, or show the one of the first time."""
+    """Return the view of a submitted job.
+
+    Wakes the scheduler for a new job. A repeated submit gets status 200 and the job of the first
+    one.
+    """
     job, created, because = submitted
     if created:
         here.bell.publish(RingScheduler())
@@ -193,7 +198,11 @@ def _page(
     marks_of: Callable[[Any], list[listing.Mark]],
     rows_of: Callable[[Any], tuple[list[JobRow], str | None]],
 ) -> Response:
-    """A page of at most ``limit`` jobs: which they are by their marks, and their documents where anybody needs them."""
+    """Return a page of at most ``limit`` jobs.
+
+    ``marks_of`` reads the values for the entity tag; ``rows_of`` reads the jobs, and runs only if
+    the response is not cached.
+    """
     with here.database.look_jobs() as look:
         marks = marks_of(look)
         known = nodes.any_ever(look) if any(mark.is_unseen for mark in marks) else None
@@ -212,7 +221,7 @@ def _page(
 
 
 def _starts(here: Here, marks: Sequence[listing.Mark]) -> Mapping[str, float]:
-    """When the queued of these jobs start, as far as it is known."""
+    """Return the predicted starts of the queued jobs, where known."""
     return here.estimates.starts() if any(mark.is_queued for mark in marks) else NONE
 
 
@@ -276,5 +285,5 @@ def delete(reference: Reference, here: Here, actor: Actor) -> None:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
     removal.remove(here.database, here.blobs, job.id)
-    # The job's own events are gone with it.
+    # The job's own events are deleted with it.
     log.info("a job is deleted", job=job.id, name=job.name, owner=job.actor, actor=actor)

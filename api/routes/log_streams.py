@@ -1,6 +1,6 @@
-"""A job's log lines as they come, as server-sent events.
+"""Log lines of a job as they arrive, as server-sent events.
 
-Not here: what feeds the streams (``api.http.following``), and reading by page (``api.routes.logs``).
+Not here: the source of the streams (``api.http.following``), reading by page (``api.routes.logs``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EVENT: Final[dict[str, Any]] = {
 
 
 class StreamAsked(LogFilter):
-    """Which lines, and from where."""
+    """Selection of lines, and the start of the stream."""
 
     cursor: Annotated[
         Cursor | None, Field(description="An event's id, or `next_cursor` of a page: what follows it.")
@@ -88,7 +88,7 @@ async def follow_logs(
 
 
 def _start(here: Parts, reference: str, asked: StreamAsked, last_event_id: str | None) -> tuple[JobRow, str, bool]:
-    """The job, the place to begin at, and whether nothing will ever follow it."""
+    """Return the job, the cursor to start at, and True if no line will ever follow it."""
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
     with here.database.read_series() as session:
@@ -97,6 +97,6 @@ def _start(here: Parts, reference: str, asked: StreamAsked, last_event_id: str |
             page = log_pages.page(session, job.id, asked.chosen(), limit=asked.tail, from_end=True)
             first = page.lines[0] if page.lines else None
             cursor = page.next_cursor if first is None else log_pages.Position(first.attempt, first.line).encode()
-        # Looked at for every job: a place that is none is refused, not found out once the stream has begun.
+        # Checked for every job: an invalid cursor is rejected before the stream starts.
         at_end = log_pages.at_end(session, job.id, cursor, attempt=asked.attempt)
     return job, cursor, job.state in TERMINAL and at_end

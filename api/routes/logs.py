@@ -1,6 +1,6 @@
-"""A job's log lines: as JSON with places to go on from, as plain text for a pipe, or whole as a file.
+"""Log lines of a job: JSON pages with cursors, plain text for a pipe, or one file.
 
-Not here: how lines are kept and found (``storage.logs.logs``, ``storage.logs.log_pages``), and following them
+Not here: storage and search of lines (``storage.logs.logs``, ``storage.logs.log_pages``), streams
 (``api.routes.log_streams``).
 """
 
@@ -31,13 +31,13 @@ from lockstep.storage.logs.log_pages import Chosen
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["logs"], dependencies=guarded)
 
 LAST_SECOND: Final = 253_402_300_799
-"""Of the year 9999, the last that RFC 3339 can write."""
+"""End of the year 9999, the last that RFC 3339 can represent, in seconds since the epoch."""
 DOWNLOAD_LINES: Final = 2_000
-"""Read and sent at once."""
+"""Lines that are read and sent at once."""
 
 
 def _written(given: object) -> object:
-    """Refuse a number, which pydantic would take for milliseconds where it is large."""
+    """Reject a number, which pydantic would read as milliseconds if it is large."""
     if isinstance(given, str) and re.fullmatch(r"\d{4}-.+", given, re.ASCII) is None:
         raise ValueError("expected a date and time as RFC 3339 writes it, such as 2026-02-01T12:00:00Z")
     return given
@@ -49,16 +49,16 @@ Moment = (
 )
 
 
-# The pattern is described only: what does not fit is refused in the words of whoever reads it.
+# The pattern is documentation only. The reader of the cursor rejects an invalid one with its own error.
 Cursor = Annotated[str, Field(max_length=200, json_schema_extra={"pattern": log_pages.CURSOR})]
 
 
 class LogFilter(BaseModel):
-    """Which lines."""
+    """Selection of lines."""
 
     model_config = ConfigDict(extra="forbid")
 
-    # No more digits than a cursor has for it.
+    # As many digits as a cursor has for the attempt.
     attempt: Annotated[int | None, Field(ge=1, lt=10**9, description="None shows all attempts.")] = None
     rank: Annotated[int | None, Field(ge=-1, le=10**9, description="-1 is the launcher.")] = None
     stream: Literal["stdout", "stderr", "launcher"] | None = None
@@ -76,7 +76,7 @@ class LogFilter(BaseModel):
 
 
 class LogsAsked(LogFilter):
-    """Which lines, from where, and how many at most."""
+    """Selection of lines, with a start and a maximum number."""
 
     cursor: Annotated[
         Cursor | None, Field(description="`next_cursor` of a page: the lines that follow it.", examples=["1.0"])
@@ -137,7 +137,7 @@ def read_logs(
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
     as_text = _wants_text(request)
-    # The state is read before the lines: a job that had ended then had written them all.
+    # The state is read before the lines: if the job had ended by then, all its lines are stored.
     with here.database.read_series() as session:
         batches = change_feed.counts(session.connection(), [job.id]).get(job.id, 0)
         tag = conditional.tag_of(*job_tag(job, batches), "text" if as_text else "json")
@@ -204,7 +204,10 @@ def download_logs(reference: Reference, asked: Annotated[LogFilter, Query()], he
 
 
 def _text(database: Database, job_id: str, chosen: Chosen, end: log_pages.Position) -> Iterator[bytes]:
-    """The chosen lines up to a place, a page at a time. Between two pages no connection is held: a caller may be slow."""
+    """Yield the selected lines up to an offset, one page at a time.
+
+    No connection is held between two pages: a client may be slow.
+    """
     position = log_pages.Position(0, 0)
     while position < end:
         with database.read_series() as session:

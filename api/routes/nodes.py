@@ -1,6 +1,6 @@
-"""Nodes and their devices; giving one no more work, and giving it work again.
+"""Nodes and their devices; draining and resuming nodes.
 
-Not here: who gets devices (``scheduler``), and which nodes are quarantined (``domain.life.quarantine``).
+Not here: assigning devices (``scheduler``), quarantine rules (``domain.life.quarantine``).
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ def list_nodes(request: Request, response: Response, here: Here) -> Page[NodeVie
 )
 def drain(name: NodeName, here: Here, actor: Actor) -> NodeView:
     with here.database.jobs() as session:
-        if "\0" in name or not nodes.set_draining(
-            session, name, draining=True
-        ):  # PostgreSQL cannot even be asked about a NUL
+        if "\0" in name or not nodes.set_draining(session, name, draining=True):  # PostgreSQL rejects text with a NUL
             raise _unknown(name)
         row, at = nodes.get(session, name), now(session)
     log.info("a node is drained", node=name, actor=actor)
@@ -69,7 +67,7 @@ def drain(name: NodeName, here: Here, actor: Actor) -> NodeView:
 )
 def resume(name: NodeName, here: Here, actor: Actor) -> NodeView:
     with here.database.jobs() as session:
-        if "\0" in name or not nodes.resume(session, name):  # PostgreSQL cannot even be asked about a NUL
+        if "\0" in name or not nodes.resume(session, name):  # PostgreSQL rejects text with a NUL
             raise _unknown(name)
         row, at = nodes.get(session, name), now(session)
     log.info("a node is given work again", node=name, actor=actor)

@@ -1,13 +1,13 @@
-"""``/`` and what lies below it for browsers: the dashboard's files, and its one page for every address of a page.
+"""Files of the dashboard, and its ``index.html`` for every page address.
 
-The dashboard reads its address itself, so whatever a browser opens is answered with the same ``index.html``. An address of
-the API never is: a wrong one below ``/v1`` stays a problem document, whoever asks. What does not ask for HTML gets no HTML
-either, so a script that mistypes an address is told so.
+The dashboard routes addresses itself: every page address is answered with the same ``index.html``.
+API addresses never are: an unknown address below ``/v1`` is a problem document for every client.
+Requests that do not accept HTML get no HTML, and a script with a wrong address gets an error.
 
-Files whose names carry a digest never change and are kept by browsers for good; all others are asked for again each time,
-and answered 304 while they are the same.
+Files with a digest in their names never change, and browsers cache them permanently. All others are
+revalidated on each request, and answered with 304 while they are unchanged.
 
-Not here: which files there are (``api.dashboard.files``).
+Not here: the files (``api.dashboard.files``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lockstep.api.http.conditional import unchanged
 from lockstep.domain.version import VERSION
 
 NOT_PAGES: Final = frozenset({"v1", "openapi.json", "docs", "redoc", "livez", "readyz", "metrics", "assets"})
-"""Addresses that begin so are never the dashboard's page."""
+"""First path segments that never belong to a page of the dashboard."""
 POLICY: Final = "; ".join(
     (
         "default-src 'self'",
@@ -35,7 +35,7 @@ POLICY: Final = "; ".join(
         "img-src 'self' data: blob:",
         "object-src 'none'",
         "base-uri 'none'",
-        # No form is ever sent: a token in one would end up in an address or a log.
+        # Forms are never submitted: a token in one would be part of an address or a log.
         "form-action 'none'",
         "frame-ancestors 'none'",
     )
@@ -51,7 +51,10 @@ def _security(policy: str) -> dict[str, str]:
 
 
 class PagesRoute(Route):
-    """Matches what is a page's or a file's address, and nothing else: the rest keeps the answer that it had."""
+    """Route that matches addresses of pages and files only.
+
+    Other addresses keep their own response.
+    """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http" or not _is_ours(scope):
@@ -96,4 +99,4 @@ def _sent(request: Request, file: File, headers: dict[str, str]) -> Response:
 
 
 route: Final[Any] = PagesRoute("/{path:path}", _answer, methods=["GET"], include_in_schema=False)
-"""The last route of the application: all others come before it."""
+"""Last route of the application: all others take precedence."""

@@ -1,7 +1,7 @@
-"""Series beyond one chart: of several jobs at once, as a page that compares runs draws them, and every point as a file.
+"""Series of several jobs at once, to compare runs, and all points of a job as a file.
 
-Not here: one job's series (``api.routes.history``), how points become buckets (``storage.series.series_query``), and how they are
-read one after the other (``storage.series.exports``).
+Not here: the series of one job (``api.routes.history``), downsampling of points to buckets
+(``storage.series.series_query``), sequential reading (``storage.series.exports``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLUMNS: Final = ("name", "attempt", "step", "time", "value")
 
 
 class SeveralAsked(MetricsAsked):
-    """Which points of which jobs, and how many at most."""
+    """Selection of points of several jobs, with a maximum number."""
 
     jobs: Annotated[
         list[Annotated[str, StringConstraints(min_length=1, max_length=200 * limits.SERIES_JOBS_MAX)]],
@@ -62,7 +62,7 @@ class SeveralAsked(MetricsAsked):
     ]
 
     def cursors(self) -> list[str]:
-        """One for each job; the same one may stand for several that have nothing yet."""
+        """Return one cursor for each job. Jobs without points may have equal cursors."""
         return [one.strip() for some in self.since for one in some.split(",")]
 
     @model_validator(mode="after")

@@ -1,9 +1,9 @@
-"""Code archives: sent once under the digest of their bytes, then named by jobs.
+"""Code archives: uploaded once under the SHA-256 of their bytes, then referenced by jobs.
 
-The body goes to a temporary file while it is hashed; it is examined there, and only an archive that passes is put into the
-store. A refusal leaves nothing behind.
+The body is written to a temporary file and hashed. The archive is checked there, and stored only if
+it passes. A rejected upload leaves no files behind.
 
-Not here: what is refused (``api.jobs.archives``), and where archives are (``api.jobs.uploads``).
+Not here: the checks (``api.jobs.archives``), stored archives (``api.jobs.uploads``).
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def get_upload(sha256: Digest, here: Here) -> UploadView:
 
 
 async def _receive(path: FilePath, chunks: AsyncIterator[bytes]) -> str:
-    """Write the body to ``path``; its SHA-256. Threads write and hash: a disk must not hold up other requests."""
+    """Write the body to ``path`` and return its SHA-256.
+
+    Threads write and hash: a slow disk must not block other requests.
+    """
     hasher = hashlib.sha256()
     with path.open("wb") as file:
 
@@ -118,7 +121,10 @@ def _wrong_digest(asked: str, got: str) -> LockstepError:
 
 
 def _disk(error: OSError) -> LockstepError:
-    """A full disk of the api or of the store; anything else about the api's own files is a defect and goes on as one."""
+    """Return the error for a full disk of the api or the store; raise any other ``error`` again.
+
+    Other errors of the api's own files are defects.
+    """
     if error.errno in FULL:
         return LockstepError(
             ErrorCode.STORAGE_FULL,
