@@ -1,8 +1,8 @@
-"""Where ``lockstep`` and ``python -m lockstep`` begin.
+"""Entry point of ``lockstep`` and ``python -m lockstep``.
 
-``--version`` is answered here, before anything heavy is imported: scripts ask for it often.
+``--version`` is answered here, before any heavy import: scripts call it often.
 
-Not here: the commands (``client.cli.app``).
+Not here: the commands (``cli.app``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What all commands share: the options that name a server and a format, and the way to talk.
 
-Not here: the tables (``client.cli.output``).
+Not here: the tables (``cli.output``).
 """
 
 from __future__ import annotations

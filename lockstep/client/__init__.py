@@ -1,7 +1,7 @@
-"""The Python client of the HTTP API, and the ``lockstep`` command.
+"""Python client of the HTTP API.
 
-Imports nothing of ours but ``domain``. The service's own programs, where ``lockstep up`` starts them, are processes
-named on a command line (``client.local``), never imports.
+Imports only ``domain`` of the project. ``lockstep up`` starts the service's programs as processes
+(``client.local``); it does not import them.
 
-Not here: what the API answers (``domain.views``) and what it refuses (``domain.spec.reading``): both sides share those types.
+Not here: the types of answers (``domain.views``) and the validation of specs (``domain.spec.reading``).
 """

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from lockstep.client.files.archive import Archive
 
 PATIENCE_SECONDS: Final = 4.0
-"""Long enough for a server that restarts in place, short enough for a person whose server is not running."""
+"""Long enough for a server that restarts in place, short enough for a user whose server is down."""
 FOLLOW_PATIENCE_SECONDS: Final = 600.0
 """A follower stays through an upgrade of the server: the job goes on meanwhile."""
 POLL_SECONDS: Final = 0.5
@@ -58,7 +58,7 @@ def _to_stderr(line: str) -> None:
 
 
 class Client:
-    """A connection to one Lockstep server.
+    """Connection to one Lockstep server.
 
     Parameters
     ----------
@@ -66,9 +66,9 @@ class Client:
         Address of the server, such as ``http://127.0.0.1:8470``.
     token : str, optional
     patience_seconds : float
-        For how long a request that may pass is tried again (no connection, 502, 503, 504).
+        Time limit for retries of a request (no connection, 502, 503, 504).
     say : callable
-        Takes one line about a retry; by default it goes to stderr.
+        Receives one line per retry; by default it is written to stderr.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Client:
             time.sleep(poll_seconds)
             job = self.job(reference)
 
-    # What a job left
+    # Series, logs, events and checkpoints of a job
 
     def metrics(
         self,
@@ -235,10 +235,10 @@ class Client:
         attempts: Literal["current", "all"] | None = None,
         since: str | None = None,
     ) -> MetricsView:
-        """Series of a job; all of them unless ``names`` are given.
+        """Return the series of a job; all of them unless ``names`` are given.
 
-        With ``since``, the ``cursor`` of the answer before to the same question, only what was stored after it, unless
-        the answer says that it is ``complete``: then it takes the place of those before.
+        ``since`` is the ``cursor`` of the previous answer to the same query: the answer has only the
+        points stored after it. An answer that is ``complete`` replaces the previous ones.
         """
         params = [*([("names", ",".join(names))] if names else [])]
         params += _given(from_step=from_step, to_step=to_step, max_points=max_points, attempts=attempts, since=since)
@@ -361,7 +361,7 @@ class Client:
         return list(self._pages("/v1/nodes", Page[NodeView]))
 
     def drain(self, node: str) -> NodeView:
-        """Give a node no more work; what runs there runs on."""
+        """Drain a node: it gets no more work, and its running jobs continue."""
         return self.transport.post(f"/v1/nodes/{quote(node, safe='')}/drain", NodeView)
 
     def resume(self, node: str) -> NodeView:

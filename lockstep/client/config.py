@@ -1,12 +1,14 @@
-"""Where the command finds its server: flags > ``LOCKSTEP_*`` > ``lockstep.toml`` > user config > the service on this machine.
+"""Resolution of the server and its token.
 
-``lockstep.toml`` is looked for in this folder and upward; it and the user's own config may hold ``url``, ``token`` and
-``token_file``. The address decides which token is used: one from the same place, or one that was given more explicitly.
-``LOCKSTEP_TOKEN`` is for ``LOCKSTEP_URL``; without that, for the addresses of the user config and of the
-local service. So a ``lockstep.toml`` in a foreign repository gets no token of the user's for its own
-address; nor may it name a token file outside its folder.
+Order: flags, ``LOCKSTEP_*``, ``lockstep.toml``, user config, the service on this machine.
 
-Not here: changing the user's config (``client.cli.config``), and what the programs of the service are told
+``lockstep.toml`` is searched in the working folder and its parents; it and the user config may hold ``url``,
+``token`` and ``token_file``. The token comes from the source of the address, or from one with a higher
+priority. ``LOCKSTEP_TOKEN`` belongs to ``LOCKSTEP_URL``; without that, to the addresses of the user config
+and of the local service. A ``lockstep.toml`` in a foreign repository therefore receives no token of the user
+for its own address, and it may not name a token file outside its folder.
+
+Not here: changes of the user config (``cli.config``), and settings of the service's programs
 (``client.local.settings``).
 """
 
@@ -27,16 +29,16 @@ KNOWN: Final = ("url", "token", "token_file")
 
 @dataclass(frozen=True)
 class Server:
-    """Which server to talk to."""
+    """Server, token, and their sources."""
 
     url: str
     token: str | None
     origin: str
-    """Where the address was found, for messages."""
+    """Source of the address, for messages."""
     token_origin: str | None = field(default=None, compare=False)
-    """Where the token was found."""
+    """Source of the token."""
     withheld: str | None = field(default=None, compare=False)
-    """Why no token is sent although there is one, in one line."""
+    """Reason for not sending a token that exists, in one line."""
 
 
 @dataclass(frozen=True)

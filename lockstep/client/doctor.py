@@ -1,9 +1,9 @@
-"""Is everything there that a job needs? One finding per question, each with what to do next.
+"""Checks of everything that a job needs: one finding per check, each with the next step.
 
-The questions come in the order in which a later one needs the earlier: a server that does not answer is not asked for its
-nodes. Nothing is changed, and nothing is asked again: what is slow or away at this moment is a finding.
+The checks are ordered by dependency: nodes are not requested from a server that does not answer. Nothing is
+changed and no request is retried: a slow or absent part is a finding.
 
-Not here: how findings are printed (``client.cli.doctor``), and what readiness means (``api.readiness``).
+Not here: the printing of findings (``cli.doctor``), and readiness itself (``api.readiness``).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Finding(NamedTuple):
 def of_server(
     server: Server, connect: Callable[[], Client], clock: Callable[[], float] = time.time
 ) -> Iterator[Finding]:
-    """Whether the server answers, is of this version, can work, and lets this caller in.
+    """Check that the server answers, has this version, is ready, and accepts the token.
 
     Parameters
     ----------
     server : Server
     connect : callable
-        Makes a client of it.
+        Returns a client of the server.
     clock : callable
         Seconds since the epoch, here.
     """
@@ -146,7 +146,7 @@ def _readiness(ready: httpx2.Response) -> Iterator[Finding]:
 
 
 def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[Finding]:
-    """What only somebody with a token may ask."""
+    """Run the checks that need a valid token."""
     try:
         with connect() as client:
             client.jobs(limit=1)
@@ -160,7 +160,7 @@ def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[Finding]:
 
 
 def of_nodes(nodes: list[NodeView]) -> Iterator[Finding]:
-    """Whether anything can run a job."""
+    """Check that a node can run a job."""
     if not nodes:
         yield Finding(
             "fail", "nodes", "none has ever registered: every job waits", "lockstep up starts one on its machine"
@@ -189,12 +189,12 @@ def of_nodes(nodes: list[NodeView]) -> Iterator[Finding]:
 
 
 def of_machine(folder: Path) -> Iterator[Finding]:
-    """Whether ``lockstep up`` can run here.
+    """Check that ``lockstep up`` can run on this machine.
 
     Parameters
     ----------
     folder : Path
-        Where the service's data is, or would be, kept.
+        Folder of the service's data; it need not exist.
     """
     python = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] < PYTHON_MIN:

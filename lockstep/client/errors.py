@@ -1,8 +1,8 @@
-"""What can go wrong for a caller of the client, and with which exit code the command then ends.
+"""Errors of the client, and the exit codes of the command.
 
-The table of exit codes is here and nowhere else; scripts rely on it, so a number never changes its meaning.
+This is the only table of exit codes. Scripts rely on it: a number never changes its meaning.
 
-Not here: how an error is printed (``client.cli.app``), and which requests are tried again first (``client.transport``).
+Not here: the printing of an error (``cli.app``), and retries (``client.transport``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """How a ``lockstep`` command ended."""
+    """Exit code of a ``lockstep`` command."""
 
     OK = 0
     FAILED = 1
@@ -29,9 +29,9 @@ class ExitCode(IntEnum):
     UNREACHABLE = 5
     CANCELLED = 6
     TIMED_OUT = 124
-    """As ``timeout(1)`` says it."""
+    """As ``timeout(1)`` reports it."""
     INTERRUPTED = 130
-    """As a shell says it of a command ended by SIGINT."""
+    """As a shell reports a command that SIGINT ended."""
 
 
 OF_STATE: Final[dict[JobState, ExitCode]] = {
@@ -43,7 +43,7 @@ OF_STATE: Final[dict[JobState, ExitCode]] = {
 
 
 class ClientError(Exception):
-    """A failure meant to be read by the person who ran the command: what, why, and what to do."""
+    """Failure with a message for the user: the fault, its cause, and the next step."""
 
     exit_code: ExitCode = ExitCode.FAILED
 
@@ -54,7 +54,7 @@ class ClientError(Exception):
 
 
 class UsageError(ClientError):
-    """The command was not given what it needs: a missing file, an unreadable setting."""
+    """Invalid use: a missing file, an unreadable setting."""
 
     exit_code = ExitCode.USAGE
 
@@ -66,7 +66,7 @@ class UnreachableError(ClientError):
 
 
 class TimedOutError(ClientError):
-    """What was waited for did not happen in the time given."""
+    """A wait reached its time limit."""
 
     exit_code = ExitCode.TIMED_OUT
 

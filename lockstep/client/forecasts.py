@@ -71,7 +71,7 @@ def with_code(answer: PlanView, code: Path | None) -> PlanView:
     )
     found = _computed(request)
     if found.forecast is None:
-        # What the service found in history is better than nothing.
+        # The service's forecast from history is the fallback.
         new = (
             memory if memory.forecast is not None else memory.model_copy(update={"state": "unknown", "why": found.why})
         )

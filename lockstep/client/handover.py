@@ -1,13 +1,14 @@
-"""A token on its way from this command to a browser of the same person, without being on any command line.
+"""Transfer of a token from this command to the user's browser, without putting it on a command line.
 
-Where a browser goes is told it on its command line, which everybody on the machine can read. So it is sent to a loopback
-address of this process, hard to guess and good for one answer: go to the page, with the token behind ``#``, the part of an
-address that no browser sends to a server. The page takes it out of its address and keeps it for that tab.
+Every user of the machine can read a browser's command line. The browser is therefore sent to a loopback address
+of this process that is hard to guess and answers once, with a redirect to the page and the token behind
+``#``, the part of an address that browsers do not send to a server. The page removes it from its address and
+keeps it for that tab.
 
-Somebody who reads that loopback address from the list of processes may be faster than the browser. On Linux the kernel says
-whose socket asks, and only this user's is answered; where a system does not say, that race remains.
+Another user who reads the loopback address from the process list may request it first. On Linux the kernel
+names the user of a socket, and only this user's is answered; on other systems the race remains.
 
-Not here: whether a token is sent at all (``client.cli.shell``), and which one belongs to a server (``client.config``).
+Not here: the decision to send a token (``cli.shell``), and the token of a server (``client.config``).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from urllib.parse import quote
 LOOPBACK: Final = "127.0.0.1"
 SOCKETS: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 READ_SECONDS: Final = 2.0
-"""Whoever connects asks at once; a silent caller must not hold up the browser."""
+"""Limit for a request: a silent connection must not delay the browser."""
 
 
 def with_token(address: str, token: str) -> str:
-    """The address of a page that signs in whoever opens it."""
+    """Address of a page that signs in its visitor."""
     return f"{address}#token={quote(token, safe='')}"
 
 
@@ -46,11 +47,11 @@ class Handover:
 
     @property
     def url(self) -> str:
-        """Where the browser is sent."""
+        """Address for the browser."""
         return f"http://{LOOPBACK}:{self._server.server_port}{self._path}"
 
     def wait(self, seconds: float) -> bool:
-        """Whether a browser has been answered, within ``seconds``."""
+        """Return whether a browser was answered within ``seconds``."""
         return self._done.wait(seconds)
 
     def __enter__(self) -> Self:
@@ -65,7 +66,7 @@ class Handover:
         self._server.server_close()
 
     def _take(self, path: str, port: int) -> str | None:
-        """The way to the page for the first who may have it. One thread asks, one request after the other."""
+        """Redirect to the page, for the first permitted request. Requests are handled one after the other."""
         if self._done.is_set() or not secrets.compare_digest(path.encode(), self._path.encode()) or not is_mine(port):
             return None
         return self._target
@@ -89,13 +90,13 @@ class Handover:
                     handover._done.set()
 
             def log_message(self, *_: object) -> None:
-                """Say nothing: the address is a secret."""
+                """Log nothing: the address is a secret."""
 
         return Handler
 
 
 def is_mine(port: int, sockets: tuple[Path, ...] = SOCKETS) -> bool:
-    """Whether the loopback socket with this port belongs to this user; true where the system does not say."""
+    """Return whether the loopback socket with this port belongs to this user; True if the system does not report it."""
     loopback = int.from_bytes(socket.inet_aton(LOOPBACK), sys.byteorder)
     local = f"{loopback:08X}:{port:04X}"
     says = False

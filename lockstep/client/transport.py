@@ -1,11 +1,10 @@
-"""One HTTP request, carried through: authentication, retries, errors as exceptions, cheap polling.
+"""HTTP transport: authentication, retries, errors as exceptions, conditional polling.
 
-What is tried again, and only that: a connection that was refused or reset, a timeout, and the answers 429, 502, 503 and 504.
-Every request here is safe to repeat: reads, uploads named by their digest, a cancel, and submits that carry an
-``Idempotency-Key``. Retries are bounded in time, wait longer each time with jitter so that many clients do not come back
-together, honour ``Retry-After``, and say so.
+Retried are refused and reset connections, timeouts, and the answers 429, 502, 503 and 504. Every request is
+safe to repeat: reads, uploads named by their digest, a cancel, and submits with an ``Idempotency-Key``.
+Retries are bounded in time, back off with jitter, honour ``Retry-After``, and are reported.
 
-Not here: which requests there are (``client.api``).
+Not here: the requests (``client.api``).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ SAID_AGAIN_SECONDS: Final = 10.0
 REMEMBERED_ANSWERS_MAX: Final = 64
 """Answers kept for conditional requests: a follower polls one or two addresses."""
 REMEMBERED_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of these answers together, as they came: who reads a long log by page asks for none of them again."""
+"""Size limit of the cached answers together: pages of a long log are not requested twice."""
 
 
 class _Kept(NamedTuple):
@@ -58,7 +57,7 @@ class _Kept(NamedTuple):
 
 
 class Transport:
-    """A connection to one server.
+    """Connection to one server.
 
     Parameters
     ----------
@@ -66,9 +65,9 @@ class Transport:
         Address of the server, such as ``http://127.0.0.1:8470``.
     token : str or None
     patience_seconds : float
-        For how long a request that may pass is tried again before it is given up. May be changed at any time.
+        Time limit for the retries of a request. May be changed at any time.
     say : callable
-        Takes one line about a retry, for a person.
+        Receives one line per retry, for the user.
     sleep, clock, draw : callable
         ``time.sleep``, ``time.monotonic`` and ``random.random``; tests give their own.
     """
@@ -163,7 +162,7 @@ class Transport:
         return self._read(self.send("POST", path, headers=headers or {}, json=document), view)
 
     def put_file(self, path: str, view: type[V], file: Path, media_type: str) -> V:
-        """Send a file's bytes. It is opened anew for each try."""
+        """Send a file's bytes. The file is reopened for each try."""
 
         def body() -> dict[str, Any]:
             return {"content": file.open("rb"), "timeout": UPLOAD_TIMEOUT}
@@ -218,7 +217,7 @@ class Transport:
                     raise refusal(_problem(response))
                 yield from httpx2.EventSource(response, max_event_size=EVENT_BYTES_MAX)
         except httpx2.TransportError:
-            return  # The caller reads on in another way, which says what is wrong.
+            return  # The caller continues with another request, which reports the fault.
 
     def download(self, path: str, take: Callable[[bytes], object], *, params: Params = (), size: int, tag: str) -> None:
         """Read a file of ``size`` bytes; after a broken connection go on where it stopped.
@@ -265,7 +264,7 @@ class Transport:
                         received += len(block)
                         take(block)
                 except httpx2.TransportError:
-                    # What came is kept, and patience begins anew: a long download outlives many short breaks.
+                    # Received bytes are kept and the time limit restarts: a long download survives many short interruptions.
                     if received == before:
                         raise
                 return response
@@ -322,7 +321,7 @@ class Transport:
         return self.patience_seconds - (self._clock() - started)
 
     def _delay(self, tries: int, response: httpx2.Response | None) -> float:
-        """Seconds before the next try: what the server asks for, or twice as long each time, with jitter."""
+        """Return the seconds before the next try: the server's ``Retry-After``, or twice the last, with jitter."""
         asked = response.headers.get("Retry-After", "") if response is not None else ""
         if asked.isdigit():
             return min(float(asked), RETRY_AFTER_SECONDS_MAX)

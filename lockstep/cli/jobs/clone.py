@@ -1,6 +1,6 @@
 """``clone``: a job's spec submitted anew, with its code and with changes.
 
-Not here: what follows an accepted job (``client.cli.submit``), and what a change may be (``domain.spec.changes``).
+Not here: what follows an accepted job (``cli.submit``), and what a change may be (``domain.spec.changes``).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ terminal the bar stays at the bottom and what happens scrolls above it; elsewher
 changes, and about progress at most every few seconds. The ranks' lines come as a stream of their own, in a thread: they are
 shown when they are written, and not when the job is looked at next.
 
-Not here: what is shown when the job has ended (``client.cli.closing``).
+Not here: what is shown when the job has ended (``cli.closing``).
 """
 
 from __future__ import annotations

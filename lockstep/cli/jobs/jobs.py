@@ -1,6 +1,6 @@
 """``ps``, ``wait`` and ``cancel``.
 
-Not here: one job in full (``client.cli.show``), and deleting (``client.cli.rm``).
+Not here: one job in full (``cli.show``), and deleting (``cli.rm``).
 """
 
 from __future__ import annotations

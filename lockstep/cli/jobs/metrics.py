@@ -1,7 +1,7 @@
 """``metrics``: the numbers of a job, as charts, a table, JSON or CSV.
 
-Not here: what the numbers mean (``domain.training.metrics``), how a chart is drawn (``client.cli.chart``), and points written one by
-one (``client.cli.points``).
+Not here: what the numbers mean (``domain.training.metrics``), how a chart is drawn (``cli.chart``), and points written one by
+one (``cli.points``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``submit`` and ``plan``: from a file to a job, and to its end.
 
-Not here: reading the file (``client.files.specfile``), the bar (``client.cli.follow``), the last table (``client.cli.closing``).
+Not here: reading the file (``client.files.specfile``), the bar (``cli.follow``), the last table (``cli.closing``).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Both only read, in the same cheap way as a dashboard: what has not changed is answered without a body. In a pipe ``watch``
 writes lines as ``submit`` does, and ``top`` writes one picture.
 
-Not here: what the pictures show (``client.cli.frames``).
+Not here: what the pictures show (``cli.frames``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``open`` and ``completion``: the dashboard in a browser, and the words of this command in a shell.
 
-Not here: what the pages show (the server), and which commands there are (``client.cli.app``).
+Not here: what the pages show (the server), and which commands there are (``cli.app``).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ at every second dot, so that it differs from the line without colour too. Points
 scale and must not be missed: they are marked in a row of their own below the chart, ``N`` for NaN, ``+`` and ``-`` for the
 infinities.
 
-Not here: which series are drawn, and how wide (``client.cli.metrics``).
+Not here: which series are drawn, and how wide (``cli.metrics``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What ``watch`` and ``top`` show, as lines of words: pure functions of what was read, a width and a height.
 
-Not here: reading it again and again, and putting it on a terminal (``client.cli.watch``).
+Not here: reading it again and again, and putting it on a terminal (``cli.watch``).
 """
 
 from __future__ import annotations

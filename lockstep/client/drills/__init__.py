@@ -1,6 +1,6 @@
-"""Faults on purpose, against a small job of the drill's own on a running service.
+"""Fault drills against a running service, with a small job of their own.
 
-``running.py`` carries a drill out, ``report.py`` says what must hold.
+``running.py`` runs a drill, ``report.py`` evaluates it.
 
 Not here: the drills of the test suite (``tests/faults``).
 """

@@ -1,6 +1,6 @@
-"""What a drill is about, and what came of it: the report, and what of it did not hold.
+"""Report of a drill and its violated expectations.
 
-Not here: injecting the fault (``client.drills.running``), and showing the report (``client.cli.drill``).
+Not here: the injection of the fault (``client.drills.running``), and the output (``cli.drill``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 Fault = Literal["rank", "launcher", "agent", "scheduler", "api", "broker"]
 Role = Literal["undisturbed", "disturbed"]
 PROGRAMS: Final[dict[str, str]] = {"agent": "worker", "scheduler": "scheduler", "api": "api", "broker": "broker"}
-"""Faults that hit the whole service, and what ``lockstep up`` calls the program."""
+"""Faults that hit the whole service → the program's name under ``lockstep up``."""
 LABEL: Final = "drill"
 LOSS: Final = "train/loss"
 WENT_ON: Final[dict[Fault, str]] = {
@@ -23,17 +23,17 @@ WENT_ON: Final[dict[Fault, str]] = {
     "api": "a restarted api could work",
     "broker": "a restarted broker answered",
 }
-"""What must be seen again after each fault."""
+"""Sign of recovery after each fault."""
 
 
 class Report(BaseModel):
-    """What came of a drill. Times are seconds from the SIGKILL; null means that it was not seen."""
+    """Result of a drill. Times are seconds from the SIGKILL; null: not observed."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     fault: Fault
     held: bool
-    """Whether everything that must hold held: then ``problems`` is empty."""
+    """True if every expectation held; ``problems`` is then empty."""
     problems: list[str]
     killed: str
     at_step: int
@@ -42,7 +42,7 @@ class Report(BaseModel):
     noticed_seconds: float | None
     recovered_seconds: float | None
     went_on: str
-    """What ``recovered_seconds`` was measured to."""
+    """Event that ends ``recovered_seconds``."""
     attempts: int
     steps: int
     steps_lost: int
@@ -83,7 +83,7 @@ def document(fault: Fault, role: Role, steps: int) -> dict[str, Any]:
 
 
 def problems(report: Report, *, within_seconds: float) -> list[str]:
-    """What did not hold, one sentence each."""
+    """Violated expectations, one sentence each."""
     found = []
     for what, seconds in (("noticed", report.noticed_seconds), ("recovered from", report.recovered_seconds)):
         if seconds is None:

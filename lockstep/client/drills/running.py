@@ -1,14 +1,14 @@
-"""A drill: one fault, injected into a small job of its own on a running service, and what came of it.
+"""Drill: one fault, injected into a small job of its own on a running service, and its result.
 
-1. Look: the service runs here, and a job of two ranks could start now.
+1. Check that the service runs on this machine and that a job of two ranks could start.
 2. Run a small job undisturbed, to its end.
 3. Run it again. Once it has a checkpoint and has gone beyond it, end one process with SIGKILL.
-4. Watch until the service has noticed, and until what the fault had stopped goes on.
-5. Wait for the end, and compare: every step there once, no process left over, the same weights bit by bit.
+4. Watch until the service has detected the fault and recovered.
+5. Wait for the end and compare: each step once, no process left, the weights bitwise equal.
 
-The drill ends nothing that it did not start itself, except the one program of the service that the fault names.
+The drill ends only processes that it started, and the one program that the fault names.
 
-Not here: finding processes (``client.local.machine``), and what of the outcome holds (``client.drills.report``).
+Not here: the search for processes (``client.local.machine``), and the evaluation (``client.drills.report``).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from lockstep.client.local.machine import Machine, Process
 
 POLL_SECONDS: Final = 0.05
-"""How exactly times are known. A request to the server takes about as long."""
+"""Resolution of measured times: about one request to the server."""
 PATIENCE_SECONDS: Final = 60.0
-"""For an api that is being started again, where its silence is not what is measured."""
+"""Patience with an api that restarts, where its absence is not measured."""
 
 
 @dataclass
 class Seen:
-    """What was seen while waiting, in seconds from the kill."""
+    """Observations while waiting, in seconds from the kill."""
 
     gone: float | None = None
     noticed: float | None = None
@@ -77,13 +77,13 @@ class Drill:
     steps : int
         Optimizer steps of each of the two jobs.
     within_seconds : float
-        For noticing the fault and for going on, each; later than that does not hold.
+        Limit for the detection and for the recovery, each.
     wait_seconds : float
-        How long each job may take, its time in the queue included, before it is cancelled.
+        Limit of each job, including its time in the queue, before it is cancelled.
     sparing : bool
-        Do not harm a program of the service while other people's jobs run.
+        Refuse faults of the service's programs while other users' jobs run.
     say : callable
-        Takes one line about what happens.
+        Receives one line per phase.
     clock : callable
         ``time.monotonic``.
     """
@@ -188,7 +188,7 @@ class Drill:
             time.sleep(POLL_SECONDS)
 
     def _victim(self, job_id: str) -> tuple[Process, str]:
-        """What is to be killed, and its name for a person."""
+        """Return the process to kill, and its name for messages."""
         if self._fault in PROGRAMS:
             return self._machine.program(PROGRAMS[self._fault]), f"the {self._fault}"
         ranks = self._machine.ranks(job_id)
@@ -208,11 +208,11 @@ class Drill:
     # The fault
 
     def _watch(self, job_id: str, victim: Process, ranks: list[Process], began: float) -> Seen:
-        """Look until the fault was noticed and what it had stopped went on, or the time is over."""
+        """Poll until the fault was detected and the service recovered, or until the time limit."""
         seen = Seen()
         self._client.transport.patience_seconds = 0
         probe = self._submit_probe()
-        # Read after the kill: what is beyond it was told by a new agent.
+        # Read after the kill: later points come from the new agent.
         step = self._step(job_id)
         while self._clock() - began < self._within_seconds:
             if seen.gone is None and self._fault not in PROGRAMS and not any(rank.is_alive() for rank in ranks):
@@ -283,11 +283,11 @@ class Drill:
             return False
 
     def _trains_again(self, job_id: str) -> bool:
-        """Whether a later attempt has completed a step."""
+        """Return whether a later attempt has completed a step."""
         found = self._client.metrics(job_id, names=[LOSS], attempts="all", max_points=limits.SERIES_POINTS_MAX)
         return any(series.attempt > 1 and series.count for series in found.series)
 
-    # What came of it
+    # Result
 
     def _report(self, calm: str, ended: JobView, killed: str, at_step: int, seen: Seen) -> Report:
         before, after = self._read_steps(calm), self._read_steps(ended.id)

@@ -1,16 +1,16 @@
-"""A folder of code as one archive: the same files give the same bytes, and so the same digest, on every machine.
+"""Archive of a folder of code: the same files give the same bytes and the same digest on every machine.
 
-Names are sorted, times, owners and the compressor's own header are fixed, and of a file's mode only the executable bit
-is kept. So a folder that has not changed is not sent twice.
+Names are sorted; times, owners and the compressor's header are fixed; of a file's mode only the executable
+bit is kept. An unchanged folder is therefore sent once.
 
-What is left out: version control, caches and virtual environments, and what ``.lockstepignore`` (or, where there is
-none, ``.gitignore``) at the folder's top names. Of git's patterns the common ones are understood: ``name``, ``*.ext``,
-``folder/``, ``/only/here``, ``a/*/b``, ``**`` and ``!kept``; as in git, the last matching line decides. Everything that
-is left out is listed with its rule.
+Excluded are version control, caches, virtual environments, and the patterns of ``.lockstepignore`` (or, if
+there is none, of ``.gitignore``) at the top of the folder. Supported patterns of git: ``name``, ``*.ext``,
+``folder/``, ``/only/here``, ``a/*/b``, ``**`` and ``!kept``; the last matching line decides. Each excluded
+path is listed with its rule.
 
-A link to a file of the folder arrives as the file, and a link to a folder of it as a link.
+A link to a file of the folder is packed as the file, a link to a folder of it as a link.
 
-Not here: sending it (``client.api``), and what the server refuses in an archive (``api``).
+Not here: the upload (``client.api``), and the server's checks of an archive (``api.jobs.archives``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LeftOut(NamedTuple):
     path: str
     """Relative to the folder; a folder's ends in ``/``."""
     rule: str
-    """Why, such as ``.gitignore line 3 (data/)``."""
+    """Rule that excluded it, such as ``.gitignore line 3 (data/)``."""
 
 
 class Ignore:
@@ -140,7 +140,7 @@ class _Found(NamedTuple):
 
 
 def _find(folder: Path) -> _Found:
-    """Everything in ``folder``: what is packed, sorted, and what is left out with the rule that leaves it out."""
+    """Return the packed paths of ``folder``, sorted, and the excluded ones with their rules."""
     ignore = _ignore_of(folder)
     top = folder.resolve()
     found = _Found([], [], [])

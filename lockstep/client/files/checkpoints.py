@@ -1,9 +1,9 @@
-"""Checkpoints on this machine: fetched whole or not at all, and checked against their manifest.
+"""Checkpoints on this machine: downloaded whole or not at all, and verified against their manifest.
 
-A checkpoint is fetched into a folder of another name, each file checked against its digest as it arrives, and renamed at
-the end. So a folder called ``step-00000050`` is whole.
+A checkpoint is downloaded into a folder with a temporary name; each file is verified on arrival; the folder
+is renamed at the end. A folder named ``step-00000050`` is therefore whole.
 
-Not here: which files there are (``client.api``), what is in them (``engine``).
+Not here: the list of files (``client.api``), and their contents (``engine.checkpoints``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BLOCK_BYTES: Final = 1 << 20
 
 
 class DamagedError(ClientError):
-    """A file is not what its manifest, or the server, says."""
+    """A file differs from its digest in the manifest or in the server's answer."""
 
 
 def fetch(
@@ -112,7 +112,7 @@ def check_file(
     Raises
     ------
     DamagedError
-        If it is not what the manifest says.
+        If it differs from its digest in the manifest.
     """
     digest = hashlib.sha256()
 

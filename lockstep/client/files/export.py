@@ -3,7 +3,7 @@
 The server answers a request with buckets where a series has more points than fit into one answer; an export wants every
 point, so that such a range of steps is halved until its points do.
 
-Not here: the command (``client.cli.export``), and the event files' format (``domain.training.event_files``).
+Not here: the command (``cli.export``), and the event files' format (``domain.training.event_files``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 PARQUET_ROWS: Final = 100_000
-"""In one row group: what is in memory at once."""
+"""Points of one row group, which are in memory at the same time."""
 
 
 class Point(NamedTuple):
@@ -59,9 +59,9 @@ def every_point(
     to_step: int | None = None,
     attempts: Literal["current", "all"] | None = None,
 ) -> Iterator[Point]:
-    """All points of one series, in the order of their steps as far as they were written so.
+    """Return all points of one series, in the order of their steps as far as they were written so.
 
-    Of a step that has more points than one answer may, which only ``system/`` series can have, what the answer holds.
+    A step with more points than one answer holds, possible only in ``system/`` series, is cut to one answer.
     """
     ranges = [(from_step, to_step)]
     while ranges:

@@ -2,7 +2,7 @@
 
 MLflow's own client is used, imported only here; the extra ``mlflow`` brings it.
 
-Not here: the command (``client.cli.export``), and how every point is fetched (``client.files.export``).
+Not here: the command (``cli.export``), and how every point is fetched (``client.files.export``).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """The leaves of a spec, with dots between the names on the way to each. A job's environment is not told."""
+    """Return the leaves of a spec by dotted name. The job's environment is left out: it may hold secrets."""
     if isinstance(value, dict) and name != "env":
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))

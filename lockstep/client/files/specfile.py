@@ -1,7 +1,7 @@
-"""A job spec as a person keeps it: a YAML file with line numbers, and ``--set`` on top.
+"""Job spec in a YAML file, with line numbers, and the changes of ``--set``.
 
-Reads YAML 1.2 (JSON is part of it), applies the ``--set``, checks the result with the same function as the server, and
-turns a JSON pointer, from here or from the server's answer, back into ``examples/gpt.yaml:12``.
+Reads YAML 1.2 (JSON is part of it), applies ``--set``, validates the result with the server's function, and
+maps a JSON pointer, from here or from the server's answer, to a line such as ``examples/gpt.yaml:12``.
 
 Not here: the rules (``domain.spec.reading``, ``domain.spec.job``).
 """
@@ -28,12 +28,12 @@ VALUES_MAX: Final = 20_000
 
 
 class SpecFile:
-    """A document, and where each of its values was written.
+    """Document with the line of each value.
 
     Attributes
     ----------
     document : dict
-        The spec as it is sent: what the person wrote, nothing filled in.
+        The spec as it is sent: the user's values, without defaults.
     """
 
     def __init__(self, source: str, document: dict[str, Any], lines: dict[str, int]):
@@ -51,17 +51,17 @@ class SpecFile:
         self._set_by[pointer_to(path)] = written_as
 
     def where(self, pointer: str) -> str:
-        """The place of a value as a person finds it: ``FILE:LINE``, ``--set …``, or the file alone."""
+        """Return the location of a value: ``FILE:LINE``, ``--set …``, or the file alone."""
         for candidate in _upward(pointer):
             if candidate in self._set_by:
                 return self._set_by[candidate]
-            # The whole document's own line, 1, says nothing about a field that is missing from it.
+            # Line 1, of the whole document, does not help to find a missing field.
             if candidate and candidate in self._lines:
                 return f"{self.source}:{self._lines[candidate]}"
         return self.source
 
     def explain(self, problem: FieldProblem) -> str:
-        """One wrong value as one line: place, field, what was expected, what to do."""
+        """Return one invalid value as one line: location, field, expectation, next step."""
         field = problem.pointer.lstrip("/").replace("/", ".").replace("~1", "/").replace("~0", "~")
         words = f"{field}: {problem.message}" if field else problem.message
         advice = f" ({problem.next_step})" if problem.next_step else ""
@@ -194,7 +194,7 @@ def _collect(node: Any, pointer: str, lines: dict[str, int], seen: list[int]) ->
 
 
 def _plain(value: Any, source: str, pointer: str, lines: dict[str, int], seen: list[int]) -> Any:
-    """The value as JSON has it; what JSON cannot say (dates, sets, names that are no text) is refused with its place."""
+    """Return the value as JSON; values without a JSON form (dates, sets, names that are no text) are refused with their location."""
     seen[0] += 1
     if seen[0] > VALUES_MAX:
         raise SpecRefusedError(f"{source}: more than {VALUES_MAX:,} values, which no job spec has", [])

@@ -1,9 +1,10 @@
-"""Whether two exported models hold the same weights, bit by bit, told without any library of tensors.
+"""Bitwise comparison of two exported models, without a tensor library.
 
-A ``model.safetensors`` is eight bytes with the length of a JSON header, the header, and the tensors' bytes. The header also
-says which job it came from, so two files of equal weights differ; what is compared is each tensor's type, shape and bytes.
+A ``model.safetensors`` is eight bytes with the length of a JSON header, the header, and the bytes of the
+tensors. The header names the job, so files of equal weights differ; the comparison covers each tensor's type,
+shape and bytes.
 
-Not here: fetching the files (``client.files.checkpoints``), and how they are written (``engine.checkpoints.export``).
+Not here: the download (``client.files.checkpoints``), and the writing (``engine.checkpoints.export``).
 """
 
 from __future__ import annotations

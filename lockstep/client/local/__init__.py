@@ -1,6 +1,6 @@
 """The service on one machine: ``lockstep up`` and ``lockstep down``.
 
-Starts the other programs as processes, by the names of their modules; nothing of them is imported here.
+Starts the other programs as processes, by module name, without importing them.
 
-Not here: what those programs do, and starting them on several machines (``docker-compose.yml``).
+Not here: the programs, and their start on several machines (``docker-compose.yml``).
 """

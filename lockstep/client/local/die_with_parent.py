@@ -26,7 +26,7 @@ def main() -> None:
 
         if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
             sys.exit(f"prctl: {os.strerror(ctypes.get_errno())}")
-        # The parent may have ended before the wish was made; then nobody would ever be told.
+        # The parent may have ended before the call; the kernel would then send no signal.
         if os.getppid() != int(parent):
             sys.exit(1)
     os.execvp(program, [program, *arguments])  # noqa: S606 - the argv comes from our own table

@@ -53,7 +53,7 @@ def run(home: Home, *, tell: Callable[[str], None]) -> int:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process has not ended yet; one that only waits to be reaped by its parent has."""
+    """Return whether a process still runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a local service keeps its things, and how others find it.
+"""Folder of a local service, and its discovery by other programs.
 
 ======================  ==============================================================================
 ``lock``                held (``flock``) by the ``lockstep up`` that runs here; the kernel frees it when that dies
@@ -8,10 +8,10 @@
 ``store/``              code archives and checkpoints
 ``node/``               the attempts' folders of this machine's node
 ``broker/``             the broker's data
-``logs/NAME.log``       what each program says
+``logs/NAME.log``       log of each program
 ======================  ==============================================================================
 
-Not here: who writes the databases, and the processes themselves (``client.local.supervisor``).
+Not here: the writers of the databases, and the processes (``client.local.supervisor``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lockstep.client.errors import ClientError, UsageError
 
 SOCKET_PATH_BYTES_MAX: Final = 100
-"""The kernel's limit is 107; the rest is room for what others put behind the name."""
+"""The kernel's limit is 107; the rest is left for suffixes."""
 
 
 class RunFile(BaseModel):
@@ -45,7 +45,7 @@ class RunFile(BaseModel):
     started: float
     """Seconds since the epoch."""
     ready: bool = False
-    """Whether the service has answered that it can work."""
+    """True once the service has reported ready."""
     token_file: str
 
 
@@ -71,7 +71,7 @@ class Home:
         return cls(Path(platformdirs.user_data_dir("lockstep", appauthor=False)))
 
     def create(self) -> None:
-        """Make the folder and what is in it, closed to others: it holds the token and people's code."""
+        """Create the folder and its subfolders with mode 0700: they hold the token and users' code."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in ("logs", "store", "node", "broker"):
@@ -83,7 +83,7 @@ class Home:
             ) from None
 
     def running(self) -> RunFile | None:
-        """What ``run.json`` says, whether or not it still holds."""
+        """Return the contents of ``run.json``, which may be outdated."""
         try:
             return RunFile.model_validate_json(self.run_file.read_bytes())
         except (OSError, ValidationError):
@@ -95,7 +95,7 @@ class Home:
         temporary.replace(self.run_file)
 
     def is_locked(self) -> bool:
-        """Whether some ``lockstep up`` runs in this home."""
+        """Return whether a ``lockstep up`` runs in this home."""
         try:
             with self._locked():
                 return False
@@ -111,7 +111,7 @@ class Home:
         Raises
         ------
         ClientError
-            If another ``lockstep up`` holds it; the message says where that one is.
+            If another ``lockstep up`` holds it; the message names its address.
         """
         self.lock_file.touch(mode=0o600)
         try:
@@ -150,7 +150,7 @@ class Home:
 
 
 def _own_private_folder(folder: Path) -> None:
-    """Make ``folder`` with mode 0700, or check that it is ours: anybody may have made it first in ``/tmp``."""
+    """Create ``folder`` with mode 0700, or check that this user owns it: in ``/tmp`` another user may have created it first."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()

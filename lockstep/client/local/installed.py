@@ -1,7 +1,7 @@
-"""Whether this installation has the service's programs, or is a client alone.
+"""Check that the packages of the service are installed.
 
-The base package is the client: it installs without torch, SQLAlchemy or Celery. Asked before anything is started, so
-that a person reads what to install and not where an import failed.
+The base package is the client: it installs without torch, SQLAlchemy or Celery. The check runs before a
+program starts, so the user reads a command to run instead of a failed import.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The service's own processes on this machine, found without mistake, so that a drill can end one of them.
+"""Reliable identification of the service's processes on this machine, for drills.
 
-A pid may have been given to another process since it was written down. So a program is taken only if ``lockstep up`` is
-its parent, a rank only if its environment names the job, a launcher only if it started when its file says; and a signal
-goes through a pidfd that was opened before that was looked at.
+A pid may have been reused. A program must therefore be a child of ``lockstep up``, a rank's environment must
+name the job, a launcher's start time must equal that in its file; signals go through a pidfd that was opened
+before these checks.
 
-Not here: keeping programs alive (``client.local.supervisor``), and what is learnt from ending one (``client.drills``).
+Not here: supervision (``client.local.supervisor``), and the drills (``client.drills``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lockstep.domain.life.attempt import ASSIGNMENT, LAUNCHER, RANKS, LauncherFi
 
 PROC: Final = Path("/proc")
 JOB: Final = "LOCKSTEP_JOB_ID"
-"""In the environment of each rank, and of what it starts."""
+"""Variable in the environment of each rank and its children."""
 ANSWER_SECONDS: Final = 0.5
 """For the broker on its socket; it answers within a millisecond or not at all."""
 
@@ -54,7 +54,7 @@ class Process:
         return now is not None and now.start_ticks == self.start_ticks
 
     def environment(self) -> dict[str, str]:
-        """What it was started with; empty where it has gone or is another user's."""
+        """Return its command line; empty if it has ended or belongs to another user."""
         try:
             text = (PROC / str(self.pid) / "environ").read_bytes()
         except OSError:
@@ -83,7 +83,7 @@ class Process:
 
 
 class Machine:
-    """What ``lockstep up`` runs here.
+    """Processes of the ``lockstep up`` on this machine.
 
     Parameters
     ----------
@@ -94,12 +94,12 @@ class Machine:
         self._home = home
 
     def check(self, url: str) -> RunFile:
-        """What runs here, if it is the service at ``url``.
+        """Return the processes of the service at ``url``.
 
         Raises
         ------
         UsageError
-            If that service does not run here, or cannot be looked into.
+            If that service runs elsewhere, or its processes cannot be inspected.
         UnreachableError
             If it is not ready.
         """
@@ -138,13 +138,13 @@ class Machine:
         return found
 
     def replaced(self, name: str, before: Process) -> bool | None:
-        """Whether a program runs in another process than ``before``; None while it is not running at all."""
+        """Return whether a program runs in another process than ``before``; None while it does not run."""
         running = self._home.running()
         pid = None if running is None else running.pids.get(name)
         return None if pid is None else pid != before.pid
 
     def broker_answers(self) -> bool:
-        """Whether the bundled broker answers on its socket."""
+        """Return whether the bundled broker answers on its socket."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(ANSWER_SECONDS)
             try:
@@ -189,7 +189,7 @@ class Machine:
         return max(found)[1] if found else None
 
     def _node_folder(self) -> Path:
-        """The agent may have been told another one than the home's."""
+        """The agent's folder may differ from the home's."""
         running = self._home.running()
         agent = None if running is None else Process.of(running.pids.get("worker", 0))
         told = {} if agent is None else agent.environment()

@@ -1,6 +1,6 @@
-"""What the programs of a local service are told: defaults of this machine, under the caller's environment, under flags.
+"""Settings of the programs of a local service: flags, then the environment, then defaults of this machine.
 
-Not here: what each setting does (``settings.py`` of each program).
+Not here: the meaning of each setting (``settings.py`` of each program).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Service:
 
 
 def service(home: Home, options: Options, environment: Mapping[str, str]) -> Service:
-    """Settle what to start.
+    """Return the programs to start, with their settings.
 
     Raises
     ------

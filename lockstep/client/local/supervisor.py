@@ -1,13 +1,13 @@
-"""Keeps a few programs running on this machine, and ends them in order.
+"""Supervisor of a few programs on this machine; it stops them in order.
 
-Each program is a process in a group of its own (so Ctrl-C at a terminal reaches only ``lockstep up``), tied to the
-supervisor by a parent-death signal (``client.local.die_with_parent``), with its output in a log file. One that ends is started
-again, at first after a second, then less and less often.
+Each program is a process in its own group (Ctrl-C at a terminal reaches only ``lockstep up``), with a
+parent-death signal (``client.local.die_with_parent``) and its output in a log file. A program that ends is
+restarted, at first after a second, then at growing intervals.
 
-The kernel sends that signal when the *thread* that started the process ends, so everything here is called from one
-thread that lives as long as the service: the main thread of ``lockstep up``.
+The kernel sends the signal when the *thread* that started the process ends. All calls must therefore come
+from one thread that lives as long as the service: the main thread of ``lockstep up``.
 
-Not here: which programs there are (``client.local.settings``), and what is said to the person (``client.local.up``).
+Not here: the programs (``client.local.settings``), and the messages to the user (``client.local.up``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Program:
     stop_seconds: float
     """From SIGTERM to SIGKILL."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """For this program alone, on top of what all get."""
+    """Variables of this program, in addition to the common ones."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Supervisor:
     logs : Path
     environment : mapping
     tell : callable
-        Takes one line for the person.
+        Receives one line for the user.
     clock : callable
         ``time.monotonic``.
     """
@@ -105,7 +105,7 @@ class Supervisor:
         return worst.program, worst.ends
 
     def tend(self) -> bool:
-        """Start what is due, and take note of what ended. True if a process was started or has ended."""
+        """Start programs that are due and record those that ended. Return True if there was either."""
         changed = False
         now = self._clock()
         for each in self._running:
@@ -150,12 +150,12 @@ class Supervisor:
         return path.open("ab")
 
     def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
-        """End everything in the opposite order of the start, each program before the next is asked.
+        """Stop all programs in the opposite order of their start, one after the other.
 
         Parameters
         ----------
         hurry : callable
-            True once the person asks again: then nothing is waited for.
+            True once the user repeats the request: programs are then killed without a wait.
         """
         for each in reversed(self._running):
             if each.process is not None:
@@ -184,16 +184,16 @@ def end(
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a process has ended, without taking its exit status: until then its id, and its group's, stay its own."""
+    """Return whether a process has ended, without reaping it: its id and its group's stay reserved."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def reap(process: subprocess.Popen[bytes]) -> int:
-    """Kill what is left of a process's group, then take its exit status.
+    """Kill the rest of a process's group, then reap the process.
 
-    In this order: the group's id cannot belong to anybody else as long as its leader has not been waited for.
+    In this order: the group's id stays reserved until its leader is reaped.
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,12 +1,12 @@
-"""``lockstep up``: the whole service on this machine, in the order in which it comes up and goes down.
+"""``lockstep up``: start, supervision and stop of the service on this machine.
 
 1. Take the home's lock; it is held until the end, so there is one service per home.
 2. Check that the port is free, before anything is started.
 3. Bring the databases up to date, in a process that runs to its end.
 4. Start broker, api, worker, scheduler; write ``run.json``.
-5. Wait until the api says that it can work and a node has registered; say how to go on.
-6. Tend: what ends is started again.
-7. On SIGTERM, SIGINT or SIGHUP: scheduler first, so that nothing is placed any more; then the worker, which stops its
+5. Wait until the api is ready and a node has registered; print the next steps.
+6. Restart programs that end.
+7. On SIGTERM, SIGINT or SIGHUP: scheduler first, which ends placement; then the worker, which stops its
    jobs (they are queued again and go on at the next start); then api and broker. No process is left; ``run.json`` is
    removed.
 
@@ -40,7 +40,7 @@ from lockstep.client.local.supervisor import POLL_SECONDS, Program, Supervisor, 
 READY_SECONDS: Final = 90.0
 """From the start to an api that can work; a busy machine with a cold disk needs some of it."""
 NODE_SECONDS: Final = 30.0
-"""From there to a registered node. Missing it is said, not fatal: jobs wait for nodes."""
+"""Wait for a registered node. A timeout is reported and not fatal: jobs wait for nodes."""
 MIGRATE_SECONDS: Final = 600.0
 ENDS_AT_START_MAX: Final = 3
 """A program that ends so often before the service is ready will not come up by itself."""
@@ -53,7 +53,7 @@ Probe = Callable[[], bool]
 
 
 class Stop:
-    """Whether, and how insistently, somebody asked this process to end."""
+    """Requests to end this process: whether there was one, and whether it was repeated."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -70,21 +70,21 @@ class Stop:
 
 
 def run(home: Home, service: Service, *, tell: Tell, ready: Probe | None = None, has_node: Probe | None = None) -> int:
-    """Run the service until somebody asks for its end. Must be called from the main thread.
+    """Run the service until it is asked to end. Must be called from the main thread.
 
     Parameters
     ----------
     home : Home
     service : Service
-        What to start.
+        Programs to start.
     tell : callable
-        Takes one line for the person.
+        Receives one line for the user.
     ready, has_node : callable
-        Whether the api can work, and whether a node has registered; by default they are asked over HTTP.
+        Return whether the api is ready and whether a node has registered; by default over HTTP.
     """
     home.create()
     with home.locked(), _stop_signals() as stop:
-        # What a killed one left names a process that may be anybody's by now, and `lockstep down` goes by it.
+        # The file of a killed service names a pid that may have been reused, and `lockstep down` reads it.
         home.run_file.unlink(missing_ok=True)
         _check_port(service)
         supervisor = Supervisor(
@@ -97,7 +97,7 @@ def run(home: Home, service: Service, *, tell: Tell, ready: Probe | None = None,
             _start(home, supervisor, run_file, stop, ready or (lambda: _answers(f"{service.url}/readyz")))
             if not stop():
                 _await_node(supervisor, stop, tell, has_node or (lambda: _a_node_is_ready(service)))
-                # In this order: who waits for `ready` then reads what was told.
+                # In this order: a caller that waits for `ready` then reads the printed lines.
                 _greet(home, service, tell)
                 home.write_run_file(run_file.model_copy(update={"ready": True, "pids": supervisor.pids()}))
             while not stop():
@@ -116,7 +116,7 @@ def run(home: Home, service: Service, *, tell: Tell, ready: Probe | None = None,
 def _stop_signals() -> Iterator[Stop]:
     """Take note of the signals that end the service, instead of being ended by them."""
     stop = Stop()
-    # What the caller had ignored (nohup, a shell's background job) stays ignored.
+    # Signals that the caller ignores (nohup, a shell's background job) stay ignored.
     wished = [each for each in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
     signals = (signal.SIGTERM, *wished)
     before = [signal.signal(each, stop.note) for each in signals]
@@ -247,7 +247,7 @@ def run_detached(home: Home, options: Options, *, tell: Tell) -> int:
     try:
         _await_detached(home, process)
     except BaseException:
-        # Interrupted, or out of time: whoever asked is told that nothing runs, so nothing may.
+        # Interrupted or timed out: the caller reports that nothing runs, so nothing may run.
         if process.poll() is None:
             end(process, READY_SECONDS)
         raise
