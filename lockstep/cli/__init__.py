@@ -1,6 +1,6 @@
-"""The ``lockstep`` command. Data goes to stdout, talk to stderr; colours only to a terminal.
+"""The ``lockstep`` command. Data goes to stdout, messages to stderr; colours only to a terminal.
 
-Each command imports what it needs when it runs, so that ``lockstep --help`` is quick.
+Each command imports its modules when it runs, which keeps ``lockstep --help`` fast.
 
-Not here: what the commands do to a server (``client.api``), and to this machine (``client.local``).
+Not here: requests to a server (``client.api``), and the service on this machine (``client.local``).
 """

@@ -1,6 +1,6 @@
-"""The commands by name, and the one place where an exception becomes a line on stderr and an exit code.
+"""Table of commands, and the conversion of exceptions to a line on stderr and an exit code.
 
-Not here: what each command does (its own module), and which exit code means what (``client.errors``).
+Not here: the commands (a module each), and the meaning of exit codes (``client.errors``).
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ The server is found by --url, LOCKSTEP_URL, lockstep.toml, the user's config, or
 
 
 def make_app(called: str = "") -> App:
-    """The command line, with every command loaded only when it is called.
+    """Return the command line. A command's module is loaded when the command is called.
 
-    The one that is ``called`` speaks for itself: its docstring says more than its line in the list.
+    The help of the ``called`` command is its docstring, which is longer than its line in the list.
     """
     app = App(
         name="lockstep",
@@ -112,7 +112,7 @@ def make_app(called: str = "") -> App:
     )
     for number, (name, target, help_line, group) in enumerate(COMMANDS):
         line = None if name == called else help_line
-        # A group of commands is an app of its own and says it there.
+        # A group of commands is an app with its own epilogue.
         own = {} if target.endswith(":app") else {"help_epilogue": ""}
         app.command(target, name=name, help=line, group=group, sort_key=number, **own)
     return app
@@ -140,7 +140,7 @@ def run(words: Sequence[str]) -> int:
             traceback.print_exc()
         _complain(error.message, error.next_step)
         return error.exit_code
-    except Exception as error:  # noqa: BLE001 - the boundary: a defect, too, is one line for the person
+    except Exception as error:  # noqa: BLE001 - the boundary: a defect, too, becomes one line for the user
         if debug:
             traceback.print_exc()
         else:

@@ -1,4 +1,4 @@
-"""What all commands share: the options that name a server and a format, and the way to talk.
+"""Options and output shared by all commands: server, token, format, messages.
 
 Not here: the tables (``cli.output``).
 """
@@ -26,7 +26,7 @@ SUPERVISED_PATIENCE_SECONDS: Final = 30.0
 """For the service that runs on this machine: if its api does not answer, it is being started again."""
 Format = Literal["table", "wide", "json", "name"]
 JobName = Annotated[str, Parameter(help='Its id, a unique beginning or end of that, its name, or "last".')]
-"""How a command is told which job is meant."""
+"""Argument that names a job."""
 Flag = Parameter(negative="", show_default=False)
 """A switch without its ``--no-`` twin."""
 Many = Parameter(negative="", show_default=False)
@@ -36,7 +36,7 @@ Many = Parameter(negative="", show_default=False)
 @Parameter(name="*", group=SERVER_GROUP)
 @dataclass(frozen=True)
 class Connection:
-    """Which server, and how to talk about errors."""
+    """Options for the server and for errors."""
 
     url: str | None = None
     """Address of the server."""
@@ -62,7 +62,7 @@ class Connection:
 @Parameter(name="*", group=OUTPUT_GROUP)
 @dataclass(frozen=True)
 class Output:
-    """How data is written to stdout."""
+    """Format of the data on stdout."""
 
     output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table"
     """table; wide: with more columns; json: the API's own objects; name: ids or names alone, one per line."""
@@ -80,18 +80,18 @@ def names_in(given: list[str] | None) -> list[str]:
 
 
 def _is_supervised(server: Server) -> bool:
-    """Whether the server is the one that ``lockstep up`` keeps running on this machine."""
+    """Return whether the server is the one of ``lockstep up`` on this machine."""
     home = Home.of(os.environ)
     return server.origin == str(home.run_file) and home.is_locked()
 
 
 def say(line: str) -> None:
-    """Tell the person something; never data."""
+    """Print a message for the user to stderr; never data."""
     print(line, file=sys.stderr, flush=True)
 
 
 def confirmed(question: str, *, otherwise: bool) -> bool:
-    """Ask the person at the terminal; ``otherwise`` is what an empty line means."""
+    """Ask the user at the terminal; ``otherwise`` is the meaning of an empty line."""
     print(f"{question} [{'Y/n' if otherwise else 'y/N'}] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline().strip().lower()
     return answer in ("y", "yes") or (otherwise and not answer)

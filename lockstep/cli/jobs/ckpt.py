@@ -96,7 +96,7 @@ def verify(
 ) -> ExitCode:
     """Check a checkpoint's files against the digests in its manifest; exit code 1 names the first that differs.
 
-    A job's checkpoints are each looked at, whatever is wrong with another.
+    Every checkpoint of a job is checked, also after one has failed.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def verify(
 
 
 def _listed(client: Client, job: str, which: Which) -> CheckpointView:
-    """A checkpoint as the list has it, which needs no manifest: that one may be what is damaged."""
+    """Return a checkpoint from the list, which does not read the manifest: it may be damaged."""
     for each in client.checkpoints(job):
         if which == "last" or (each.best if which == "best" else each.step == which):
             return each
@@ -137,7 +137,7 @@ def _listed(client: Client, job: str, which: Which) -> CheckpointView:
 
 
 def _check(client: Client, job: str, listed: CheckpointView) -> ClientError | None:
-    """Read one checkpoint's files; what is wrong is said at once, so that the others are looked at too."""
+    """Check one checkpoint's files. A failure is printed at once, and the others are checked, too."""
     from lockstep.client.files import checkpoints
 
     step, attempt = listed.step, listed.attempt

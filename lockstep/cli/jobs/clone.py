@@ -1,6 +1,6 @@
-"""``clone``: a job's spec submitted anew, with its code and with changes.
+"""``clone``: submit a job's spec again, with its code and with changes.
 
-Not here: what follows an accepted job (``cli.submit``), and what a change may be (``domain.spec.changes``).
+Not here: following the accepted job (``cli.jobs.submit``), and the rules of changes (``domain.spec.changes``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def clone(
     changes: dict[str, Any] = {}
     with (connection or Connection()).client() as client:
         source = client.job(job)
-        # The server makes the clone; this copy only tells which --set a wrong value came from.
+        # The server makes the clone; this copy maps a wrong value to its --set.
         spec = SpecFile(f"the spec of {source.name}", copy.deepcopy(source.spec), {})
         for setting in settings or []:
             path, value = read_setting(setting)

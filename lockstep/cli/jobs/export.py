@@ -27,8 +27,8 @@ def export(
     ----------
     destination
         A folder, in which the job becomes a run of its own (tensorboard); a file (csv, parquet); the address of a tracking server or
-        store, where it becomes a run in the experiment of its project (mlflow). What an earlier export of the same job
-        wrote there is replaced.
+        store, where it becomes a run in the experiment of its project (mlflow). An earlier export of the same job
+        is replaced.
     to
         tensorboard: event files for `tensorboard --logdir DIR`, values as 32-bit floats; csv and parquet: one line or row per point,
         the latter needs the package pyarrow;

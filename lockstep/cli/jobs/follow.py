@@ -1,11 +1,11 @@
 """Following a job to its end: a progress bar on a terminal, plain lines elsewhere.
 
-Both are told the same things by :class:`Follower`, which compares each look at the job with the one before. On a
-terminal the bar stays at the bottom and what happens scrolls above it; elsewhere a line is written when the state
-changes, and about progress at most every few seconds. The ranks' lines come as a stream of their own, in a thread: they are
-shown when they are written, and not when the job is looked at next.
+:class:`Follower` compares each poll of the job with the one before and sends the differences to a view. On a
+terminal the bar stays at the bottom and messages scroll above it; elsewhere a line is written when the state
+changes, and about progress at most every few seconds. A thread streams the ranks' lines: they are shown as
+they are written, independent of the polls.
 
-Not here: what is shown when the job has ended (``cli.closing``).
+Not here: the summary of an ended job (``cli.text.closing``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SPEED_NAMES: Final = ("throughput/samples_per_second", "samples_per_second")
 
 
 class View(Protocol):
-    """How progress is shown."""
+    """Display of progress."""
 
     def note(self, line: str) -> None:
         """Something happened."""
@@ -46,7 +46,7 @@ class View(Protocol):
 
 
 class Follower:
-    """Tells a view what has changed since the last look.
+    """Send a view the changes since the last poll.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class LogTail:
         self._client = client
         self._job_id = job_id
         self._note = note
-        # A daemon: whoever detaches must not wait for the next line.
+        # A daemon thread: detaching must not wait for the next line.
         self._thread = threading.Thread(target=self._read, name="log-tail", daemon=True)
         self._thread.start()
 
@@ -185,7 +185,7 @@ class Bar:
         self._progress.update(
             self._task,
             description=out.state_of(job),
-            # A bar without a total pulses: honest while nobody knows how far it is.
+            # A bar without a total pulses: the progress is unknown.
             total=None if (waiting and not step) or not total else total,
             completed=step,
             step=shown,
@@ -216,7 +216,7 @@ def progress_view() -> Iterator[View]:
 
 
 def _running(job: JobView) -> str:
-    """What is known of the ranks: a script does not report that they have met."""
+    """Return the state of the ranks: a script does not report their rendezvous."""
     if job.kind != "script":
         return "all ranks have met"
     ranks = job.attempt.world_size if job.attempt is not None else 1
@@ -240,6 +240,6 @@ def _numbers(job: JobView) -> Iterator[str]:
 
 
 def log_line(line: LogLine) -> str:
-    """A rank's line with who wrote it."""
+    """Return a rank's line with its rank."""
     who = "launcher" if line.rank < 0 else f"rank {line.rank}"
     return f"[{who}] {line.text}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LIVE = tuple(state for state in JobState if state not in TERMINAL)
 WITH_REASON = (JobState.QUEUED, JobState.FAILED, JobState.CANCELLED)
-"""States of which ``ps`` says why. While a job runs its reason is that of an earlier attempt."""
+"""States whose reason ``ps`` shows. The reason of a running job is that of an earlier attempt."""
 
 
 def ps(
@@ -45,13 +45,13 @@ def ps(
     state
         Only jobs in this state; may be given several times.
     search
-        Only jobs with this in their name, or of which the id begins or ends so.
+        Only jobs with this text in their name, or at the beginning or end of their id.
     name
         Only jobs of this name.
     project
         Only jobs of this project.
     owner
-        Only jobs that this person submitted.
+        Only jobs of this user.
     node
         Only jobs that were placed on this node.
     label

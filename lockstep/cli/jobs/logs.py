@@ -1,6 +1,6 @@
-"""``logs``: what the ranks of a job wrote.
+"""``logs``: output of a job's ranks.
 
-Not here: where lines are kept and in which order (``storage.logs.logs``).
+Not here: storage and order of the lines (``storage.logs.logs``).
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ def logs(
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """The lines that a job's ranks wrote, each with its rank in front.
+    """Print the lines that a job's ranks wrote, each after its rank.
 
     Parameters
     ----------
     follow
-        Go on with lines as they come, until the job has ended.
+        Print new lines until the job has ended.
     attempt
         Only this attempt, counted from 1.
     rank
         Only this rank; -1 is the launcher.
     stream
-        Only what was written there.
+        Only lines of this stream.
     tail
-        Only the last so many lines, and what follows them.
+        Only the last N lines, and new ones.
     search
         Only lines that contain this text.
     since
@@ -54,9 +54,9 @@ def logs(
     until
         Only lines written before that.
     timestamps
-        Say when each line was written.
+        Print the time of each line.
     raw
-        The lines alone, without their rank.
+        Print the lines without their rank.
     """
     from lockstep.cli.text import output as out
 

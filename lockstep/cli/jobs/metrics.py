@@ -1,7 +1,7 @@
-"""``metrics``: the numbers of a job, as charts, a table, JSON or CSV.
+"""``metrics``: a job's metrics as charts, a table, JSON or CSV.
 
-Not here: what the numbers mean (``domain.training.metrics``), how a chart is drawn (``cli.chart``), and points written one by
-one (``cli.points``).
+Not here: the meaning of the metrics (``domain.training.metrics``), charts (``cli.text.chart``), and the output of
+single points (``cli.text.points``).
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ def metrics(
     csv_: Annotated[bool, Parameter(name="--csv", negative="", show_default=False, group=OUTPUT_GROUP)] = False,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """The numbers of a job: charts and one line per series; every point with -o csv.
+    """Print a job's metrics: charts and one line per series; every point with -o csv.
 
-    On a terminal the losses are drawn, or the series that --names asks for; in a pipe there is the table alone.
+    On a terminal the losses are drawn, or the series of --names; a pipe gets the table only.
 
     Parameters
     ----------
     follow
-        Write points as CSV, or with -o json one JSON object per point, and go on with those that come, until the job has
-        ended. Each attempt's are written as they came: what a later one trains again is there again.
+        Write points as CSV, or with -o json one JSON object per point, until the job has ended. Steps that a later
+        attempt repeats are written again.
     names
         Only these series, separated by commas; may be given several times.
     from_step
@@ -67,12 +67,12 @@ def metrics(
     to_step
         Only points up to this step.
     max_points
-        At most so many points per series; more are gathered into buckets that keep their extremes. Without it 1,000, with
+        At most this many points per series; more are reduced to buckets that keep their extremes. Without it 1,000, with
         -o json 10,000, and with -o csv there are no buckets.
     attempts
-        current hides what a later attempt did again; all shows it.
+        current hides steps that a later attempt repeated; all shows them.
     output
-        chart: draw the series; table, wide: one line per series; csv: every point; json: what the API answers; name: the
+        chart: draw the series; table, wide: one line per series; csv: every point; json: the API's answer; name: the
         names of the series.
         Without it: charts and the table on a terminal, else the table.
     json

@@ -1,6 +1,6 @@
-"""``rm``: jobs that are named, or all that ended long ago.
+"""``rm``: delete named jobs, or all that ended long ago.
 
-Not here: what is deleted with a job (``storage.jobs.removal``).
+Not here: the data that is deleted with a job (``storage.jobs.removal``).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _named(client: Client, jobs: tuple[str, ...], form: str, *, yes: bool) -> It
 
 
 def _sweep(client: Client, found: list[JobView], age: str, form: str, *, yes: bool) -> tuple[list[JobView], int]:
-    """Delete what can be: those that were, and how many were not."""
+    """Delete jobs. Return the deleted ones and the number of failures."""
     if not found:
         say(f"no job ended more than {age} ago")
         return [], 0

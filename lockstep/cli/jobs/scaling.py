@@ -1,8 +1,8 @@
-"""``scaling``: the same batch on several numbers of devices, and what holds it back.
+"""``scaling``: the same batch on several numbers of devices, and its bottleneck.
 
-It submits one short job after the other, reads where their steps' time went, and says it in a table and a sentence.
+Submits one short job after the other, reads the parts of their steps' time, and prints a table and a sentence.
 
-Not here: what efficiency and the advice rest on (``domain.training.scaling``).
+Not here: efficiency and advice (``domain.training.scaling``).
 """
 
 from __future__ import annotations
@@ -43,10 +43,9 @@ def scaling(
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """Run a job's batch on several numbers of devices, and say how well it scales and why.
+    """Run a job's batch on several numbers of devices, and report how well it scales and why.
 
-    Each run is a short job of its own, one after the other; the batch is the same in all of them. If one fails, those
-    before it are shown.
+    Each run is a short job with the same batch, one after the other. If one fails, the earlier ones are shown.
 
     Parameters
     ----------
@@ -55,7 +54,7 @@ def scaling(
     gpus
         Numbers of devices, separated by commas.
     steps
-        Optimizer steps that are measured in each run, after 5 that are not.
+        Optimizer steps to measure in each run, after 5 for warm-up.
     buckets
         On the largest number, also try gradient buckets of 1, 10, 25 and 50 MB.
     code
@@ -63,7 +62,7 @@ def scaling(
     settings
         Change one value of the spec: --set train.loader.workers=2. May be given several times.
     wait_seconds
-        How long one run may take, its time in the queue included, before it is cancelled.
+        Time limit of one run, including its time in the queue, after which it is cancelled.
     """
     from lockstep.cli.jobs.submit import prepared, send, tell_left_out
 
@@ -153,7 +152,7 @@ def _ended(client: Client, job: JobView, wait_seconds: float) -> JobView:
     try:
         return client.wait(job.id, wait_seconds)
     except (TimedOutError, KeyboardInterrupt) as error:
-        client.cancel(job.id)  # Nobody waits for its numbers any more.
+        client.cancel(job.id)  # Its metrics are not needed any more.
         if isinstance(error, TimedOutError):
             error.next_step = "it was cancelled; --wait-seconds gives each run longer"
         raise

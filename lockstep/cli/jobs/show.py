@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from lockstep.domain.views import CheckpointView, EventView, JobView, Progress
 
 EVENTS_SHOWN: Final = 50
-"""By ``show``: a long story would hide what is said above it."""
+"""Events that ``show`` prints: more would push the summary off the screen."""
 LATEST: Final = ("train/loss", "loss", "eval/loss", "throughput/samples_per_second")
 
 
 def show(job: JobName, /, *, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
-    """Everything about one job: plan, progress, outcome, checkpoints, and what happened when."""
+    """Show one job: plan, progress, outcome, checkpoints and events."""
     from lockstep.cli.text import output as out
 
     form = (output or Output()).format
@@ -38,7 +38,7 @@ def show(job: JobName, /, *, output: Output | None = None, connection: Connectio
         if form == "name":
             print(found.id)
             return ExitCode.OK
-        # One more than is shown, to know whether there are more.
+        # One more than shown, to detect that there are more.
         events = list(client.events(found.id, tail=EVENTS_SHOWN + 1))
         checkpoints = client.checkpoints(found.id)
     out.print_facts(_facts(found, checkpoints))
@@ -61,12 +61,12 @@ def events(
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """What happened to a job, oldest first.
+    """List a job's events, oldest first.
 
     Parameters
     ----------
     tail
-        Only the last so many.
+        Only the last N.
     """
     from lockstep.cli.text import output as out
 
@@ -158,7 +158,7 @@ def _moments(job: JobView) -> Iterator[tuple[str, str]]:
 
 
 def what_of(job: JobView) -> str:
-    """What the job does, in a few words."""
+    """Return the job's activity in a few words."""
     train, script = job.spec.get("train"), job.spec.get("script")
     if isinstance(train, dict):
         length = f"{train['steps']} steps" if train.get("steps") else f"{train.get('epochs')} epochs"

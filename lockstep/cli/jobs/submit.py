@@ -29,7 +29,7 @@ Code = Annotated[Path | None, Parameter(show_default=False)]
 Verbose = Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", show_default=False)]
 RULES_SHOWN: Final = 5
 NAMES_SHOWN: Final = 3
-"""Of what each rule leaves out, without --verbose."""
+"""Excluded paths that are listed per rule without --verbose."""
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative="", show_default=False)]
 
 
@@ -48,7 +48,7 @@ def submit(
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """Submit a job and follow it to its end. Ctrl-C detaches at once; the job goes on.
+    """Submit a job and follow it to its end. Ctrl-C detaches; the job continues.
 
     Exit code 0: the job succeeded (or, with -d, was accepted); 1: it failed, or was refused; 6: it was cancelled.
 
@@ -57,8 +57,8 @@ def submit(
     file
         The job spec, as YAML or JSON; - reads it from stdin.
     code
-        Folder with the job's code; it is sent as one archive, for a dry run too: the server checks it. Caches, and what
-        its .lockstepignore or .gitignore names, are left out and listed.
+        Folder with the job's code; it is sent as one archive, for a dry run too: the server checks it. Caches and the
+        paths of its .lockstepignore or .gitignore are left out and listed.
     settings
         Change one value of the spec: --set train.steps=100. May be given several times.
     dry_run
@@ -66,13 +66,13 @@ def submit(
     detach
         Return as soon as the job is accepted; its id is on stdout.
     logs
-        Show the ranks' lines too while following.
+        Show the ranks' lines while following.
     quiet
         Write nothing but the job's id.
     yes
         Do not ask before submitting.
     verbose
-        Name everything that --code leaves out.
+        List every path that --code leaves out.
     """
     form = (output or Output()).format
     talk = _silent if quiet else say
@@ -93,7 +93,7 @@ def submit(
 
 
 def accepted(client: Client, job: JobView, form: str, *, detach: bool, logs: bool, quiet: bool) -> ExitCode:
-    """What follows an accepted job: its id, or its whole life to its end."""
+    """Print an accepted job's id, or follow the job to its end."""
     talk = _silent if quiet else say
     if form != "json" and (detach or quiet or form == "name"):
         print(job.id, flush=True)
@@ -124,7 +124,7 @@ def plan(
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """Check a spec and say what its batch becomes, and where and when it would run. Nothing is submitted.
+    """Check a spec, and show its batch plan and when and where it would run. Nothing is submitted.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def plan(
     settings
         Change one value of the spec: --set train.steps=100. May be given several times.
     verbose
-        Name everything that --code leaves out.
+        List every path that --code leaves out.
     """
     with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
         if archive is not None:
@@ -172,7 +172,7 @@ def send(client: Client, archive: Archive, talk: Callable[[str], None]) -> None:
 
 
 def tell_left_out(archive: Archive, talk: Callable[[str], None], *, verbose: bool) -> None:
-    """List what the archive leaves out, one line for each rule; without ``verbose`` only the first names."""
+    """List the excluded paths, one line per rule; without ``verbose`` only the first names."""
     by_rule: dict[str, list[str]] = {}
     for path, rule in archive.left_out:
         by_rule.setdefault(rule, []).append(path)
@@ -263,7 +263,7 @@ def _print_json(job: JobView) -> None:
 
 
 def _follow(client: Client, job: JobView, *, logs: bool, quiet: bool) -> JobView:
-    """Follow the job to its end; Ctrl-C leaves it alone and says how to come back."""
+    """Follow the job to its end; Ctrl-C detaches and prints the command to follow it again."""
     from lockstep.cli.jobs.follow import Follower, progress_view
 
     try:
@@ -285,4 +285,4 @@ def _ways_back(job: JobView) -> str:
 
 
 def _silent(line: str) -> None:
-    """Say nothing: -q."""
+    """Print nothing: -q."""

@@ -1,9 +1,9 @@
 """``watch`` and ``top``: one job, and the whole service, live on a terminal.
 
-Both only read, in the same cheap way as a dashboard: what has not changed is answered without a body. In a pipe ``watch``
-writes lines as ``submit`` does, and ``top`` writes one picture.
+Both poll with conditional requests, as the dashboard does: an unchanged answer has no body. In a pipe ``watch``
+writes lines as ``submit`` does, and ``top`` writes one frame.
 
-Not here: what the pictures show (``cli.frames``).
+Not here: the contents of the frames (``cli.text.frames``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lockstep.domain.views import JobView, LogLine
 
 EVERY_SECONDS_MIN: Final = 0.2
-"""Faster than this nobody can read, and the server has others to answer."""
+"""Shortest interval: faster is not readable and loads the server."""
 USAGE_RANKS_MAX: Final = 32
 """Ranks whose devices are asked for: a mean needs no more."""
 USAGE_JOBS_MAX: Final = 20
@@ -167,7 +167,7 @@ def _service(client: Client, width: int, height: int) -> list[Line]:
 
 
 def _usage(client: Client, job: JobView) -> Usage:
-    """What a running job's ranks take; nothing of others, whose last numbers are no news."""
+    """Return the resource use of a running job's ranks; None for other jobs, whose last values are outdated."""
     from lockstep.cli.text.frames import Usage, usage_names, usage_of
 
     if job.state is not JobState.RUNNING or job.attempt is None:
@@ -178,7 +178,7 @@ def _usage(client: Client, job: JobView) -> Usage:
 
 @contextmanager
 def _screen(*, whole: bool) -> Iterator[Callable[[list[Line]], None]]:
-    """Shows lines in place of those before: on the whole screen, which comes back afterwards, or below what was written."""
+    """Redraw lines in place: on the alternate screen, or below the earlier output."""
     from rich.live import Live
 
     from lockstep.cli.text import output as out

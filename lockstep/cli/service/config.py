@@ -33,7 +33,7 @@ TOKEN_BYTES_MAX: Final = 64 * 1024
 
 @app.command(name="list")
 def list_(*, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
-    """Which address and token a command would use now, and where each was found."""
+    """Show the address and the token that a command would use, with their sources."""
     from lockstep.cli.text import output as out
 
     server = (connection or Connection()).server()
@@ -128,7 +128,7 @@ def with_setting(text: str, name: str, value: str | None) -> str:
         If the text is written in a way that cannot be changed line by line.
     """
     pattern = re.compile(rf"^[ \t]*{name}[ \t]*=.*\n?", re.MULTILINE)
-    # What JSON writes of a printable text, TOML reads as the same text.
+    # JSON's form of a printable text is also TOML's.
     line = "" if value is None else f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
     if pattern.search(text):
         changed = pattern.sub(lambda _: line, text, count=1)

@@ -1,6 +1,6 @@
-"""``doctor``: what is well, what is not, and what to do about it.
+"""``doctor``: findings about server, token, nodes and this machine, each with the next step.
 
-Not here: the questions (``client.doctor``).
+Not here: the checks (``client.doctor``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``drill``: end one process of the service, or of a small job, on purpose, and say what came of it.
+"""``drill``: end one process of the service, or of a small job, on purpose, and report the result.
 
 Not here: the drill itself (``client.drills``), and the drills of every fault, many times (``make drill``).
 """
@@ -36,28 +36,28 @@ def drill(
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """End one process on purpose, and say what was noticed, how soon training went on, and whether anything was lost.
+    """End one process on purpose, and report the detection, the recovery, and any loss.
 
     It submits a small job of two ranks twice, named drill-..., kills the process while the second one trains, and compares
-    both runs: every step there once, no process left over, final weights bitwise equal. Exit code 0: all of it held.
+    both runs: each step once, no process left over, final weights bitwise equal. Exit code 0: all of it held.
 
     It works on the machine, and with the LOCKSTEP_HOME, of a `lockstep up`. rank and launcher touch only the drill's own
-    job. agent, scheduler, api and broker are the whole service's: other people's jobs must survive them too, and it asks
-    before it does that.
+    job. agent, scheduler, api and broker are the whole service's: other users' jobs must survive their end, too, and
+    the command asks first.
 
     Parameters
     ----------
     fault
-        What is killed: a rank or the launcher of the drill's own job, this node's agent, the scheduler, the api, or the
-        bundled broker.
+        The process to kill: a rank or the launcher of the drill's own job, this node's agent, the scheduler, the api, or
+        the bundled broker.
     steps
         Optimizer steps of each of the two runs, 24 to 10000.
     within_seconds
-        How late the fault may be noticed, and what it stopped may go on.
+        Limit for the detection of the fault, and for the recovery.
     wait_seconds
-        How long one run may take, its time in the queue included, before it is cancelled.
+        Time limit of one run, including its time in the queue, after which it is cancelled.
     yes
-        Do not ask, also while other people's jobs run.
+        Do not ask, also while other users' jobs run.
     """
     from lockstep.client.drills.running import Drill, others
     from lockstep.client.local.home import Home
@@ -88,7 +88,7 @@ def drill(
 
 
 def _confirmed(fault: Fault, running: list[JobView]) -> bool:
-    """Ask whether a program that others' jobs depend on may be killed; only a person at a terminal can say so."""
+    """Ask whether a program that others' jobs depend on may be killed; only a user at a terminal can agree."""
     named = ", ".join(job.name for job in running[:3]) + (" …" if len(running) > 3 else "")
     jobs = f"{len(running)} job{'s' if len(running) > 1 else ''} of others ({named})"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

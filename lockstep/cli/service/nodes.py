@@ -1,6 +1,6 @@
-"""``nodes``: which machines there are, who holds their devices, and giving one work or none.
+"""``nodes``: list nodes with the users of their devices; drain and resume a node.
 
-Not here: when a node counts as lost (``api.jobs.views``), and when it is quarantined (``domain.life.quarantine``).
+Not here: the rules for lost nodes (``api.jobs.views``) and quarantine (``domain.life.quarantine``).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def nodes(*, output: Output | None = None, connection: Connection | None = None)
 
 @app.command(name="drain")
 def drain(node: str, /, *, connection: Connection | None = None) -> ExitCode:
-    """Give a node no more work; what runs there runs on.
+    """Drain a node: it gets no more work, and its running jobs continue.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def drain(node: str, /, *, connection: Connection | None = None) -> ExitCode:
 
 @app.command(name="resume")
 def resume(node: str, /, *, connection: Connection | None = None) -> ExitCode:
-    """Give a node work again, whether somebody drained it or it was quarantined. Look at it first.
+    """Resume a node that was drained or quarantined. Inspect it first.
 
     Parameters
     ----------

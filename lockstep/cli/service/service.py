@@ -32,7 +32,7 @@ def up(
 ) -> int:
     """Start the whole service on this machine: broker, api, scheduler and one node agent; restart what dies.
 
-    Ctrl-C or `lockstep down` stops it; running jobs are stopped too and go on at the next start.
+    Ctrl-C or `lockstep down` stops it; running jobs are stopped, too, and resume at the next start.
 
     Parameters
     ----------
@@ -43,15 +43,15 @@ def up(
     host
         Address it listens on (127.0.0.1).
     cpu_slots
-        How many ranks may run here at once where there is no GPU; else the number of cores.
+        Number of ranks that may run here at once without a GPU; by default the number of cores.
     node_name
         Name of this machine's node; else its host name.
     database_url
         The job database; else SQLite in the home.
     detach
-        Return when the service is ready; it goes on in the background.
+        Return when the service is ready; it runs in the background.
     debug
-        On an error, print the trace too.
+        On an error, print the traceback, too.
     """
     from lockstep.client.local import installed
     from lockstep.client.local import up as local
@@ -105,6 +105,6 @@ def migrate(*, home: HomeFlag = None, database_url: str | None = None) -> int:
 
 
 def version() -> ExitCode:
-    """Say which version this is."""
+    """Print the version."""
     print(f"lockstep {VERSION}")
     return ExitCode.OK

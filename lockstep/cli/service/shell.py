@@ -1,6 +1,6 @@
-"""``open`` and ``completion``: the dashboard in a browser, and the words of this command in a shell.
+"""``open`` and ``completion``: the dashboard in a browser, and completion in a shell.
 
-Not here: what the pages show (the server), and which commands there are (``cli.app``).
+Not here: the pages (the server), and the table of commands (``cli.app``).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def open_(
 ) -> ExitCode:
     """Open the server's pages in a browser, signed in; where there is no browser, print their address.
 
-    The browser gets the token that this command would use, in a way that shows it to nobody else: it is on no command line
-    and in no request to a server, and the page keeps it for that tab alone. It is printed only where you ask for that.
+    The browser receives the token that this command would use. The token is on no command line and in no request to a
+    server, and the page keeps it for that tab only. It is printed only on request.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def open_(
     print_
         Print the address, open nothing.
     with_token
-        Print an address that carries the token. Whoever reads it, here or in a scrollback, can sign in as you.
+        Print an address that contains the token. Every reader of it, here or in a scrollback, can sign in as you.
     """
     options = connection or Connection()
     server = options.server()
@@ -60,7 +60,7 @@ def open_(
 
 
 def _opened(address: str, token: str | None) -> bool:
-    """Whether a browser could be started; it is said how that went."""
+    """Start a browser and report it. Return whether one was started."""
     if token is None:
         started = webbrowser.open(address)
         came = True
@@ -75,13 +75,13 @@ def _opened(address: str, token: str | None) -> bool:
 
 
 def _has_browser() -> bool:
-    """Whether a window can open; a browser inside this terminal would take it over."""
+    """Return whether a window can open; a text browser would take over this terminal."""
     named = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
     return named or sys.platform in ("darwin", "win32")
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> ExitCode:
-    """Print what a shell needs to complete this command's words.
+    """Print the completion script of a shell.
 
     bash: eval "$(lockstep completion bash)" in ~/.bashrc; zsh: lockstep completion zsh > a folder of $fpath/_lockstep;
     fish: lockstep completion fish > ~/.config/fish/completions/lockstep.fish

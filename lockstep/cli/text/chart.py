@@ -91,18 +91,18 @@ class _Canvas:
 def draw(
     curves: Sequence[Curve], width: int, height: int, shown: Callable[[float], str], *, braille: bool = True
 ) -> list[list[Word]]:
-    """The lines of a chart.
+    """Return the lines of a chart.
 
     Parameters
     ----------
     curves : sequence of Curve
         Drawn over each other, each in its colour; at least one point among them.
     width, height : int
-        Columns of the whole, and rows of the drawing; two or three more hold the axis and what is not a number.
+        Columns of the whole, and rows of the drawing; two or three more hold the axis and values that are no numbers.
     shown : callable
-        How a value is written at the axis.
+        Formats a value at the axis.
     braille : bool
-        Whether the terminal can write braille letters.
+        True if the terminal can write braille letters.
     """
     numbers = [each for curve in curves for part in (curve.value, curve.low, curve.high) for each in part]
     finite = [each for each in numbers if math.isfinite(each)]
@@ -149,7 +149,7 @@ def _band(canvas: _Canvas, scale: _Scale, curve: Curve, owner: int) -> None:
             reach[x] = min(top, *ends), max(bottom, *ends)
     for x, (top, bottom) in reach.items():
         for y in range(top, bottom + 1):
-            # The ends always: a spike of one point is what the band is for.
+            # Always the extremes: the band shows spikes of one point.
             if y in (top, bottom) or (x + y) % 2 == 0:
                 canvas.dot(x, y, owner)
 

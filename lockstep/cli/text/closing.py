@@ -1,6 +1,6 @@
-"""What is shown when a job has ended: how it ended, the loss, where the time went, what it left, and how to see more.
+"""Summary of an ended job: outcome, loss, parts of the time, checkpoints, and commands for more.
 
-Not here: how the parts of a step are measured (``engine``), and what a reason means (``domain.life.outcomes``).
+Not here: the measurement of a step's parts (``engine.runtime.timeline``), and the reasons (``domain.life.outcomes``).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _named(series: Iterable[SeriesView], name: str) -> list[SeriesView]:
 
 
 def time_shares(series: Iterable[SeriesView]) -> list[tuple[str, float]]:
-    """What part of the steps' time each part took, largest first; empty where steps were not timed.
+    """Return each part's share of the steps' time, largest first; empty if steps were not timed.
 
     A long series arrives as buckets that hold one point each; its sum is then estimated as mean × points stored.
     """
@@ -100,7 +100,7 @@ def words_of(shares: Iterable[tuple[str, float]]) -> str:
 
 
 def outcome_facts(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    """How an attempt ended, for the person who has to do something about it."""
+    """Return an attempt's outcome for the user, with the next step."""
     if outcome.reason is Reason.SUCCEEDED:
         yield "outcome", outcome.message
         return

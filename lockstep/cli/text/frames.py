@@ -1,6 +1,6 @@
-"""What ``watch`` and ``top`` show, as lines of words: pure functions of what was read, a width and a height.
+"""Frames of ``watch`` and ``top`` as lines of words: pure functions of the data, a width and a height.
 
-Not here: reading it again and again, and putting it on a terminal (``cli.watch``).
+Not here: polling, and output on a terminal (``cli.jobs.watch``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ORDER: Final = (JobState.RUNNING, JobState.STARTING, JobState.QUEUED)
 
 
 class Usage(NamedTuple):
-    """What a job's ranks take of their devices: means over the ranks that were measured, None where none was."""
+    """Device use of a job's ranks: means over the measured ranks, None if none was measured."""
 
     gpu_percent: float | None = None
     gpu_memory_bytes: float | None = None
@@ -264,7 +264,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Iterabl
 
 
 def cut(line: Line, width: int) -> Line:
-    """The beginning of a line that fits; an ellipsis says that there is more."""
+    """Return the beginning of a line that fits; an ellipsis marks a cut."""
     if out.columns_of("".join(line)) <= width:
         return line
     kept: Line = []

@@ -1,8 +1,7 @@
-"""How values are written for a person: tables, times, sizes, states.
+"""Formatting of values for users: tables, times, sizes, states.
 
-A terminal gets its tables from rich, cut to its width and in colour; a pipe gets plain lines from here, without loading rich.
-
-Not here: which columns a command shows.
+A terminal gets tables from rich, cut to its width and in colour; a pipe gets plain lines from here, without
+loading rich.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from lockstep.domain.views import JobView, QueuePlace
 
 ID_CHARS: Final = 8
-"""Of an id's end, where it is shown short. Ids begin with their time, so the end is what tells two apart."""
+"""Characters of a short id, from its end. Ids begin with their time, so their ends differ."""
 PIPE_WIDTH: Final = 100_000
-"""Columns of what is not a terminal: nothing is cut or wrapped there."""
+"""Width for output that is no terminal: nothing is cut or wrapped."""
 STYLES: Final = {
     "queued": "yellow",
     "starting": "cyan",
@@ -64,7 +63,7 @@ class Word(str):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that neither guesses at markup in other people's words nor cuts lines in a pipe."""
+    """Console without markup in values, and without cut lines in a pipe."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -111,7 +110,7 @@ def print_facts(facts: Iterable[Sequence[str]]) -> None:
 
 
 def is_terminal() -> bool:
-    """Whether stdout is one, or is to be treated as one (``FORCE_COLOR``, as rich has it)."""
+    """Return whether stdout is a terminal, or treated as one (``FORCE_COLOR``, as in rich)."""
     return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
@@ -140,7 +139,7 @@ def as_text(lines: Iterable[Iterable[Word]]) -> Text:
 
 
 def can_write(text: str) -> bool:
-    """Whether stdout's encoding has these letters."""
+    """Return whether stdout's encoding has these letters."""
     try:
         text.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
@@ -170,7 +169,7 @@ def _print_plain(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
 
 
 def columns_of(line: str) -> int:
-    """How many columns of a terminal a text takes: none for a combining mark, two for a wide letter."""
+    """Return the columns of a text on a terminal: none for a combining mark, two for a wide letter."""
     if line.isascii():
         return len(line)
     return sum(
@@ -194,7 +193,7 @@ def styled(state: str) -> Word:
 
 
 def state_of(job: JobView) -> str:
-    """The job's state; a wish that has not happened yet is said too."""
+    """Return the job's state, and a pending request to change it."""
     if job.intent is Intent.CANCEL and job.finished_at is None:
         return f"{job.state} (cancelling)"
     return job.state.value
@@ -219,7 +218,7 @@ def duration(seconds: float | None) -> str:
 
 
 def turn(queue: QueuePlace) -> str:
-    """Where a job is in the queue, when it is likely to start, and why it waits: ``position 2, about Fri 14:35: …``."""
+    """Return a job's position in the queue, its likely start and its reason: ``position 2, about Fri 14:35: …``."""
     start = queue.estimated_start
     about = f", about {start.astimezone():%a %H:%M}" if start is not None else ""
     return f"position {queue.position}{about}: {queue.reason}"
@@ -269,7 +268,7 @@ def took(job: JobView, now: datetime) -> float | None:
 
 
 def harmless(text: str) -> str:
-    """A job's line without what would move the cursor or change the terminal; colours stay."""
+    """Return a job's line without sequences that move the cursor or change the terminal; colours stay."""
     return _ESCAPES.sub("", text)
 
 

@@ -67,12 +67,12 @@ def follow(client: Client, job: str, names: Sequence[str], put: Callable[[Point]
         write_view(answer, put)
         sys.stdout.flush()
 
-    # What a job leaves is stored before its end is, and so the last look finds the rest.
+    # A job's data is stored before its end is, so the last poll finds the rest.
     client.wait(job, each=look)
 
 
 def write_view(found: MetricsView, put: Callable[[Point], object]) -> None:
-    """Write the points of an answer, and say where one stands for several."""
+    """Write the points of an answer, and report where one stands for several."""
     for series in found.series:
         if series.count > len(series.step):
             say(
