@@ -1,8 +1,8 @@
-"""Celery seen from both sides: the app, the message types, publishing, consuming, and the server for one machine.
+"""Celery on both sides: app, message types, publisher, consumer, and the server of one machine.
 
-The broker is a doorbell and nothing more. Every message may be lost, doubled, late or shuffled: what is to be done is
-in the database, passes and heartbeats find it there, and a message only makes it quick. So a message carries an id and
-never a decision, and nobody waits for the broker.
+Messages are notifications. Each may be lost, duplicated, delayed or reordered: the work is in the database,
+where reconcile cycles and heartbeats find it, and a message only speeds it up. A message therefore carries an
+id and never a decision, and no caller waits for the broker.
 
-Not here: what is done when a bell rings (``scheduler``, ``worker``).
+Not here: the handling of notifications (``scheduler``, ``worker``).
 """

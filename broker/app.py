@@ -1,6 +1,6 @@
 """The Celery app, with every setting and its reason.
 
-Not here: the worker that runs it (``broker.consumer``), and what its tasks do (``scheduler``, ``worker``).
+Not here: the worker (``broker.consumer``), and the tasks (``scheduler``, ``worker``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETTINGS: Final[dict[str, Any]] = {
     # A reconnect must not stop a task that is running: it is only claiming and launching.
     "worker_enable_prefetch_count_reduction": False,
     "worker_cancel_long_running_tasks_on_connection_loss": False,
-    # Pub/Sub commands and events between workers: nobody listens, and they are most of what can break at a reconnect.
+    # Pub/Sub commands and events between workers have no consumer, and cause most failures at a reconnect.
     "worker_enable_remote_control": False,
     "worker_send_task_events": False,
     # The programs log by themselves, also for Celery.
@@ -64,7 +64,7 @@ TRANSPORT: Final[dict[str, Any]] = {
 
 
 class _Qos(redis.QoS):
-    """Restores nothing: no message waits for an acknowledgement, so what is in the keys for these was not ours."""
+    """Restores nothing: no message waits for an acknowledgement, so these keys hold foreign data."""
 
     def restore_visible(self, *_args: Any, **_options: Any) -> None:
         """Read nothing from the broker."""
@@ -82,7 +82,7 @@ class _Channel(redis.Channel):
     QoS = _Qos
 
     def _brpop_read(self, **options: Any) -> Any:
-        """Read one message; drop what is no message at all, which would end the worker."""
+        """Read one message; drop malformed data, which would end the worker."""
         try:
             return super()._brpop_read(**options)  # type: ignore[no-untyped-call]  # kombu has no types
         except (Empty, *_Transport.connection_errors):

@@ -1,14 +1,14 @@
-"""A Celery worker with a supervisor beside it: what scheduler and agent have in common.
+"""Celery worker with a supervisor thread, shared by scheduler and agent.
 
-The supervisor is a thread of the program's own. It hangs on the *worker's* blueprint: a step of the consumer's would be
-stopped and started at each reconnect, and would not run at all while the broker is away. Celery's worker starts its
-steps before it looks for the broker, and then looks for ever.
+The supervisor is a thread of the program. It is a step of the *worker's* blueprint: a step of the consumer
+would be restarted at each reconnect and would not run while the broker is away. Celery's worker starts its
+steps before it connects to the broker, and retries the connection without end.
 
-Ending on SIGTERM or SIGINT: the supervisor is told at once, from the signal's handler; Celery follows when it notices.
-A broker that is frozen can keep Celery in a socket's timeout, so after ``end_seconds`` the process goes anyway: nothing
-that Celery still holds matters.
+On SIGTERM or SIGINT the signal handler stops the supervisor at once; Celery follows. A frozen broker can keep
+Celery in a socket timeout, so the process exits after ``end_seconds`` in any case: Celery holds no state that
+matters.
 
-Not here: what the supervisors do (``scheduler.loop``, ``worker``).
+Not here: the supervisors (``scheduler.loop``, ``worker``).
 """
 
 from __future__ import annotations

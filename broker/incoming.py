@@ -1,12 +1,12 @@
-"""Check what arrives in a queue before Celery sees it, and drop what none of our programs has sent.
+"""Validation of messages before Celery reads them; messages that no program of Lockstep sent are dropped.
 
 Every process that reaches the broker can write to its queues. Kombu and Celery raise on bytes that are no JSON, on
 missing properties and on unknown tasks, and an exception there ends the worker, and with it the agent or the
-scheduler. They also act on fields that no bell uses: an ETA, callbacks, chains. So a message is read strictly here
-(``arguments_of``), and Celery receives one that is built from nothing but the task's name and its arguments
+scheduler. They also act on fields that no notification uses: an ETA, callbacks, chains. A message is therefore read
+strictly (``arguments_of``), and Celery receives one that is built from the task's name and its arguments only
 (``rebuilt``).
 
-Not here: where the transport calls this (``broker.app``).
+Not here: the call from the transport (``broker.app``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = structlog.get_logger("broker.incoming")
 
 
 class BadMessageError(Exception):
-    """A message that none of our programs has sent. The text says what is wrong with it."""
+    """Message that no program of Lockstep sent. The text names the fault."""
 
 
 def arguments_of(payload: object, queue: str) -> tuple[str, list[str]]:

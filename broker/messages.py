@@ -1,4 +1,4 @@
-"""The three bells, as types: what each carries, and where it goes.
+"""Types of the three notifications: their arguments and queues.
 
 A consumer registers a task under the type's ``task`` name and gets ``arguments()``::
 
@@ -7,7 +7,7 @@ A consumer registers a task under the type's ``task`` name and gets ``arguments(
 
 Handling one takes milliseconds, and may find nothing to do.
 
-Not here: how they are sent (``broker.publisher``).
+Not here: the publisher (``broker.publisher``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RingScheduler:
 class _ToNode:
     assignment_id: str
     node_name: str
-    """Where the message goes. It does not travel in it."""
+    """Target queue; not part of the message."""
 
     @property
     def queue(self) -> str:
@@ -55,7 +55,7 @@ class StartAssignment(_ToNode):
 
 @dataclass(frozen=True)
 class StopAssignment(_ToNode):
-    """Somebody wants this assignment to stop: read its intent now, not at the next heartbeat."""
+    """Request to stop this assignment: its intent is read now instead of at the next heartbeat."""
 
     task: ClassVar[str] = "lockstep.stop_assignment"
 

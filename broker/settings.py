@@ -1,8 +1,8 @@
-"""Where the broker is: the part of the environment that every program with a bell shares.
+"""Settings of the broker, shared by all programs that use it.
 
 Programs inherit from ``BrokerSettings`` and read it once, at their start.
 
-Not here: where the databases are (``storage.db.settings``).
+Not here: the databases (``storage.db.settings``).
 """
 
 from __future__ import annotations

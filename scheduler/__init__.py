@@ -1,8 +1,7 @@
-"""The control plane: place what is queued, notice what was lost, finish what was left half done.
+"""Scheduler: places queued jobs, detects lost nodes and attempts, completes interrupted work.
 
-``passes`` is one look at everything, a function; ``loop`` makes it again and again; ``service`` puts a Celery worker
-beside it that hears the bell. Any number of schedulers may run.
+``reconcile`` is one cycle as a function; ``loop`` repeats it; ``service`` runs a Celery worker beside it that
+receives notifications. Any number of schedulers may run; one works at a time.
 
-Not here: the policy (``domain.placement.decide``, ``domain.life.outcomes``), every statement (``storage``), and anything of a job's
-own code.
+Not here: the policy (``domain.placement.decide``, ``domain.life.outcomes``), and the SQL (``storage``).
 """

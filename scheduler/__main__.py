@@ -1,6 +1,6 @@
 """``python -m lockstep.scheduler``: one scheduler, with its settings from ``LOCKSTEP_*``.
 
-Not here: what it does (``scheduler.service``).
+Not here: the program itself (``scheduler.service``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
     try:
         run(settings)
     except LockstepError as error:
-        print(f"scheduler: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201 -- for the person who starts it
+        print(f"scheduler: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201 -- for the user who starts it
         sys.exit(2)
 
 

@@ -1,4 +1,4 @@
-"""How the scheduler's own log looks: structlog on stdout, also for what libraries say through ``logging``.
+"""Logging of the scheduler: structlog on stdout, also for libraries that use ``logging``.
 
 Not here: the events of jobs, which are rows (``storage.attempts.events``).
 """

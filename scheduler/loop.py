@@ -1,8 +1,8 @@
-"""When a pass is made: every few seconds, and at once when a bell rings.
+"""Reconcile loop: one cycle every few seconds, and at once after a notification.
 
-A thread of its own that needs the database and nothing else: while the broker is away, time must still pass.
+Runs in its own thread and needs only the database: cycles continue while the broker is away.
 
-Not here: what a pass does (``scheduler.reconcile``), and hearing the bell (``scheduler.service``).
+Not here: the cycle (``scheduler.reconcile``), and the receipt of notifications (``scheduler.service``).
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
-"""One pass: one look at everything, and all that follows from it.
+"""One reconcile cycle: load, decide, apply.
 
-1. Take the pass. If another scheduler has it, leave a mark so that it looks again, and go.
-   If nobody made a pass for long, the service itself was away: give every node a whole lease before step 2.
-   If the database's clock was set back, nothing waits longer for that than it ever does.
-2. End attempts whose leases ran out. Their jobs are queued again, or end as their budget says.
-   End gangs over several nodes of which one part lost the others, and nobody knows why.
-3. Quarantine nodes that fail one job after another for reasons of their own.
-4. Ask jobs that ran longer than their timeout to stop.
-5. Seal the streams of attempts that have ended, opened or not. Only then may their jobs be placed again.
-6. Load the queue and the nodes, ask ``domain.placement.decide``, and write each attempt down in a transaction of its own;
-   ring its nodes after the commit.
-7. Write why and where in the queue the others wait. A job whose spec only a newer version can read waits for one.
-8. Ring again for what was given to a node and is not claimed: the first bell may be lost.
-9. Now and then, delete points and lines that jobs wanted to be kept no longer.
-10. Give the pass back.
+1. Take the scheduler lease. If another scheduler holds it, mark that another cycle is needed, and return.
+   After a long time without any cycle the service itself was away: extend every node's lease before step 2.
+   A database clock that was set back delays nothing beyond the usual waits.
+2. End attempts whose leases expired. Their jobs are queued again, or end according to their retry budget.
+   End gangs of which an assignment lost the others without a known cause.
+3. Quarantine nodes that fail several jobs for reasons of their own.
+4. Stop jobs that exceed their timeout.
+5. Seal the streams of ended attempts, opened or not. Their jobs may be placed again only afterwards.
+6. Load the queue and the nodes, call ``domain.placement.decide``, and write each attempt in its own transaction;
+   notify its nodes after the commit.
+7. Write reason and queue position of the waiting jobs. A job whose spec only a newer version can read waits.
+8. Notify nodes again about unclaimed assignments: the first notification may be lost.
+9. At intervals, delete points and lines beyond their retention.
+10. Release the lease.
 
-The pass is held for a limited time, and all of it may be done twice, or by two at once: each write is guarded by what
-it expects to find, and the loser drops its result. Taking the pass only spares the work. A pass stops early when its
-time is half over, and asks for another.
-Not here: when a pass is made (``scheduler.loop``).
+The lease is held for a limited time. A cycle may run twice, or on two schedulers at once: each write is guarded by
+its precondition, and the loser drops its result. A cycle stops after half of the lease and requests another.
+
+Not here: the schedule of cycles (``scheduler.loop``).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from lockstep.storage.series import series, streams
 
 ACTOR: Final = "lockstep"
 HOLD_SECONDS: Final = 10.0
-"""How long a scheduler that died keeps others from making a pass."""
+"""Duration of the lease: a dead scheduler blocks the others for at most this long."""
 WORK_SECONDS: Final = HOLD_SECONDS / 2
-"""What is left over after this much is another pass's."""
+"""Time budget of one cycle; the rest is left to the next."""
 WAITING_WRITES_MAX: Final = 2_000
 """Places in the queue written in one pass; a long queue that moves is written from its front."""
 WAITING_WRITES_BATCH: Final = 100
@@ -63,7 +63,7 @@ log = structlog.get_logger("scheduler")
 
 
 class Bell(Protocol):
-    """Where messages go: never blocks and never raises."""
+    """Sender of notifications: never blocks and never raises."""
 
     def publish(self, message: Message) -> None: ...
 
@@ -81,7 +81,7 @@ def run_pass(
     stopping: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
-    """Make one pass.
+    """Run one reconcile cycle.
 
     Parameters
     ----------
@@ -89,26 +89,26 @@ def run_pass(
     bell : Bell
     timings : Timings
     owner : str
-        Names this scheduler among all.
+        Unique name of this scheduler.
     rang : bool
-        Whether a bell asked for this pass. Then one that another scheduler has must be followed by another.
+        True if a notification requested this cycle. If another scheduler holds the lease, another cycle must follow.
     renumber : bool
-        Whether to write why and where a job waits also where it only moved. It does with every placement, so thousands
-        that wait would be written anew for each job that starts; one that does not know yet is told in any case.
+        True to write also positions that only moved. Each placement moves all waiting jobs, and thousands of rows
+        would be written for each start; a job without a position gets one in any case.
     expires : bool
-        Whether to look for what is kept no longer.
+        True to delete points and lines beyond their retention.
     unreadable : dict, optional
-        Jobs whose spec this version cannot read, by id, with the reason. Kept from one pass to the next, so that they
-        take no devices from others: a spec never changes, and reading all of them in each pass would be slow.
+        Jobs whose spec this version cannot read, by id, with the reason. A cache across cycles: a spec never
+        changes, and parsing all of them in each cycle would be slow. These jobs take no devices from others.
     stopping : callable
-        Looked at between two pieces of work; True ends the pass early.
+        Polled between two units of work; True ends the cycle early.
     clock : callable
-        Seconds that only grow, for the pass's own time.
+        Monotonic seconds, for the cycle's own time.
 
     Raises
     ------
     LockstepError
-        ``unavailable`` when a database does not answer. What was written until then holds.
+        ``unavailable`` if a database does not answer. Earlier writes are kept.
     """
     with database.jobs() as session:
         held = scheduler_lease.take(session, owner, ttl_seconds=HOLD_SECONDS)
@@ -202,7 +202,7 @@ class _Pass:
                 return
 
     def _last_steps(self, expired: list[attempts.ExpiredAssignment]) -> dict[tuple[str, int], int]:
-        """The last step that was heard of, by job and attempt; nothing where the series database does not answer."""
+        """Return the last reported step by job and attempt; empty if the series database does not answer."""
         try:
             with self.database.read_series() as session:
                 found = series.progress(session, {gone.job_id for gone in expired})
@@ -322,12 +322,12 @@ class _Pass:
                 )
         except UnreadableSpecError as error:
             self.unreadable[decision.job_id] = f"the scheduler must be upgraded: {error}"
-            # What was meant for this job is free for others.
+            # The devices of this job are free for others.
             self.report.again = True
             log.warning("a job cannot be placed by this version", job=decision.job_id, why=str(error))
             return
         if placed is None:
-            return  # cancelled meanwhile, or another scheduler was first: the next pass sees what is true then
+            return  # cancelled meanwhile, or another scheduler was first: the next cycle reads the new state
         self.report.placed += 1
         log.info(
             "placed", job=placed.job_id, attempt=placed.number, nodes=[part.node_name for part in placed.assignments]

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Report:
-    """What a pass did."""
+    """Counts of one reconcile cycle."""
 
     held: bool = False
     """False when another scheduler has the pass."""
     again: bool = False
-    """Whether the next pass should follow at once."""
+    """True if the next cycle should follow at once."""
     spared: int = 0
     lost: int = 0
     quarantined: int = 0
@@ -26,4 +26,4 @@ class Report:
     rung_again: int = 0
     expired: int = 0
     failed: list[str] = field(default_factory=list)
-    """What raised and was left out: its kind and which."""
+    """Failed units of work: kind and id."""

@@ -1,6 +1,6 @@
-"""The scheduler as a program: a Celery worker that hears the bell, beside the loop that makes passes.
+"""The scheduler as a program: a Celery worker that receives notifications, beside the reconcile loop.
 
-Not here: what a pass does (``scheduler.reconcile``).
+Not here: the reconcile cycle (``scheduler.reconcile``).
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ log = structlog.get_logger("scheduler")
 END_SECONDS: Final = 1.5
 """From SIGTERM to the end of the process, even if the broker is frozen."""
 RENUMBER_SECONDS: Final = 1.0
-"""From one time that waiting jobs are told that they moved up to the next: the first pass after it tells them, bell or not."""
+"""Interval between updates of queue positions that only moved."""
 
 EXPIRES_SECONDS: Final = 60.0
-"""From one look for what jobs wanted to be kept no longer to the next."""
+"""Interval between deletions of points and lines beyond their retention."""
 
 
 class _Every:
-    """What is due once in so many seconds."""
+    """Timer that is due once per interval."""
 
     def __init__(self, seconds: float):
         self._seconds = seconds
         self._next_at = 0.0
 
     def due(self) -> bool:
-        """Whether it is; then it is not again before its time."""
+        """Return whether it is due, and restart the interval if it is."""
         now = time.monotonic()
         if now < self._next_at:
             return False
@@ -53,12 +53,12 @@ class _Every:
 
 
 def run(settings: Settings) -> None:
-    """Run one scheduler until it is told to end. Call from the main thread.
+    """Run one scheduler until it is asked to end. Call from the main thread.
 
     Raises
     ------
     LockstepError
-        When the databases have another schema than this program.
+        If the databases have another schema than this program.
     """
     # One process may die and another get its pid: the rest makes the name its own.
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
