@@ -1,8 +1,8 @@
-"""The job database and the stores beside it: all SQL of the service, and nothing that decides.
+"""Storage: the two databases and the blob store. All SQL of the service, and no decisions.
 
-``database`` opens it, ``tables`` and ``series_tables`` say what is in it, ``migrate`` brings it up to date. Each other
-module is one noun with its statements (``jobs``, ``attempts``, ``nodes``, ``events`` …). Every function takes the
-session first, and never commits: the caller owns the transaction.
+``db`` opens the databases and defines their tables. The other rooms hold one noun per module with its statements
+(``jobs``, ``attempts``, ``nodes``, ``events`` …). Functions take the session first and never commit: the caller
+owns the transaction.
 
-Not here: what a state or an outcome means (``domain``), and who asks for a change (``api``, ``scheduler``, ``worker``).
+Not here: the meaning of states and outcomes (``domain``), and the callers (``api``, ``scheduler``, ``worker``).
 """

@@ -1,8 +1,8 @@
-"""What the service's own monitoring asks about the databases: a handful of short statements, whatever the history.
+"""Statements behind the gauges of the service: few and short, independent of the history's size.
 
-Nothing here looks at jobs that have ended, of which there are ever more. Every age is taken on the database's clock.
+They skip ended jobs, whose number grows. Ages are computed on the database's clock.
 
-Not here: when they are asked for, and under which names they are told (``api.gauges``, ``api.telemetry``).
+Not here: the schedule of the reads, and the names of the gauges (``api.gauges``, ``api.telemetry``).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NODES_MAX: Final = 5_000
 
 @dataclass(frozen=True)
 class ControlFigures:
-    """How the jobs database stands at one moment."""
+    """Gauges of the jobs database at one moment."""
 
     at: float
     """The database's clock."""
     jobs: dict[JobState, int]
-    """Those that have not ended, by state."""
+    """Jobs that have not ended, by state."""
     queue_oldest_seconds: float
     """Since the oldest queued job was submitted; 0 when none is queued."""
     leases: int

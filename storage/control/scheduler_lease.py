@@ -1,9 +1,9 @@
-"""Who makes the scheduler's pass now: one row, so that any number of schedulers can run.
+"""Lease that keeps other schedulers out while one reconciles. It is one row.
 
-A scheduler that finds the row taken marks it dirty and goes; the one that holds it makes another pass. The hold has a
-time limit on the database's clock, so a scheduler that died holds it only that long.
+A scheduler that finds the lease taken marks the row dirty and returns; the holder then runs another cycle. The
+lease expires on the database's clock, so a dead scheduler holds it for a limited time.
 
-Not here: what a pass does (``scheduler``).
+Not here: the reconcile cycle (``scheduler``).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ ONLY: Final = 1
 
 
 def take(session: Session, owner: str, *, ttl_seconds: float) -> bool:
-    """Take the pass, if nobody holds it or the holder's time is over; it is not dirty then.
+    """Take the lease if it is free or expired, and clear its dirty mark.
 
-    Nobody holds it for much longer than ``ttl_seconds`` from now: where it says so the database's clock was set back.
+    A lease that ends much later than ``ttl_seconds`` from now shows that the database's clock was set back.
     """
     over = or_(PassRow.expires_at < db_now(), PassRow.expires_at > db_now() + 2 * ttl_seconds)
     free = or_(PassRow.owner.is_(None), PassRow.owner == owner, over)
@@ -33,7 +33,7 @@ def take(session: Session, owner: str, *, ttl_seconds: float) -> bool:
 
 
 def mark_dirty(session: Session) -> None:
-    """Ask whoever holds the pass to make another."""
+    """Ask the holder of the lease for another cycle."""
     write(session, update(PassRow).where(PassRow.id == ONLY).values(dirty=True))
 
 
@@ -48,7 +48,7 @@ def give_back(session: Session, owner: str) -> bool:
 
 
 def was_set_back(session: Session) -> bool:
-    """Whether the database's clock was set back since the last pass: then that ends later than now."""
+    """Return whether the database's clock was set back since the last cycle, whose end is then in the future."""
     statement = select(PassRow.finished_at > db_now()).where(PassRow.id == ONLY)
     return bool(session.execute(statement).scalar_one_or_none())
 

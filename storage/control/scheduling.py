@@ -1,9 +1,9 @@
-"""What a scheduler's pass reads and mends, in a few lean statements however much there is of it.
+"""Reads and repairs of a reconcile cycle, in a few statements independent of the number of rows.
 
-A pass comes every two seconds and reads the whole queue and all nodes: rows with specs and objects with relations would
-cost it most of a second at ten thousand jobs.
+A cycle runs every two seconds and reads the whole queue and all nodes: rows with specs and objects with
+relations would take most of a second at ten thousand jobs.
 
-Not here: deciding (``domain.placement.decide``), placing and losing attempts (``storage.attempts.attempts``), and whose pass it is
+Not here: decisions (``domain.placement.decide``), attempts (``storage.attempts.attempts``), and the lease
 (``storage.control.scheduler_lease``).
 """
 
@@ -27,7 +27,7 @@ from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, Job
 
 
 class QueuedJob(NamedTuple):
-    """What a pass needs to know of a queued job."""
+    """Queued job, as a reconcile cycle reads it."""
 
     id: str
     priority: int
@@ -42,7 +42,7 @@ class QueuedJob(NamedTuple):
     wait_reason: str | None
 
     def request(self) -> Request:
-        """What the placement is asked for this job."""
+        """Request to the placement for this job."""
         return Request(
             job_id=self.id,
             priority=self.priority,
@@ -62,7 +62,7 @@ def queue(session: Session) -> list[QueuedJob]:
 
 
 def cluster(session: Session, *, lease_seconds: float) -> list[Node]:
-    """Every node as the placement sees it: ready if it was heard within a lease, and is not draining, quarantined or leaving."""
+    """Return every node for the placement: ready if its heartbeat is within a lease and it is not draining, quarantined or leaving."""
     types: dict[str, dict[int, str]] = defaultdict(dict)
     free: dict[str, set[int]] = defaultdict(set)
     devices = select(DeviceRow.node_name, DeviceRow.index, DeviceRow.type, DeviceRow.assignment_id)
@@ -105,11 +105,11 @@ def plans(session: Session, job_ids: Collection[str]) -> dict[str, dict[str, Any
 
 
 def spare(session: Session, *, lease_seconds: float) -> int:
-    """Give every live assignment at least a whole lease from now; how many that changed.
+    """Extend the lease of every live assignment to at least a whole lease from now; return the number of changes.
 
-    For the moment after the control plane itself was away: nobody could renew, and nobody is to be declared lost for
-    it. Written into the rows, so that it holds for every scheduler and across their restarts. A node's own fence does
-    not move with it, so this only makes the service wait longer.
+    For the time after an outage of the control plane: no agent could renew, and none may be declared lost for that.
+    The rows are changed, so it holds for every scheduler and across restarts. A node's own fence does not move, so
+    only the service waits longer.
     """
     until = db_now() + lease_seconds
     statement = update(AssignmentRow).where(AssignmentRow.state.in_(LIVE), AssignmentRow.lease_expires_at < until)
@@ -117,13 +117,13 @@ def spare(session: Session, *, lease_seconds: float) -> int:
 
 
 def bring_back(session: Session, timings: Timings) -> int:
-    """After the database's clock was set back, bring to within its longest wait what lies farther ahead; how many that changed.
+    """After the database's clock was set back, shorten waits that exceed their maximum; return the number of changes.
 
-    A dead node's lease would otherwise run on for as long as the clock went back, its node would look alive, and a job
-    would sit out a backoff of hours. What is brought back waits once more as long as it ever may, so nothing comes too early.
+    Otherwise a dead node's lease would last for as long as the clock went back, and a backoff could take hours. A
+    shortened wait lasts its maximum once more, so nothing happens too early.
     """
     now_ = db_now()
-    # What is written while this looks may be a little later than its own now.
+    # Concurrent writes may be slightly later than this statement's now.
     slack = timings.heartbeat_seconds
     leases = update(AssignmentRow).where(
         AssignmentRow.state.in_(LIVE), AssignmentRow.lease_expires_at > now_ + timings.lease_seconds + slack
@@ -142,7 +142,7 @@ def bring_back(session: Session, timings: Timings) -> int:
 
 
 def unclaimed(session: Session, *, older_than_seconds: float) -> list[tuple[str, str]]:
-    """(assignment id, node name) of what nodes were given so long ago and have not claimed."""
+    """Return (assignment id, node name) of assignments that are unclaimed for this long."""
     statement = select(AssignmentRow.id, AssignmentRow.node_name).where(
         AssignmentRow.state == AssignmentState.ASSIGNED, AssignmentRow.created_at < db_now() - older_than_seconds
     )
@@ -158,9 +158,9 @@ class EndedPart(NamedTuple):
 
 
 def ended(session: Session) -> list[EndedPart]:
-    """Every assignment whose stream somebody else than its node may have to seal.
+    """Return every assignment whose stream may have to be sealed by another program than its node.
 
-    A node seals before it releases, and what was never claimed had no writer: the released ones need nobody.
+    A node seals before it releases, and an assignment that was never claimed had no writer: released ones are done.
     """
     statement = (
         select(AssignmentRow.id, AssignmentRow.job_id, AttemptRow.number)

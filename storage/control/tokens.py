@@ -19,21 +19,21 @@ from lockstep.storage.db.tables import TokenRow
 
 
 def digest(plaintext: str) -> str:
-    """What is stored of a token."""
+    """Return the stored form of a token."""
     return hashlib.sha256(plaintext.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def ensure(session: Session, plaintext: str, *, name: str, actor: str) -> None:
-    """Make a token valid, if it is not yet.
+    """Store a token, if it is not stored yet.
 
     Parameters
     ----------
     session : Session
     plaintext : str
     name : str
-        For the list of tokens.
+        Label of the token.
     actor : str
-        Whom its bearer acts as.
+        User as whom its bearer acts.
     """
     row = upsert(session, TokenRow).values(
         id=str(uuid_utils.uuid7()), name=name, sha256=digest(plaintext), actor=actor, created_at=db_now()

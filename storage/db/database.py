@@ -1,17 +1,17 @@
-"""Opening the two databases, and the transactions that everything else runs in.
+"""Connections to the two databases, and their transactions.
 
 One ``Database`` per program; its threads share it. ``jobs()`` and ``series()`` give a session inside a write
 transaction that is committed at the end of the block and rolled back on any exception; ``read_jobs()`` and
 ``read_series()`` give one that is always rolled back. ``look_jobs()`` and ``look_series()`` give a connection without a
-transaction, for what is asked all day long: whether something has changed. A commit whose answer got lost looks like a
-failure to the caller, who may try again: every write here is guarded so that the second time changes nothing.
+transaction, for frequent polls for changes. A commit whose answer was lost raises an error, and the caller may
+retry: every write is guarded, and its repetition changes nothing.
 
-On SQLite a write transaction is ``BEGIN IMMEDIATE``: one that starts by reading and wants to write later fails at once
-with "database is locked", whatever the busy timeout says.
+On SQLite a write transaction is ``BEGIN IMMEDIATE``: one that reads first and writes later fails at once with
+"database is locked", whatever the busy timeout.
 
-A transaction begins at the head of its block, not with its first statement, so that what it had to wait for can be told.
+A transaction begins at the start of its block, not with its first statement, so the wait can be measured.
 
-Not here: the schema (``storage.db.tables``), bringing it up to date (``storage.db.migrate``).
+Not here: the schema (``storage.db.tables``), and migrations (``storage.db.migrate``).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from lockstep.storage.db.driver_errors import translated
 
 BUSY_SECONDS: Final = 15.0
-"""How long a statement waits for another writer before it gives up."""
+"""Time limit of a statement's wait for another writer."""
 _ASK_AGAIN_SECONDS: Final = 0.001
 CONNECTIONS_MAX: Final = 20
-"""An api has 40 request threads; more than 20 connections of one process serve nobody faster."""
+"""The api has 40 request threads; more than 20 connections per process do not increase throughput."""
 CONNECTIONS_KEPT: Final = 5
-"""Open while nobody uses them: as many as the threads of an agent or a scheduler use at once, of which there may be hundreds."""
+"""Idle connections that stay open: the threads of an agent or a scheduler use this many at once, and there may be hundreds of these programs."""
 IDLE_SECONDS_MAX: Final = 1.0
 """A connection to a server that was idle for longer is asked for a sign of life before it is used: the server may have
 been restarted. Asking each time would be a message more in each transaction."""
@@ -62,8 +62,8 @@ class Database:
     ----------
     jobs_url, series_url : str
     kept : int
-        Connections that stay open while nobody uses them, at most. Where many use one now and then, opening and closing
-        them would cost more than what they are opened for.
+        Idle connections that stay open, at most. With many occasional users, opening a connection costs more
+        than its use.
     """
 
     def __init__(self, jobs_url: str, series_url: str, *, kept: int = CONNECTIONS_KEPT) -> None:
@@ -76,7 +76,7 @@ class Database:
         self._waited: Waited = lambda _database, _transaction, _seconds: None
 
     def tell_waits(self, waited: Waited) -> None:
-        """Tell from now on how long each transaction waited to begin: for a connection, and for other writers."""
+        """Report from now on the wait of each transaction: for a connection, and for other writers."""
         self._waited = waited
 
     def connections(self) -> list[tuple[str, int, int]]:
@@ -116,11 +116,11 @@ class Database:
             yield session
 
     def look_jobs(self) -> AbstractContextManager[Connection]:
-        """A connection to the jobs database on which each statement reads what is there when it runs, and none writes."""
+        """Return a read-only connection to the jobs database; each statement reads the latest state."""
         return self._look("jobs")
 
     def look_series(self) -> AbstractContextManager[Connection]:
-        """A connection to the series database on which each statement reads what is there when it runs, and none writes."""
+        """Return a read-only connection to the series database; each statement reads the latest state."""
         return self._look("series")
 
     @contextmanager
@@ -162,10 +162,10 @@ def _for_writing(engine: Engine) -> Engine:
 
 
 def _for_reading(engine: Engine) -> Engine:
-    """The engine whose transactions read, with the same connections.
+    """Return the engine for read transactions, with the same connections.
 
-    All statements see the database as it was at the first: what one finds, the next can open. SQLite reads so by itself. A
-    transaction that only reads is never refused at this level.
+    All statements read one snapshot. SQLite does so by default. A read-only transaction never fails at this
+    isolation level.
     """
     snapshot = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
     return engine.execution_options(**snapshot)
@@ -173,7 +173,7 @@ def _for_reading(engine: Engine) -> Engine:
 
 def _for_looking(engine: Engine) -> Engine:
     """The engine without transactions, with the same connections."""
-    # SQLite's driver is told already that it begins nothing by itself.
+    # SQLite's driver is already configured to begin no transaction by itself.
     alone = {_LOOK: True} if engine.dialect.name == "sqlite" else {"isolation_level": "AUTOCOMMIT"}
     return engine.execution_options(**alone)
 
@@ -191,16 +191,16 @@ def _read_transaction(engine: Engine) -> Iterator[Session]:
 
 
 def make_engine(url: str, *, durable: bool, kept: int = CONNECTIONS_KEPT) -> Engine:
-    """An engine with this project's settings.
+    """Return an engine with this project's settings.
 
     Parameters
     ----------
     url : str
     durable : bool
-        Whether a commit must survive a power cut. False lets SQLite skip the sync of each commit (85 times faster for
-        small ones); the file stays sound, only the last commits may be missing.
+        True if a commit must survive a power cut. False lets SQLite skip the sync of each commit (85 times faster for
+        small ones); the file stays consistent, only the last commits may be missing.
     kept : int
-        Connections that stay open while nobody uses them, at most.
+        Idle connections that stay open, at most.
     """
     pool = {"pool_size": kept, "max_overflow": CONNECTIONS_MAX - kept, "pool_timeout": 10}
     if make_url(url).get_backend_name() == "sqlite":
@@ -254,7 +254,7 @@ def _sqlite_engine(url: str, pool: Mapping[str, Any], *, durable: bool) -> Engin
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves, below
+        connection.isolation_level = None  # BEGIN is sent explicitly, below
         _switch_to_wal(connection)
         connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         connection.execute("PRAGMA foreign_keys=ON")
@@ -273,10 +273,10 @@ def _sqlite_engine(url: str, pool: Mapping[str, Any], *, durable: bool) -> Engin
 
 
 def _follow_the_file(engine: Engine) -> None:
-    """Let no connection outlive its file: a backup may be put in its place under a running program.
+    """Close connections to a replaced file: a backup may be restored under a running program.
 
-    A connection to a deleted file goes on as if nothing had happened, and what it commits is lost. Once this program has
-    used the file it creates none either: an empty one between a deletion and a restore would lie in the backup's way.
+    Commits on a connection to a deleted file are lost. Once this program has used the file it does not create it
+    either: an empty file between a deletion and a restore would obstruct the backup.
     """
     name = engine.url.database
     if not name or name == ":memory:":
@@ -311,10 +311,10 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _begin_writing(connection: Connection, turn: threading.Lock) -> None:
-    """``BEGIN IMMEDIATE``, as soon as no other connection writes; of one program only one thread asks at a time.
+    """Send ``BEGIN IMMEDIATE`` as soon as no other connection writes; one thread of a program tries at a time.
 
-    SQLite itself waits for 1 ms, then for 2, 5, 10 and up to 100: between four writers the slowest hundredth waits four
-    times as long as here, and one of them for half a second, because whoever has waited longest asks least often.
+    SQLite's own waits grow from 1 ms to 100 ms: with four writers the slowest hundredth waits four times as long
+    as here, and one of them for half a second, because the oldest waiter polls least often.
     """
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)

@@ -23,13 +23,13 @@ def upsert(session: Session, row: type[DeclarativeBase]) -> sqlite.Insert | post
 def write(
     session: Session, statement: Executable, values: Mapping[str, Any] | None = None
 ) -> CursorResult[*tuple[Any, ...]]:
-    """Run an ``INSERT``, ``UPDATE`` or ``DELETE`` as it stands, with values for its parameters.
+    """Run an ``INSERT``, ``UPDATE`` or ``DELETE`` with values for its parameters.
 
-    Rows already loaded in the session are not brought up to date: a guarded update is decided by the database, and a
-    reader that needs the result afterwards selects it anew (``populate_existing``).
+    Rows already loaded in the session are not refreshed: the database decides a guarded update, and a reader that
+    needs the result selects it again (``populate_existing``).
     """
     session.flush()
-    # An INSERT's row count, which tells whether it ran into a conflict, is not kept unless asked for.
+    # The row count of an INSERT, which shows a conflict, is kept only on request.
     result = session.execute(
         statement, values, execution_options={"synchronize_session": False, "preserve_rowcount": True}
     )
@@ -37,12 +37,12 @@ def write(
 
 
 def changed(session: Session, statement: Executable, values: Mapping[str, Any] | None = None) -> int:
-    """Run a statement and say how many rows it changed."""
+    """Run a statement and return the number of changed rows."""
     return int(write(session, statement, values).rowcount)
 
 
 def table_of(row: type[DeclarativeBase]) -> Table:
-    """The table of a row's class: statements about it know nothing of the session and its objects."""
+    """Return the table of a row's class: statements on it bypass the session's objects."""
     return cast("Table", row.__table__)
 
 
@@ -59,12 +59,11 @@ def run(
     statement: Executable | Mapping[str, Executable],
     values: Mapping[str, Any] | Sequence[Mapping[str, Any]],
 ) -> CursorResult[*tuple[Any, ...]]:
-    """Run a statement that was made once, when its module was imported, with values for its parameters.
+    """Run a statement that was built at import, with values for its parameters.
 
-    For what runs several times in each attempt: to put a statement together and to take it through the session costs
-    several times as much as to run it. It must be about tables and not about their classes, and as with :func:`write`
-    objects of the session are not brought up to date. An ``INSERT`` takes values by its columns' names, which no parameter
-    of its own or of an ``UPDATE`` may have.
+    For statements that run several times per attempt: building one and passing it through the session costs several
+    times its execution. It must use tables, not their classes, and as with :func:`write` the session's objects are
+    not refreshed. An ``INSERT`` takes values by column name; no other parameter may have such a name.
     """
     session.flush()
     connection = session.connection()

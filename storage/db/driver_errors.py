@@ -1,9 +1,8 @@
-"""What the database's driver says when it cannot, as errors a person can read.
+"""Translation of the database driver's exceptions to readable errors.
 
-This is the one place where driver exceptions are translated; a constraint that is violated is a bug of ours and passes
-through untouched.
+Driver exceptions are translated only here. A violated constraint is a defect and passes unchanged.
 
-Not here: which HTTP status each code becomes (``api.http.problems``).
+Not here: the HTTP status of each code (``api.http.problems``).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _POSTGRES_FULL: Final = frozenset({"53100", "53000"})
 
 @contextmanager
 def translated(which: str) -> Iterator[None]:
-    """Translate what the driver raises inside the block.
+    """Translate the driver's exceptions inside the block.
 
     Parameters
     ----------
@@ -34,8 +33,8 @@ def translated(which: str) -> Iterator[None]:
     Raises
     ------
     LockstepError
-        ``UNAVAILABLE`` when the database does not answer or stays locked, ``STORAGE_FULL`` when its disk is full,
-        ``INVALID`` for a value that it cannot hold (PostgreSQL has no NUL in text).
+        ``UNAVAILABLE`` if the database does not answer or stays locked, ``STORAGE_FULL`` if its disk is full,
+        ``INVALID`` for a value that it cannot store (PostgreSQL has no NUL in text).
     """
     try:
         yield

@@ -1,9 +1,9 @@
-"""Bringing both databases from whatever they are, empty included, to what this version needs.
+"""Migration of both databases, empty ones included, to the schema of this version.
 
-Two programs may start at once: the second waits for the first and then finds nothing to do. On PostgreSQL an advisory
-lock sees to that, on SQLite the write lock that the whole upgrade holds. On both, an upgrade that fails leaves nothing.
+Two programs may start at once: the second waits for the first and then finds nothing to do. PostgreSQL uses an
+advisory lock, SQLite the write lock, which the whole upgrade holds. A failed upgrade changes nothing.
 
-Not here: the changes themselves (``migrations/``, found as package data so that it works from a wheel).
+Not here: the migrations (``migrations/``, read as package data).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lockstep.storage.db.driver_errors import translated
 from lockstep.storage.db.schema import Mismatch, compare
 
 LOCK_KEY: Final = 0x10C5_7E40
-"""Of the advisory lock: any number that nobody else uses in this database."""
+"""Key of the advisory lock; no other lock in this database may have it."""
 
 
 def upgrade(jobs_url: str, series_url: str) -> None:

@@ -1,9 +1,9 @@
-"""Schema versions: those of the databases compared with those of this program's code.
+"""Comparison of the databases' schema versions with those of this program's code.
 
-A version is the number of the newest migration. Numbers have four digits and grow, so that older
-and newer can be told apart also where the code does not have the database's migration.
+A version is the number of the newest migration. Numbers have four digits and grow, so older and newer are
+comparable even if the code lacks the database's migration.
 
-Not here: bringing the databases up to date (``storage.db.migrate``).
+Not here: migrations (``storage.db.migrate``).
 """
 
 from __future__ import annotations
@@ -104,19 +104,19 @@ def require_once_up(
 ) -> None:
     """Refuse databases of another schema, as soon as the jobs database answers.
 
-    A series database that does not answer then is not waited for: jobs are placed, stopped and ended without it.
+    A series database that does not answer then is skipped: jobs are placed, stopped and ended without it.
 
     Parameters
     ----------
     database : Database
     tell : callable
-        Takes the reason of the wait, once, and of going on without the series database.
+        Receives the reason of the wait, once, and of skipping the series database.
     sleep : callable
 
     Raises
     ------
     LockstepError
-        ``CONFLICT`` when a schema is older or newer.
+        ``CONFLICT`` if a schema is older or newer.
     """
     told = False
     while (reason := _unavailable(_of_jobs, database)) is not None:

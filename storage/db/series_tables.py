@@ -52,7 +52,7 @@ class StreamRow(SeriesBase):
 
 
 class PlaceRow(SeriesBase):
-    """How far one more source of an assignment's series is stored, beside the metrics spool."""
+    """Stored offset of another source of an assignment's series, beside the metrics spool."""
 
     __tablename__ = "stream_places"
 
@@ -122,13 +122,13 @@ class SeriesLatestRow(SeriesBase):
 
 
 def of_kind(name: ColumnElement[str] | InstrumentedAttribute[str], *, system: bool) -> ColumnElement[bool]:
-    """Whether a series is one of ``domain.training.metrics.SYSTEM``, or is not. Neither by LIKE, which on SQLite takes capitals too."""
+    """Filter for series that are, or are not, in ``domain.training.metrics.SYSTEM``. Without LIKE, which ignores case on SQLite."""
     beginning = func.substr(name, 1, len(SYSTEM))
     return beginning == SYSTEM if system else beginning != SYSTEM
 
 
 class ProgressRow(SeriesBase):
-    """How far a job is, by its newest attempt that reported."""
+    """Progress of a job, by its newest attempt that reported."""
 
     __tablename__ = "progress"
 
@@ -140,14 +140,14 @@ class ProgressRow(SeriesBase):
     step: Mapped[int] = mapped_column(default=0)
     """Largest step of that attempt."""
     time: Mapped[float | None]
-    """When that step was reached, by the node's clock."""
+    """Time of that step, by the node's clock."""
     first_step: Mapped[int | None]
     first_time: Mapped[float | None]
     """The attempt's first record: with ``step`` and ``time`` it gives a rate."""
 
 
 class LogTotalRow(SeriesBase):
-    """How many lines one attempt has, over all its nodes: where the next line's number comes from."""
+    """Number of lines of one attempt, over all its nodes; the number of the next line."""
 
     __tablename__ = "log_totals"
 
@@ -175,7 +175,7 @@ class LogChunkRow(SeriesBase):
     text_bytes: Mapped[int]
     """Before compression."""
     sources: Mapped[str] = mapped_column(String(2000))
-    """Which ranks and streams occur, as ``" 0:stdout 1:stderr "``; empty when there are too many to list."""
+    """Ranks and streams that occur, as ``" 0:stdout 1:stderr "``; empty when there are too many to list."""
     time_min: Mapped[float | None]
     """Of its lines, which may be out of order: nodes have clocks of their own. NULL in chunks of the version before."""
     time_max: Mapped[float | None]

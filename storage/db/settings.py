@@ -1,8 +1,8 @@
-"""Where the databases and the blob store are: the part of the environment that every program with storage shares.
+"""Settings of databases and blob store, shared by all programs that use them.
 
 Programs inherit from ``StorageSettings`` and read it once, at their start.
 
-Not here: how to reach the broker (``broker.settings``).
+Not here: the broker (``broker.settings``).
 """
 
 from __future__ import annotations

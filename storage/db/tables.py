@@ -47,7 +47,7 @@ class JobRow(JobsBase):
     kind: Mapped[str] = mapped_column(String(16))
     state: Mapped[JobState] = mapped_column(choice(JobState, "state"), default=JobState.QUEUED)
     intent: Mapped[Intent | None] = mapped_column(choice(Intent, "intent"))
-    """What somebody wants to happen to the live attempt; the state changes only when it has happened."""
+    """Requested change of the live attempt; the state changes once it is carried out."""
     version: Mapped[int] = mapped_column(BigInteger, default=1)
     """Counts every change that a reader of the job can see."""
     priority: Mapped[int]
@@ -61,9 +61,9 @@ class JobRow(JobsBase):
     spec: Mapped[Json]
     """The document with every default filled in."""
     plan: Mapped[Json | None]
-    """The batch plan; once an attempt has settled it, what the engine really does."""
+    """The batch plan; once an attempt has settled it, the engine's actual plan."""
     outcome: Mapped[Json | None]
-    """How the newest attempt ended."""
+    """Outcome of the newest attempt."""
     reason: Mapped[str | None] = mapped_column(String(64))
     """The newest outcome's reason."""
     attempt_count: Mapped[int] = mapped_column(default=0)
@@ -86,10 +86,10 @@ class JobRow(JobsBase):
     wait_position: Mapped[int | None]
     wait_reason: Mapped[str | None] = mapped_column(Text)
     actor: Mapped[str] = mapped_column(Name)
-    """Who submitted it."""
+    """User who submitted it."""
     created_at: Mapped[float] = mapped_column(insert_default=db_now())
     started_at: Mapped[float | None]
-    """When it first ran."""
+    """Time of its first run."""
     finished_at: Mapped[float | None]
 
     @property
@@ -168,7 +168,7 @@ class AssignmentRow(JobsBase):
     state: Mapped[AssignmentState] = mapped_column(choice(AssignmentState, "state"), default=AssignmentState.ASSIGNED)
     token: Mapped[str] = mapped_column(String(64))
     device_indices: Mapped[list[int]] = mapped_column(JSON)
-    """What it was given; who holds a device now is ``devices.assignment_id``."""
+    """Devices of the assignment; the current holder of a device is ``devices.assignment_id``."""
     ranks_here: Mapped[int]
     lease_expires_at: Mapped[float]
     """Set at placement already: a node that never answers is lost like one that fell silent."""
@@ -192,12 +192,12 @@ class NodeRow(JobsBase):
     boot_id: Mapped[str] = mapped_column(String(64))
     draining: Mapped[bool] = mapped_column(default=False)
     quarantine: Mapped[str | None] = mapped_column(Text)
-    """Why it is given no more work until a person says that it is mended."""
+    """Reason of the quarantine, which lasts until a user resumes the node."""
     quarantined_at: Mapped[float | None]
     registered_at: Mapped[float]
     seen_at: Mapped[float]
     left_at: Mapped[float | None]
-    """When its agent was stopped in order. It leaves while this is not before ``seen_at``."""
+    """Time of its agent's orderly stop. The node is leaving while this is not before ``seen_at``."""
 
     devices: Mapped[list[DeviceRow]] = relationship(order_by="DeviceRow.index", lazy="raise")
 
@@ -215,13 +215,13 @@ class DeviceRow(JobsBase):
     memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     present: Mapped[bool] = mapped_column(default=True)
     assignment_id: Mapped[str | None] = mapped_column(Id, ForeignKey("assignments.id", ondelete="SET NULL"))
-    """Who holds it; NULL when it is free."""
+    """Assignment that holds it; NULL if it is free."""
 
     assignment: Mapped[AssignmentRow | None] = relationship(lazy="raise", viewonly=True)
 
     @property
     def free(self) -> bool:
-        """Whether an attempt may be given it."""
+        """True if an attempt may be placed on it."""
         return self.present and self.assignment_id is None
 
     @property
@@ -279,7 +279,7 @@ class CheckpointRow(JobsBase):
 
 
 class RetentionRow(JobsBase):
-    """What a job asked to be deleted some days after its end. The row goes with it."""
+    """Retention that a job requested. The row is deleted with the data."""
 
     __tablename__ = "retentions"
 

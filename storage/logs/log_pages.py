@@ -1,12 +1,12 @@
-"""Reading a log by page, in both directions, chosen by rank, stream, text and time.
+"""Log pages in both directions, filtered by rank, stream, text and time.
 
-A cursor is a place between two lines: an attempt, and the line that follows. So a page begins exactly where the one
-before it ended, whatever was appended meanwhile, and the same cursor leads forward and back.
+A cursor is a position between two lines: an attempt, and the line that follows. A page begins exactly where the
+previous one ended, also after appends, and the same cursor works in both directions.
 
-Whatever is asked for, one page looks at so many chunks' headers and opens so many chunks at most. A page that found less
-than it may hold says where it stopped looking; the caller goes on from there.
+One page reads a limited number of chunk headers and opens a limited number of chunks. A page that is not full
+reports where the search stopped; the caller continues from there.
 
-Not here: how lines are stored (``storage.logs.logs``).
+Not here: the storage of lines (``storage.logs.logs``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Position(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Which lines are wanted; None wants all."""
+    """Filter for lines; None matches all."""
 
     attempt: int | None = None
     rank: int | None = None
@@ -64,9 +64,9 @@ class Slice(NamedTuple):
 
     lines: list[LogLine]
     next_cursor: str
-    """Where to go on, also when nothing is there yet."""
+    """Cursor of the next page, also if there are no lines yet."""
     prev_cursor: str | None
-    """Where to go on backwards; None where nothing is."""
+    """Cursor of the previous page; None if there is none."""
 
 
 def page(
@@ -79,22 +79,22 @@ def page(
     before: str | None = None,
     from_end: bool = False,
 ) -> Slice:
-    """One page of a job's log, oldest line first.
+    """Return one page of a job's log, oldest line first.
 
     Parameters
     ----------
     session : Session
-        A read transaction: its statements see one state of the log.
+        A read transaction: its statements read one snapshot.
     job_id : str
     chosen : Chosen
     limit : int
-        Lines, at most. A page may have fewer before the end of the log: :func:`at_end` tells.
+        Most lines. A page may have fewer before the end of the log (:func:`at_end`).
     cursor : str, optional
-        The lines that follow this place; None begins at the first.
+        Lines after this position; None begins at the first.
     before : str, optional
-        The lines that precede this place, the last of them.
+        The last lines before this position.
     from_end : bool
-        The last lines of all. Of ``cursor``, ``before`` and ``from_end`` at most one.
+        The last lines of the log. At most one of ``cursor``, ``before`` and ``from_end``.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def page(
     Raises
     ------
     LockstepError
-        ``INVALID`` for a cursor that no page has given.
+        ``INVALID`` for a cursor that is not from a page.
     """
     last = end(session, job_id, attempt=chosen.attempt)
     if before is not None or from_end:
@@ -118,7 +118,7 @@ def page(
 
 
 def at_end(session: Session, job_id: str, cursor: str, *, attempt: int | None = None) -> bool:
-    """Whether everything stored so far lies before the cursor."""
+    """Return whether all stored lines are before the cursor."""
     return decode(cursor) >= end(session, job_id, attempt=attempt)
 
 
@@ -137,7 +137,7 @@ def decode(cursor: str) -> Position:
     Raises
     ------
     LockstepError
-        ``INVALID`` for a cursor that no page has given.
+        ``INVALID`` for a cursor that is not from a page.
     """
     match = re.fullmatch(CURSOR, cursor)
     if match is None:
@@ -150,7 +150,7 @@ def decode(cursor: str) -> Position:
 
 
 class _Sieve:
-    """Which chunks may hold a wanted line, and which of their lines are wanted."""
+    """Filter of chunks and of their lines."""
 
     def __init__(self, chosen: Chosen):
         self.chosen = chosen
@@ -160,7 +160,7 @@ class _Sieve:
         """By the headers; the compressed text itself cannot be searched in SQL."""
         chosen = self.chosen
         conditions: list[ColumnElement[bool]] = []
-        # Times first: they are in the index, and what they exclude is not even looked up.
+        # Times first: they are in the index and avoid row reads.
         if chosen.since is not None:
             conditions.append(or_(LogChunkRow.time_max.is_(None), LogChunkRow.time_max >= chosen.since))
         if chosen.until is not None:
@@ -257,7 +257,7 @@ class _Walk:
         self._ordered = self._ordered.options(undefer(LogChunkRow.lines)).order_by(*self._order())
         self._places = _of(job_id, sieve.chosen.attempt, select(LogChunkRow.attempt, LogChunkRow.first_line))
         self.stopped_at: Position | None = None
-        """Where the walk ended because it had looked at enough; None where the log ended."""
+        """Position where the search reached its limit; None at the end of the log."""
 
     def chunks(self) -> Iterator[LogChunkRow]:
         horizon = self._horizon()
@@ -270,7 +270,7 @@ class _Walk:
                 statement = statement.where(_place() < _at(horizon) if self._forward else _place() >= _at(horizon))
             rows = self._session.scalars(statement).all()
             for chunk in rows:
-                # Before it is handed out: whoever takes it may not come back.
+                # Before the yield: the consumer may not resume.
                 place, inclusive = Position(chunk.attempt, chunk.first_line), False
                 yield chunk
             opened += len(rows)

@@ -2,12 +2,12 @@
 
 Lines of one attempt are numbered from 0 in the order in which they were stored, over all its ranks.
 
-Of a log that is longer than it may be the head and the end are kept. What lies between goes, oldest chunk first, in the
-transaction that appends; a line of the launcher's stands in its place, under the number of the last one that is gone.
+A log over its limit keeps head and end. The appending transaction deletes the middle, oldest chunk first, and puts
+a line of the launcher in its place, under the number of the last deleted line.
 
-Where a job keeps its log for some days only, such a line is all that is left of each attempt then.
+After a job's log retention such a line remains for each attempt.
 
-Not here: reading them (``storage.logs.log_pages``), how lines reach the node's agent (``engine.launcher``), and the fence (``storage.series.streams``).
+Not here: reads (``storage.logs.log_pages``), the way of lines to the agent (``engine.launcher``), and the fence (``storage.series.streams``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHUNK_BYTES: Final = 256 * 1024
 """A chunk is closed at either, before compression; one line alone may be longer."""
 SOURCES_CHARS_MAX: Final = 2000
 DROPS: Final = 16
-"""A log that is too long loses so small a part of what it may be at once."""
+"""Fraction of the limit that is deleted at once."""
 
 
 class Place(NamedTuple):
@@ -62,15 +62,15 @@ def append(
     session : Session
     assignment_id, token : str
     place_before, place_after : (segment, offset)
-        Where the piece begins and ends. It is stored only where the last one ended.
+        Offsets before and after the piece. It is stored only if it begins at the stored offset.
     records : sequence of LogRecord
     bytes_max : int
-        Text of one attempt that is kept, give or take what one append brings.
+        Limit of one attempt's stored text, up to the size of one append.
 
     Returns
     -------
     bool
-        False, and nothing stored, when the token is stale, the stream is sealed, or the piece was stored before.
+        False, and nothing stored, if the token is stale, the stream is sealed, or the piece was stored before.
     """
     before, after = ({"log_segment": segment, "log_offset": offset} for segment, offset in (place_before, place_after))
     stream = streams.advance(session, assignment_id, token, before, after)
@@ -123,7 +123,7 @@ _TAIL: Final = (
 )
 _ADDED: Final = insert(_CHUNK)
 _NOTED: Final = for_each(LogChunkRow, lambda insert: insert.on_conflict_do_nothing())
-"""A chunk that somebody else may have put there at the same time."""
+"""Return a chunk that another transaction may have inserted at the same time."""
 
 
 class _Extent(NamedTuple):
@@ -133,7 +133,7 @@ class _Extent(NamedTuple):
 
 
 def _drop_middle(session: Session, job_id: str, attempt: int, bytes_max: int, now: float) -> None:
-    """Delete chunks behind the head until what is left fits, and leave a line in their place."""
+    """Delete chunks after the head until the rest fits, and insert a line in their place."""
     ours = LogChunkRow.job_id == job_id, LogChunkRow.attempt == attempt
     extents = select(LogChunkRow.first_line, LogChunkRow.line_count, LogChunkRow.text_bytes).where(*ours)
     chunks = [_Extent(*row) for row in session.execute(extents.order_by(LogChunkRow.first_line))]
@@ -152,7 +152,7 @@ def _drop_middle(session: Session, job_id: str, attempt: int, bytes_max: int, no
 
 
 def leave_notes(session: Session, job_id: str, why: str, *, now: float) -> None:
-    """Where all lines of a job were deleted, leave a line of the launcher's in each attempt, under its last number."""
+    """After all lines of a job were deleted, insert a line of the launcher in each attempt, under its last number."""
     totals = select(LogTotalRow.attempt, LogTotalRow.lines).where(LogTotalRow.job_id == job_id, LogTotalRow.lines > 0)
     notes = [
         _chunk_row(job_id, attempt, lines - 1, [[now, -1, "launcher", f"… {_counted(lines)} deleted: {why} …"]])
@@ -167,7 +167,7 @@ def _counted(lines: int) -> str:
 
 
 def _head(chunks: Sequence[_Extent], bytes_: int) -> int:
-    """How many chunks are the head: so many bytes, or up to the gap that an earlier time has left."""
+    """Return the number of chunks in the head: up to a size, or up to an earlier gap."""
     size = 0
     for count, (chunk, following) in enumerate(pairwise(chunks), start=1):
         size += chunk.text_bytes

@@ -1,13 +1,13 @@
-"""The blob store: code archives and checkpoints, in a folder or behind an fsspec URL.
+"""Blob store: code archives and checkpoints, in a folder or behind an fsspec URL.
 
-What is put is whole or absent: it is written under a temporary name beside its place and then moved there. A local
-folder on the same file system is filled with hard links, so that publishing a checkpoint of many gigabytes takes
-milliseconds; what is fetched is always a copy, because a job may write to it. Elsewhere a tree's ``manifest.json`` is
-sent last, and a reader that does not find it takes the tree for absent.
+A blob is whole or absent: it is written under a temporary name beside its target and then renamed. A local folder
+on the same file system is filled with hard links, so publishing a checkpoint of many gigabytes takes milliseconds;
+a fetched blob is always a copy, because a job may write to it. Elsewhere a tree's ``manifest.json`` is sent last,
+and a tree without it counts as absent.
 
 A stored blob without a row is not published: rows are in ``storage.attempts.checkpoints``.
 
-Not here: packing and unpacking archives, checking digests (``api``, ``worker``).
+Not here: packing and unpacking of archives, and verification of digests (``api``, ``worker``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BlobStore:
         self._local = "file" in _protocols(self._files)
 
     def location(self, key: str) -> str:
-        """Where a key is, for people: a path or a URL."""
+        """Return the location of a key for messages: a path or a URL."""
         path = self._path(key)
         return path if self._local else str(self._files.unstrip_protocol(path))
 
@@ -86,7 +86,7 @@ class BlobStore:
         return ""
 
     def exists(self, key: str) -> bool:
-        """Whether a file or a whole tree is there."""
+        """Return whether a file or a whole tree exists."""
         path = self._path(key)
         if self._local:
             return Path(path).exists()

@@ -1,9 +1,9 @@
-"""Notes in the store, beside the files of each published checkpoint: everything that its row says.
+"""Notes in the store, beside the files of each published checkpoint, with the contents of its row.
 
-Database and store are backed up and lost apart. With the note a row that is missing from the database is made again
-exactly, also where the node that wrote the checkpoint is gone.
+Database and store are backed up and lost separately. A note restores a missing row exactly, also after the loss of
+the node that wrote the checkpoint.
 
-Not here: the rows (``storage.attempts.checkpoints``), and when they are compared with the store (``worker.agent.reconciling``).
+Not here: the rows (``storage.attempts.checkpoints``), and their comparison with the store (``worker.agent.reconciling``).
 """
 
 from __future__ import annotations

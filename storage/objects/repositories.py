@@ -1,13 +1,13 @@
-"""Git repositories from which jobs' code comes: which commit a ref is, and the files of a commit.
+"""Git repositories with jobs' code: the commit of a ref, and the files of a commit.
 
-A branch moves, and a job may be started again after a week. So a ref is looked up once, when the job is submitted, and
-from then on the job has a commit.
+A branch moves, and a job may restart after a week. A ref is therefore resolved once, at the submit, and the job
+keeps the commit.
 
-The machine's own ``git`` does the work, with the machine's own credentials (keys, credential helpers) and nobody to ask
-for a password. Only the transports of ``domain.spec.fields`` are let through: git knows others that run commands. Submodules
-are not fetched.
+The machine's ``git`` runs with the machine's credentials (keys, credential helpers) and without password prompts.
+Only the transports of ``domain.spec.fields`` are allowed: git has others that run commands. Submodules are not
+fetched.
 
-Not here: when code is brought to a node, and what is done where that fails (``worker.launch.code``).
+Not here: the transfer of code to a node, and its failures (``worker.launch.code``).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class UnreachableError(OSError):
 
 
 def commit_of(url: str, ref: str) -> str:
-    """The commit that a branch, a tag or a whole commit id is now, as 40 (or 64) hexadecimal digits.
+    """Return the current commit of a branch, a tag or a whole commit id, as 40 (or 64) hexadecimal digits.
 
-    A commit id is taken as it is, without asking anybody.
+    A commit id is returned without a request.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def _fetch(url: str, commit: str, inside: tuple[str, str]) -> None:
     try:
         _git(*inside, "fetch", "--quiet", "--depth=1", "--no-tags", "--", url, commit, seconds=FETCH_SECONDS)
     except UnreachableError:
-        # Not every server gives a commit that no ref names. Then everything is fetched; one that is away says so again.
+        # Not every server serves a commit without a ref. Then everything is fetched; an absent server fails again.
         every = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
         _git(*inside, "fetch", "--quiet", "--", url, *every, seconds=FETCH_SECONDS)
     try:
@@ -109,7 +109,7 @@ def _check_size(listing: str) -> None:
 
 
 def _git(*words: str, seconds: float = 60.0) -> str:
-    """What git prints. Every failure is an ``UnreachableError`` here: git does not tell them apart."""
+    """Return git's output. Every failure is an ``UnreachableError``: git does not distinguish them."""
     environ = {name: value for name, value in os.environ.items() if name not in {"GIT_DIR", "GIT_WORK_TREE"}}
     environ |= {
         "GIT_ALLOW_PROTOCOL": ":".join(GIT_TRANSPORTS),
