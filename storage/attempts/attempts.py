@@ -1,10 +1,10 @@
 """Attempts at jobs: placed by the scheduler, claimed, renewed and ended by nodes.
 
-Every write names the assignment's token, and the database compares it: a writer whose lease was lost matches no row, is
-told so, and stops. Nobody has to be sure that the other side is dead.
+Every write carries the assignment's token, and the database compares it: a writer whose lease was lost matches no row
+and stops. No program needs certainty that another one is dead.
 
-How an attempt is placed is in ``storage.attempts.placing``, how it is claimed in ``storage.attempts.claiming``, and how it ends, and what
-that does to its job, in ``storage.attempts.endings``; their functions are offered here too. What a node ships is in ``storage.series.series`` and
+Placement is in ``storage.attempts.placing``, claims are in ``storage.attempts.claiming``, ends and their effect on the job in
+``storage.attempts.endings``; their functions are re-exported here. Uploads are in ``storage.series.series`` and
 ``storage.logs.logs``.
 """
 
@@ -72,7 +72,7 @@ def _fenced(session: Session, assignment_id: str, token: str) -> AttemptRow | No
 
 
 def writer(session: Session, assignment_id: str, token: str) -> Writer | None:
-    """What opens the assignment's stream; None when it is not claimed, or not under this token."""
+    """Return the right to open the assignment's stream; None if it is not claimed under this token."""
     found = run(session, _WRITER, {"of_assignment": assignment_id, "of_token": token}).one_or_none()
     return None if found is None else Writer(*found)
 
@@ -83,7 +83,7 @@ def mark_running(session: Session, assignment_id: str, token: str) -> bool:
     Returns
     -------
     bool
-        False when the token is not valid any more.
+        False if the token is no longer valid.
     """
     attempt = _fenced(session, assignment_id, token)
     if attempt is None:
@@ -98,12 +98,12 @@ def mark_running(session: Session, assignment_id: str, token: str) -> bool:
 
 
 def settle_plan(session: Session, assignment_id: str, token: str, plan: dict[str, Any]) -> bool:
-    """Keep what the engine really does as the attempt's plan and the job's.
+    """Store the engine's actual plan as the plan of attempt and job.
 
     Returns
     -------
     bool
-        False when the token is not valid any more.
+        False if the token is no longer valid.
     """
     attempt = _fenced(session, assignment_id, token)
     if attempt is None:
@@ -132,10 +132,10 @@ def settle_plan(session: Session, assignment_id: str, token: str, plan: dict[str
 def renew(
     session: Session, node_name: str, tokens: Mapping[str, str], *, lease_seconds: float
 ) -> dict[str, Intent | None]:
-    """Renew the leases of a node's assignments, and note that the node was heard.
+    """Renew the leases of a node's assignments, and store the node's heartbeat.
 
-    There is no condition on time: a lease that ran out while the database was away lives again if nobody has been given
-    the work yet. That it has run out is decided by :func:`lose` alone.
+    There is no condition on time: a lease that expired during an outage of the database is renewed if the work was not
+    given away yet. Only :func:`lose` decides that a lease has expired.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def renew(
     Returns
     -------
     dict of assignment id to Intent or None
-        What is wanted of each. One that is missing here is lost: stop its ranks.
+        Intent of each. A missing assignment is lost: its ranks must stop.
     """
     answer: dict[str, Intent | None] = {}
     if tokens:
@@ -170,7 +170,7 @@ def renew(
 
 
 def wanted(session: Session, node_name: str) -> dict[str, Intent]:
-    """What is wanted of a node's claimed assignments, by their ids: a renewal says it too, but this writes nothing."""
+    """Return the intents of a node's claimed assignments by id, without a renewal."""
     statement = (
         select(AssignmentRow.id, JobRow.intent)
         .join(JobRow, JobRow.id == AssignmentRow.job_id)

@@ -138,8 +138,8 @@ def _fenced(session: Session, assignment_id: str, token: str) -> Row[str, int] |
 def _add(session: Session, job_id: str, location: str, note: Note) -> bool:
     """Write the row of a checkpoint; False if it is there already.
 
-    The row of another one at the same place is replaced: after the database was set back a number of an attempt is used
-    again. A new id tells that from a row that stayed (:func:`ids`).
+    The row of another checkpoint at the same location is replaced: after a restore of the database an attempt's number
+    is reused. The new row has a new id (:func:`ids`).
     """
     place = (CheckpointRow.job_id == job_id, CheckpointRow.attempt == note.attempt, CheckpointRow.step == note.step)
     write(session, delete(CheckpointRow).where(*place, CheckpointRow.sha256 != note.sha256))
@@ -155,7 +155,7 @@ def of_job(session: Session, job_id: str) -> list[CheckpointRow]:
 
 
 def ids(session: Session, job_id: str) -> list[str]:
-    """The ids of a job's checkpoints, which say everything of the list: rows are added and deleted, never changed."""
+    """Return the ids of a job's checkpoints, which identify the list: rows are added and deleted, never changed."""
     return list(
         session.scalars(select(CheckpointRow.id).where(CheckpointRow.job_id == job_id).order_by(CheckpointRow.id))
     )
@@ -201,7 +201,7 @@ def _newest_first(job_id: str) -> Select[CheckpointRow]:
     return (
         select(CheckpointRow)
         .where(CheckpointRow.job_id == job_id)
-        # A later attempt may have gone back to an earlier step; what it saved there is what it trained.
+        # A later attempt may have resumed from an earlier step; its checkpoints are the valid ones.
         .order_by(CheckpointRow.attempt.desc(), CheckpointRow.step.desc())
     )
 

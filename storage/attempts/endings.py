@@ -1,13 +1,13 @@
-"""How an attempt comes to its end, and what that does to its job.
+"""Ends of attempts, and their effect on the job.
 
-One attempt ends once: the fenced update of its row decides, and the job's step, the budget, the backoff and the event
-follow in the same transaction. Locks are always taken in the order attempt, assignments, devices, job, so that ends of
-two nodes of one gang, a cancel and a lost lease wait for each other instead of deadlocking.
+An attempt ends once: the fenced update of its row decides, and the job's transition, budget, backoff and event follow
+in the same transaction. Locks are taken in the order attempt, assignments, devices, job: ends of two nodes of a gang,
+a cancel and a lost lease wait for each other without a deadlock.
 
-An attempt's stream is sealed after this, in the other database, and by whoever ended it; an attempt that is placed later
-seals the streams of the earlier ones when it opens its own. So ship what is left, then end.
+The attempt's stream is sealed afterwards, in the other database, by the program that ended the attempt; a later attempt
+seals earlier streams when it opens its own. Uploads must therefore finish before the end.
 
-Not here: what an outcome means for the job (``storage.attempts.judging``), and starting attempts (``storage.attempts.placing``).
+Not here: the effect of an outcome on the job (``storage.attempts.judging``), and starts (``storage.attempts.placing``).
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def lock_live(session: Session, job_id: str) -> AttemptRow | None:
 def end(
     session: Session, assignment_id: str, token: str, outcome: Outcome, *, timings: Timings, node_failed: bool = False
 ) -> bool:
-    """Note how one node's part of an attempt ended, and end the attempt if that decides it (``domain.life.gang``).
+    """Store the end of an assignment, and end the attempt if that decides it (``domain.life.gang``).
 
-    The first part that knows why it failed ends the attempt; it succeeds once every part has.
+    The first assignment with a known cause of failure ends the attempt; it succeeds once all have succeeded.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def end(
     Returns
     -------
     bool
-        False, and nothing written, when the token is not valid any more or this part has ended already.
+        False, with nothing written, if the token is no longer valid or this assignment has ended already.
     """
     attempt = lock_attempt(session, assignment_id)
     if attempt is None:
@@ -109,15 +109,15 @@ def end(
 
 
 def lose(session: Session, assignment_id: str, token: str, *, timings: Timings, last_step: int | None = None) -> bool:
-    """End an attempt because its node fell silent, if the lease is still expired at this moment.
+    """End an attempt whose node stopped its heartbeat, if the lease is still expired.
 
-    The job is not placed again before its old node has certainly stopped its ranks. ``last_step`` is the last that was
-    heard of.
+    The job is not placed again before its old node has certainly stopped its ranks. ``last_step`` is the last reported
+    one.
 
     Returns
     -------
     bool
-        False when the node renewed after all, or the attempt ended otherwise.
+        False if the node renewed meanwhile, or the attempt ended otherwise.
     """
     attempt = lock_attempt(session, assignment_id)
     if attempt is None:

@@ -1,9 +1,7 @@
-"""The record of what happened: rows that are added and never changed.
+"""Events of jobs: rows that are added and never changed.
 
-Ids of one job's events grow in the order in which they become visible, so a reader who goes on after the last id it saw
-misses none: PostgreSQL hands out ids before the commit, so whoever adds an event locks the job's row first.
-
-Not here: sending them anywhere.
+Ids of one job's events grow in the order of visibility, so a reader that continues after the last id misses none.
+PostgreSQL assigns ids before the commit, so an insert locks the job's row first.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from lockstep.storage.db.dialects import run, table_of
 from lockstep.storage.db.tables import EventRow, JobRow
 
 Order = Literal["oldest", "newest"]
-"""Which of a job's events come first."""
+"""Order of a page of events."""
 T = TypeVar("T")
 
 _JOB: Final = table_of(JobRow)
@@ -61,7 +59,7 @@ def page(
 def page_ids(
     session: Session, job_id: str, *, order: Order = "oldest", beyond: int | None = None, limit: int
 ) -> list[int]:
-    """The ids of that page, which say everything of it: events are never changed."""
+    """Return the ids of that page, which identify it: events never change."""
     return list(session.scalars(_walk(select(EventRow.id), job_id, order, beyond).limit(limit)))
 
 

@@ -1,14 +1,12 @@
-"""The ends of one gang's nodes, written down as they come in.
+"""Ends of a gang's assignments.
 
-Which of them is the gang's end is decided by ``domain.life.gang``; ``storage.attempts.endings.end`` asks it. Two things are left:
+``domain.life.gang`` decides which of them ends the gang; ``storage.attempts.endings.end`` calls it. Two cases remain:
 
-* A node knows its outcome before it has sent everything that its ranks wrote, and a checkpoint may take minutes. So it
-  **tells** the outcome first. A cause ends the other nodes' parts at once: their ranks hold devices, and wait for nobody.
-* A node that only lost the others waits for the one that knows why. If all others went on well for ``CAUSE_SECONDS``
-  after it, there is no other cause: the connection was lost, and a pass **settles** that. A node that is gone does not
-  go on: its lease runs out, and it is named (``storage.attempts.endings.lose``).
-
-Not here: gangs of one node, whose only end is the end.
+* A node has its outcome before the upload of its ranks' output ends, and a checkpoint may take minutes. It therefore
+  reports the outcome first (``tell``). A cause ends the other nodes' assignments at once, since their ranks hold devices.
+* A node that only lost the others waits for a node with a cause. If all others ran on for ``CAUSE_SECONDS``, the
+  connection was lost, and a reconcile cycle decides so (``settle``). A dead node does not run on: its lease expires,
+  and it is named (``storage.attempts.endings.lose``).
 """
 
 from __future__ import annotations
@@ -67,12 +65,12 @@ def stranded(session: Session) -> list[str]:
 
 
 def settle(session: Session, assignment_id: str, *, timings: Timings) -> bool:
-    """End the attempt of a part that lost the others, if these have gone on long enough without naming a cause.
+    """End the attempt of an assignment that lost the others, if these ran on long enough without a cause.
 
     Returns
     -------
     bool
-        False when it did not lose them, or another part may still say why.
+        False if it did not lose them, or another assignment may still report a cause.
     """
     attempt = lock_attempt(session, assignment_id)
     if attempt is None or attempt.state is AttemptState.ENDED:

@@ -1,9 +1,9 @@
-"""What the end of an attempt does to its job: the step it takes, its budget, its backoff, its plan.
+"""Effect of an attempt's end on its job: transition, budget, backoff and plan.
 
-The rules are pure (``domain.life.outcomes.judge``). Here is what they are asked with, read from the rows of a job whose
-attempt the caller has locked and ended, and what they say, written in the same transaction.
+The rules are pure (``domain.life.outcomes.judge``). This module reads their input from the rows of a job whose attempt
+the caller has locked and ended, and writes their result in the same transaction.
 
-Not here: whose end it is that counts (``storage.attempts.endings``).
+Not here: the choice of the end that counts (``storage.attempts.endings``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lockstep.storage.db.dialects import run
 from lockstep.storage.db.tables import AttemptRow
 
 ACTOR = "lockstep"
-"""Who did it, in events that no person caused."""
+"""Actor of events without a user."""
 
 
 def move_job(session: Session, attempt: AttemptRow, outcome: Outcome, *, timings: Timings, not_before: float) -> None:
@@ -60,7 +60,7 @@ def move_job(session: Session, attempt: AttemptRow, outcome: Outcome, *, timings
         if verdict.halve:
             changes["plan"] = smaller
     if verdict.step == "succeed" and job.state is JobState.STARTING:
-        # A script may end before anybody noted that its ranks had met; nothing reaches succeeded but through running.
+        # A script may end before its rendezvous was stored; succeeded is reached only through running.
         transitions.take(session, job.id, "run", attempt=attempt.number, reason="all ranks ran", actor=ACTOR)
     taken = transitions.take(
         session,
@@ -97,7 +97,7 @@ def _columns(record: Record) -> dict[str, Any]:
 
 
 def _reached(session: Session, job: Row[Any], outcome: Outcome) -> int:
-    """What the next attempt can go on from; see ``Ending.reached``."""
+    """Return the step from which the next attempt resumes; see ``Ending.reached``."""
     if job.kind == "script":
         return outcome.last_step or 0
     kept = checkpoints.newest(session, job.id)
@@ -110,7 +110,7 @@ def _halved(attempt: AttemptRow) -> dict[str, Any] | None:
         return None
     plan = BatchPlan.model_validate(attempt.plan)
     smaller = None if plan.micro_batch_size is None else plan.halved()
-    # The stored plan says more than a plan has: what the engine counted.
+    # The stored plan has more than a plan: the engine's counts.
     return None if smaller is None else {**attempt.plan, **smaller.model_dump(mode="json")}
 
 

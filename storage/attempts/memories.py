@@ -23,7 +23,7 @@ class Capacity(NamedTuple):
 
     device_type: str
     memory_bytes: int | None
-    """Of the smallest such device; None where some node does not say."""
+    """Memory of the smallest such device; None if a node does not report it."""
 
 
 class Earlier(NamedTuple):
@@ -37,15 +37,15 @@ class Earlier(NamedTuple):
 
 
 def capacity(session: Session, *, device_type: str | None, nodes: list[str]) -> Capacity | None:
-    """Return the device type with the least memory among those that a job may get; None where there is none.
+    """Return the device type with the least memory among those that a job may get; None if there is none.
 
     Parameters
     ----------
     session : Session
     device_type : str or None
-        What the job asks for; None takes any.
+        Requested type; None takes any.
     nodes : list of str
-        Where it would be placed now; empty means anywhere.
+        Nodes on which it would be placed now; empty means any.
     """
     statement = select(
         DeviceRow.type, func.min(DeviceRow.memory_bytes), func.count() - func.count(DeviceRow.memory_bytes)

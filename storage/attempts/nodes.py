@@ -1,10 +1,9 @@
-"""Nodes and their devices, as their agents describe them, and what nodes failed.
+"""Nodes and their devices, as their agents describe them, and the nodes' failures.
 
-A node's failures lie in rows of their own: whoever ends an attempt adds or deletes some without waiting for, or being
-waited for by, the heartbeats that write the node's row. Which of them mean quarantine is looked at in each pass of the
-scheduler, before it places anything.
+A node's failures are separate rows: the end of an attempt adds or deletes some without contention with the heartbeats,
+which write the node's row. Each reconcile cycle evaluates them for quarantine before it places jobs.
 
-Not here: who holds a device (``storage.attempts.attempts``), which node gets what (``domain.placement.decide``), and the rule of
+Not here: holders of devices (``storage.attempts.attempts``), placement (``domain.placement.decide``), and the rule of
 quarantine (``domain.life.quarantine``).
 """
 
@@ -25,7 +24,7 @@ from lockstep.storage.db.dialects import changed, upsert, write
 from lockstep.storage.db.tables import AssignmentRow, DeviceRow, NodeFailureRow, NodeRow
 
 ACTOR: Final = "lockstep"
-"""Who quarantines, in a job's events."""
+"""Actor of a quarantine in a job's events."""
 FAILURES_SECONDS: Final = 86_400.0
 """A failure older than this counts no more."""
 FAILURES_MAX: Final = 1_000
@@ -41,7 +40,7 @@ class DeviceInfo:
     kind: str
     """``cuda`` or ``cpu``."""
     type: str
-    """What ``resources.gpu_type`` names: ``NVIDIA H200``, ``cpu``."""
+    """Name as in ``resources.gpu_type``: ``NVIDIA H200``, ``cpu``."""
     memory_bytes: int | None = None
 
 
@@ -72,7 +71,7 @@ def register(session: Session, name: str, devices: Sequence[DeviceInfo], *, vers
 
 
 def touch(session: Session, name: str) -> bool:
-    """Note that a node was heard; False when it is not registered."""
+    """Store a node's heartbeat; return False if the node is not registered."""
     return changed(session, update(NodeRow).where(NodeRow.name == name).values(seen_at=db_now())) == 1
 
 
@@ -82,28 +81,28 @@ def is_registered(session: Session, name: str) -> bool:
 
 
 def leave(session: Session, name: str) -> None:
-    """Note that a node's agent is being stopped: the node gets no more work until an agent is heard there again.
+    """Mark a node as leaving: it gets no more work until the next heartbeat of an agent.
 
-    An agent that still ends its jobs repeats this after each heartbeat. It is a time and no flag, because an agent of a
-    version that does not know it must not be kept from work by what a newer one wrote.
+    An agent that still ends its jobs repeats this after each heartbeat. The mark is a time, not a flag: an older agent,
+    which does not clear it, must still get work.
     """
     write(session, update(NodeRow).where(NodeRow.name == name).values(left_at=db_now()))
 
 
 def is_leaving() -> ColumnElement[bool]:
-    """Condition on a node's row: its agent was stopped, and was not heard since."""
+    """Condition on a node's row: its agent was stopped, without a heartbeat since."""
     return and_(NodeRow.left_at.is_not(None), NodeRow.left_at >= NodeRow.seen_at)
 
 
 def set_draining(session: Session, name: str, draining: bool) -> bool:
-    """Stop or go on giving a node work; what runs there runs on. False when it is not registered."""
+    """Drain a node, or end its drain; running jobs continue. Return False if it is not registered."""
     return changed(session, update(NodeRow).where(NodeRow.name == name).values(draining=draining)) == 1
 
 
 def resume(session: Session, name: str) -> bool:
-    """Give a node work again, whether a person drained it or it was quarantined: somebody has looked at it.
+    """Resume a node that was drained or quarantined, and delete its failures.
 
-    Its failures are forgotten. False when it is not registered.
+    Return False if it is not registered.
     """
     ready = {"draining": False, "quarantine": None, "quarantined_at": None}
     if changed(session, update(NodeRow).where(NodeRow.name == name).values(ready)) == 0:
@@ -113,9 +112,9 @@ def resume(session: Session, name: str) -> bool:
 
 
 def quarantine(session: Session, name: str, why: str) -> bool:
-    """Give a node no more work; what runs there runs on. False when it has none already, or is not registered.
+    """Quarantine a node; running jobs continue. Return False if it is quarantined already, or not registered.
 
-    Each job that it failed is told so, once: its owner reads there that the fault may not have been the job's own.
+    Each job that it failed gets one event: the fault may not have been the job's own.
     """
     sound = update(NodeRow).where(NodeRow.name == name, NodeRow.quarantined_at.is_(None))
     if changed(session, sound.values(quarantine=why, quarantined_at=db_now())) == 0:
@@ -142,12 +141,12 @@ def blame(session: Session, name: str, job_id: str, reason: Reason) -> None:
 
 
 def forgive(session: Session, name: str) -> None:
-    """Forget what a node failed: an attempt succeeded there, or a person says so."""
+    """Delete a node's failures: an attempt succeeded there, or a user resumed the node."""
     write(session, delete(NodeFailureRow).where(NodeFailureRow.node_name == name))
 
 
 def failures(session: Session) -> list[NodeFailure]:
-    """What nodes failed lately without a success since, newest first."""
+    """Return nodes' recent failures without a success since, newest first."""
     recent = NodeFailureRow.at > db_now() - FAILURES_SECONDS
     known = NodeFailureRow.reason.in_([reason.value for reason in Reason])  # others are a newer version's
     statement = select(NodeFailureRow).where(recent, known).order_by(NodeFailureRow.at.desc()).limit(FAILURES_MAX)
@@ -160,7 +159,7 @@ def quarantined(session: Session) -> set[str]:
 
 
 def all_nodes(session: Session) -> list[NodeRow]:
-    """Every node by name, with its devices and who holds them, in two statements.
+    """Return every node by name, with its devices and their holders, in two statements.
 
     A device that disappeared is among them, with ``present`` false.
     """
@@ -175,7 +174,7 @@ class Marks(NamedTuple):
 
 
 def marks(session: Session) -> Marks:
-    """What tells that nodes and devices are as they were."""
+    """Return the version mark of nodes and devices."""
     node = (
         NodeRow.name,
         NodeRow.seen_at,
@@ -214,5 +213,5 @@ def largest_ever(session: Session) -> int:
 
 
 def any_ever(connection: Connection) -> bool:
-    """Whether a node with devices was ever registered."""
+    """Return whether a node with devices was ever registered."""
     return connection.execute(_EVER).scalar_one() > 0

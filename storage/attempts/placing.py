@@ -1,6 +1,6 @@
-"""Placing a job: an attempt and its assignments, written down whole or not at all.
+"""Placement of a job: an attempt and its assignments, written in one transaction.
 
-Not here: which devices it gets (``domain.placement.decide``), and what happens to the attempt then (``storage.attempts.attempts``).
+Not here: the choice of devices (``domain.placement.decide``), and the attempt afterwards (``storage.attempts.attempts``).
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def place(
 ) -> PlacedAttempt | None:
     """Start an attempt at a job on these devices: all of it, or nothing.
 
-    1. The job is taken from the queue, if it is still queued, out of its backoff, and nobody wants it cancelled; and, if
-       ``attempts_before`` is given, had no more attempts meanwhile: the stream of one that is unknown to whoever decided
-       may not be sealed.
-    2. Its nodes must have been heard within a lease, and be neither draining, quarantined nor leaving.
+    1. The job is taken from the queue, if it is still queued, past its backoff, and not to be cancelled; and, if
+       ``attempts_before`` is given, had no more attempts meanwhile, because the stream of such an attempt may not be
+       sealed.
+    2. Its nodes must have a heartbeat within a lease, and be neither draining, quarantined nor leaving.
     3. The attempt and one assignment per node are written, each with its token and its lease.
-    4. The devices are taken; one that somebody else holds undoes everything above.
+    4. The devices are taken; a device that is held already rolls everything back.
 
     Two schedulers that place the same job meet at 1, two that want the same device at 4; the second finds the row
     changed in either case.
@@ -63,12 +63,12 @@ def place(
     Returns
     -------
     PlacedAttempt or None
-        None when the race was lost; nothing was written.
+        None if the race was lost; nothing was written.
 
     Raises
     ------
     UnreadableSpecError
-        When another version wrote the spec and asks for what this one does not know; nothing was written.
+        If the spec of another version has fields that this one cannot read; nothing was written.
     """
     savepoint = session.begin_nested()
     try:
@@ -159,7 +159,7 @@ def _write_attempt(session: Session, job: Row[Any], devices: Devices, *, lease_s
 
 
 def _plan(job: Row[Any], spec: JobSpec, world_size: int) -> dict[str, Any] | None:
-    """The job's plan, with what an earlier attempt settled, unless it was for another number of ranks."""
+    """Return the job's plan, with the values that an earlier attempt settled for the same number of ranks."""
     if job.plan is not None and job.plan.get("world_size") == world_size:
         settled: dict[str, Any] = job.plan
         return settled

@@ -1,9 +1,9 @@
-"""A step of a job's life, as one guarded statement.
+"""Transition of a job's state, as one guarded statement.
 
-Of two writers that race for one job, the ``UPDATE`` below changes a row for one and none for the other; the event that
-tells of it is written in the same transaction, so there is exactly one per step taken.
+Of two writers that race for one job, the ``UPDATE`` changes a row for only one; its event is written in the same
+transaction, so there is exactly one event per transition.
 
-Not here: which steps exist (``domain.life.lifecycle``), and what else changes with them (``storage.jobs.jobs``,
+Not here: the table of transitions (``domain.life.lifecycle``), and other changes with them (``storage.jobs.jobs``,
 ``storage.attempts.endings``).
 """
 
@@ -47,7 +47,7 @@ def take(
     only_if: tuple[Any, ...] = (),
     data: dict[str, Any] | None = None,
 ) -> bool:
-    """Take one step of a job if it may be taken now.
+    """Make one transition of a job if it is permitted now.
 
     Parameters
     ----------
@@ -55,9 +55,9 @@ def take(
     job_id, step : str
         ``step`` is a name from ``lifecycle.STEPS``.
     attempt : int or None
-        The attempt that causes it: the step is refused when the job has gone on to another.
+        The attempt that causes it: the transition is refused if the job has a later attempt.
     reason : str
-        What happened, for the event's message.
+        Text of the event's message.
     actor : str
     changes : dict, optional
         Values of columns that change with it.
@@ -69,7 +69,7 @@ def take(
     Returns
     -------
     bool
-        False when somebody else was first; nothing was written.
+        False if another writer was first; nothing was written.
     """
     whose = {"of_job": job_id} if attempt is None else {"of_job": job_id, "of_attempt": attempt}
     statement = _taken(step, guarded=attempt is not None)

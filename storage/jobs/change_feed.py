@@ -1,6 +1,6 @@
-"""What is new of jobs that somebody follows: one cheap statement for all of them.
+"""Detection of changes in followed jobs: one cheap statement for all of them.
 
-Not here: who follows (``api.http.following``), and what is then read (``storage.logs.log_pages``).
+Not here: the followers (``api.http.following``), and the reads (``storage.logs.log_pages``).
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ def states(connection: Connection, job_ids: Collection[str]) -> dict[str, JobSta
 
 
 def counts(connection: Connection, job_ids: Collection[str]) -> dict[str, int]:
-    """How many batches of points and lines were stored of each job; a job that has none yet is missing."""
+    """Return the number of stored batches of each job; a job without any is missing."""
     return dict(connection.execute(_COUNTS, {"job_ids": list(job_ids)}).all())

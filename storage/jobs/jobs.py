@@ -1,7 +1,7 @@
-"""Jobs: written once when submitted, found again by what a person types, cancelled.
+"""Jobs: submission, lookup by reference, cancellation.
 
-Not here: lists of them (``storage.jobs.listing``), the steps of their life (``storage.attempts.transitions``), attempts at them
-(``storage.attempts.attempts``), and which job goes next (``domain.placement.decide``).
+Not here: lists (``storage.jobs.listing``), transitions (``storage.attempts.transitions``), attempts
+(``storage.attempts.attempts``), and placement (``domain.placement.decide``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GIVEN: Final = frozenset(
 _WRITTEN: Final = insert(transitions.JOBS).returning(
     *(column for column in transitions.JOBS.c if column.name not in _GIVEN)
 )
-"""A job of which ``_GIVEN`` is told; the rest is settled by the table's defaults, and returned."""
+"""Insert of a job with the columns ``_GIVEN``; the table's defaults fill the others and are returned."""
 _LABELLED: Final = insert(table_of(JobLabelRow))
 _MARKED: Final = select(*listing.MARK).where(JobRow.id == bindparam("job_id"))
 _RESERVED: Final = for_each(
@@ -62,7 +62,7 @@ def create(
     spec : JobSpec
     plan : BatchPlan or None
     actor : str
-        Who submitted it.
+        User who submits it.
     idempotency : (key, fingerprint), optional
         A repeat of both by the same actor writes nothing and returns the job of the first time.
 
@@ -74,7 +74,7 @@ def create(
     Raises
     ------
     LockstepError
-        ``CONFLICT`` when the key was used for another body.
+        ``CONFLICT`` if the key was used for another body.
     """
     job_id = str(uuid_utils.uuid7())
     if idempotency is not None:
@@ -134,7 +134,7 @@ def get(session: Session, job_id: str) -> JobRow | None:
 
 
 def find(session: Session, reference: str) -> JobRow:
-    """The job a person means.
+    """Return the job of a reference.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def find(session: Session, reference: str) -> JobRow:
     Raises
     ------
     LockstepError
-        ``NOT_FOUND``, or ``INVALID`` when it fits several jobs.
+        ``NOT_FOUND``, or ``INVALID`` if it matches several jobs.
     """
     exact = get(session, reference) if len(reference) == 36 else None
     if exact is not None:
@@ -159,7 +159,7 @@ def find(session: Session, reference: str) -> JobRow:
     else:
         found = list(session.scalars(newest.where(JobRow.name == reference)))
         if listing.ID_PART.fullmatch(reference):
-            # Three are enough to know that it is not unique, even if one of them is also the one found by name.
+            # Three prove that it is not unique, even if one of them is also the match by name.
             several = session.scalars(select(JobRow).where(listing.part_of_id(reference)).limit(3))
             found += [job for job in several if job not in found]
     if len(found) > 1:
@@ -179,7 +179,7 @@ def find(session: Session, reference: str) -> JobRow:
 
 
 def mark(connection: Connection, reference: str) -> listing.Mark:
-    """The mark of the job a person means: for most polls it is enough.
+    """Return the version mark of the job of a reference; it suffices for most polls.
 
     Raises
     ------
@@ -194,12 +194,12 @@ def mark(connection: Connection, reference: str) -> listing.Mark:
 
 
 def find_several(session: Session, references: Sequence[str]) -> list[JobRow]:
-    """The jobs a person means, in this order, each once. Whole ids cost one statement together.
+    """Return the jobs of references, in this order, each once. Whole ids take one statement together.
 
     Raises
     ------
     LockstepError
-        As :func:`find`, of the first that cannot be told.
+        As :func:`find`, for the first that is not found.
     """
     known = {job.id: job for job in session.scalars(select(JobRow).where(JobRow.id.in_(references)))}
     found = [known.get(reference) or find(session, reference) for reference in references]
@@ -215,7 +215,7 @@ def cancel(session: Session, job_id: str, actor: str) -> JobRow:
         ``NOT_FOUND``; ``CONFLICT`` when it has ended.
     """
     message = f"cancelled by {actor}"
-    # The attempt first: whoever ends it holds the same lock, so while we hold it the job cannot go back to the queue
+    # The attempt first: its end takes the same lock, so meanwhile the job cannot return to the queue
     # between the two statements below. Where there is no attempt yet one may appear in between, and even end: hence
     # the second round, and the bound, because nothing turns over twice in the time of two statements.
     for _round in range(3):
@@ -237,12 +237,12 @@ _QUEUED: Final = transitions.JOBS.c.state == JobState.QUEUED
 
 
 def _moved_on(session: Session, job_id: str) -> bool:
-    """Whether a job that took neither statement of :func:`cancel` was merely moving; False when a cancel is asked already.
+    """Return whether a job that matched neither statement of :func:`cancel` was in transition; False if a cancel is requested already.
 
     Raises
     ------
     LockstepError
-        When there is no such job, or it has ended.
+        If there is no such job, or it has ended.
     """
     job = get(session, job_id)
     if job is None:
@@ -264,10 +264,10 @@ _ENDED_AS: Final[Mapping[JobState, str]] = {
 
 
 def ask(session: Session, job_id: str, intent: Intent, *, actor: str, message: str) -> bool:
-    """Note what should happen to the job's live attempt; its nodes read it with their next renewal.
+    """Store the intent for the job's live attempt; its nodes read it with their next renewal.
 
-    False, and nothing written, when the job is not live or the same (or a cancel) is asked already. A cancel replaces
-    any other intent: it is a person's.
+    Return False, with nothing written, if the job is not live, or the same intent or a cancel is stored already. A
+    user's cancel replaces any other intent.
     """
     weaker = JobRow.intent.is_(None) if intent is not Intent.CANCEL else JobRow.intent.is_distinct_from(Intent.CANCEL)
     statement = (

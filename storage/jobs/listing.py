@@ -1,6 +1,6 @@
-"""Which jobs a list shows, page by page; and what tells, without reading them, that it is as it was.
+"""Lists of jobs by page, and version marks that detect unchanged lists without reading them.
 
-Not here: one job (``storage.jobs.jobs``), and the order in which queued jobs are placed (``domain.placement.decide``).
+Not here: single jobs (``storage.jobs.jobs``), and the order of placement (``domain.placement.decide``).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from lockstep.storage.db.tables import AssignmentRow, JobLabelRow, JobRow
 Order = Literal["newest", "oldest"]
 CURSOR: Final = r"^[0-9a-f-]{36}$"
 ID_PART: Final = re.compile(r"^[0-9a-f-]{4,36}$")
-"""What may be a part of an id: fewer characters would fit by chance."""
+"""Shortest part of an id in a search: shorter ones match by chance."""
 
 
 class Mark(NamedTuple):
-    """What tells that a listed job is as it was, without its document."""
+    """Version mark of a listed job, without its document."""
 
     id: str
     version: int
     was_placed: bool
     is_queued: bool
     is_unseen: bool
-    """Queued, and the scheduler has not said why."""
+    """True if it is queued and the scheduler has stored no reason yet."""
 
 
 MARK: Final = (
@@ -45,7 +45,7 @@ MARK: Final = (
 
 @dataclass(frozen=True)
 class Choice:
-    """Which jobs a list shows, by age. All given conditions must hold.
+    """Filter of a list of jobs, by age. All given conditions must hold.
 
     The cursor is the last id of the page before, and ids grow with time: jobs submitted meanwhile neither push a job
     onto the next page a second time nor hide one.
@@ -58,7 +58,7 @@ class Choice:
     project: str | None = None
     owner: str | None = None
     node: str | None = None
-    """Where an attempt at it was placed, the newest or an earlier one."""
+    """Node of any of its attempts."""
     label: tuple[str, str] | None = None
     cursor: str | None = None
     order: Order = "newest"
@@ -109,7 +109,7 @@ def _found_by(text: str) -> ColumnElement[bool]:
 
 
 def part_of_id(part: str) -> ColumnElement[bool]:
-    """Whether a job's id begins or ends so."""
+    """Condition: a job's id begins or ends with the text."""
     return or_(JobRow.id.like(f"{part}%"), JobRow.id.like(f"%{part}"))
 
 

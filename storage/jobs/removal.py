@@ -1,7 +1,7 @@
-"""Deleting a job that has ended, with everything it left behind.
+"""Deletion of an ended job with all its data.
 
-Its data lies in three places that share no transaction: the store of files, the series database, the jobs database. The
-job's own row goes last, so that whatever is interrupted can be asked for again, and nothing is left that nobody knows of.
+The data is in three places without a common transaction: blob store, series database, jobs database. The job's row is
+deleted last, so an interrupted deletion can be repeated and leaves no orphans.
 
 Not here: checkpoints that a job itself does not keep (``storage.attempts.checkpoints.prune``), and points and lines that it keeps for
 some days only (``storage.jobs.retention``).
@@ -36,13 +36,13 @@ CHUNKS_AT_ONCE: Final = 500
 
 
 def remove(database: Database, blobs: BlobStore, job_id: str) -> None:
-    """Delete a job. What is deleted already is left out, so it may be asked for until it has worked.
+    """Delete a job. Parts that are deleted already are skipped, so the call may be repeated until it succeeds.
 
     Raises
     ------
     LockstepError
-        ``CONFLICT`` when it has not ended, a node has not cleared it away yet, or a job that waits or runs begins from
-        one of its checkpoints.
+        ``CONFLICT`` if it has not ended, a node has not removed its files yet, or a waiting or running job starts
+        from one of its checkpoints.
     """
     with database.read_jobs() as session:
         check(session, job_id)
@@ -55,7 +55,7 @@ def remove(database: Database, blobs: BlobStore, job_id: str) -> None:
 
 
 def check(session: Session, job_id: str) -> None:
-    """Refuse what must not be deleted; a job that is no more may be.
+    """Raise if the job must not be deleted; a deleted job may be.
 
     Raises
     ------

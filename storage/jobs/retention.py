@@ -1,7 +1,7 @@
-"""Points and lines that a job asked to be kept for some days after its end, and no longer.
+"""Retention of points and lines for some days after a job's end, where the spec requests it.
 
-A job that asks for nothing has no row here, and what it wrote is kept until it is deleted. A row goes when what it is about
-is gone, with an event in the same transaction; an interruption before that is made good by the next time.
+A job without such a request has no row, and its data is kept until the job is deleted. A row is deleted after its data,
+with an event in the same transaction; an interrupted deletion continues in the next cycle.
 
 Not here: deleting jobs (``storage.jobs.removal``), and checkpoints that a job does not keep (``domain.life.retention``).
 """
@@ -35,7 +35,7 @@ _NOUN: Final[dict[What, str]] = {"metrics": "points", "logs": "lines"}
 
 
 class Due(NamedTuple):
-    """What is to be deleted now."""
+    """Data of a job whose retention has expired."""
 
     job_id: str
     what: What
@@ -43,13 +43,13 @@ class Due(NamedTuple):
 
     @property
     def why(self) -> str:
-        """For people."""
+        """Name for messages."""
         days = "a day has" if self.days == 1 else f"{self.days:,} days have"
         return f"{days} passed since the job's end (retention.{self.what}_days: {self.days})"
 
 
 def note(session: Session, job_id: str, retention: Retention) -> None:
-    """Remember what a new job asks for."""
+    """Store the retention of a new job."""
     asked = {"metrics": retention.metrics_days, "logs": retention.logs_days}
     rows = [{"job_id": job_id, "what": what, "days": days} for what, days in asked.items() if days is not None]
     if rows:
@@ -57,24 +57,24 @@ def note(session: Session, job_id: str, retention: Retention) -> None:
 
 
 def due(session: Session) -> list[Due]:
-    """What is to be deleted, of jobs that ended so long ago. Their streams are sealed: a node that was lost adds nothing more."""
+    """Return data with expired retention. The streams are sealed: a lost node cannot append to them."""
     return [Due(row.job_id, cast("What", row.what), row.days) for row in session.execute(_DUE)]
 
 
 def expire(database: Database, due: Due, go_on: Callable[[], bool] = lambda: True) -> bool:
-    """Delete it and tell the job.
+    """Delete it and add the job's event.
 
     Parameters
     ----------
     database : Database
     due : Due
     go_on : callable
-        Asked between two transactions; False leaves the rest for the next time.
+        Called between two transactions; False leaves the rest to the next cycle.
 
     Returns
     -------
     bool
-        Whether it is done, by this call.
+        True if this call completed the deletion.
     """
     chunk = SeriesChunkRow if due.what == "metrics" else LogChunkRow
     if not delete_chunks(database, chunk, due.job_id, go_on):
@@ -108,7 +108,7 @@ _LATEST: Final = table_of(SeriesLatestRow)
 _NOTED: Final = insert(_KEPT)
 _FORGOTTEN: Final = delete(_KEPT).where(_KEPT.c.job_id == bindparam("of_job"), _KEPT.c.what == bindparam("this"))
 _EMPTIED: Final = update(_LATEST).where(_LATEST.c.job_id == bindparam("of_job")).values(point_count=0)
-"""Whoever has points of it already is told to begin anew."""
+"""Mark the job's series as reset for clients that hold earlier points."""
 _DUE: Final = (
     select(_KEPT.c.job_id, _KEPT.c.what, _KEPT.c.days)
     .join(_JOBS, _JOBS.c.id == _KEPT.c.job_id)

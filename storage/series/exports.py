@@ -1,11 +1,11 @@
-"""Every point of a job's series, a piece at a time.
+"""Export of every point of a job's series, in pieces.
 
-Between two pieces nothing is held, neither a connection nor a transaction: whoever reads may be slow, and a series may be
-longer than memory. Chunks may be merged meanwhile, which changes none of the numbers that points have in their series; so
-a reader goes on behind the last number it saw. Which attempts there are, and what each hides of those before it, is as
-it was at the beginning; what the newest one stores meanwhile may be there or not.
+Between two pieces no connection and no transaction is held: the reader may be slow, and a series may exceed memory.
+Chunks may be merged meanwhile; points keep their numbers, and the reader continues after the last number. The set
+of attempts, and the points that each hides of earlier ones, are those at the start; points that the newest attempt
+stores meanwhile may be included.
 
-Not here: how few of them a chart needs (``storage.series.series_query``).
+Not here: reduction for charts (``storage.series.series_query``).
 """
 
 from __future__ import annotations

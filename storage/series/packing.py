@@ -1,4 +1,4 @@
-"""The bytes of a chunk: its points, raw or compressed, and a summary of them.
+"""Binary form of a chunk: its points, raw or compressed, and a summary of them.
 
 *Raw* is little-endian int64 steps, float64 times, float64 values, one array after the other: 24 bytes a point.
 
@@ -38,7 +38,7 @@ _BUCKET_WORDS: Final = 5
 _BUCKET_BYTES: Final = 8 * _BUCKET_WORDS
 _COMPRESSED: Final = b"\x01"
 _LEVEL: Final = 1
-"""Level 6 takes twice as long and saves 2 %: what is left is mostly noise."""
+"""Level 6 takes twice as long and saves 2 %: the rest is mostly noise."""
 _WORD: Final = 2**64 - 1
 
 
@@ -62,7 +62,7 @@ def unpack(packed: bytes) -> Points:
     Raises
     ------
     ValueError
-        If the form is one that only a later version knows.
+        If the form is of a later version.
     """
     raw = packed if len(packed) % _POINT_BYTES == 0 else _decompressed(packed)
     size = len(raw) // 3

@@ -1,10 +1,9 @@
 """Points of one series, and their reduction to buckets.
 
-A bucket keeps what a chart must not lose: the smallest and the largest value, the last point, and whether anything in
-it is not a number. Plain ``array`` and lists instead of numpy: the api installs without it, and what works on a column
-at once runs in C here too.
+A bucket keeps the smallest and the largest value, the last point, and a mark for values that are no numbers. It uses
+``array`` and lists instead of numpy: the api installs without numpy, and operations on whole columns run in C, too.
 
-Not here: the bytes of a chunk (``storage.series.packing``), and which chunks are read (``storage.series.series_query``).
+Not here: the form of a chunk (``storage.series.packing``), and the choice of chunks (``storage.series.series_query``).
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Points:
 
 
 class Bucket(NamedTuple):
-    """What is kept of some consecutive points."""
+    """Summary of consecutive points."""
 
     size: int
     """Points in it."""

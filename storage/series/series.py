@@ -35,13 +35,13 @@ ROWS_PER_STATEMENT: Final = 500
 
 
 class LeftOut(NamedTuple):
-    """What one append had no room for."""
+    """Points that exceeded a limit in one append."""
 
     points: int = 0
     names: tuple[str, ...] = ()
     """Of series beyond the limit of names per job, none of whose points are kept."""
     names_max: int = limits.METRIC_NAMES_PER_JOB_MAX
-    """That limit."""
+    """The limit that was exceeded."""
     job_is_full: bool = False
     """The job has as many points as one may have: of all series only the newest value is kept up to date."""
 
@@ -64,19 +64,19 @@ def append(
     session : Session
     assignment_id, token : str
     offset_before, offset_after : int
-        Bytes of the spool that the piece begins and ends at. It is stored only where the last one ended.
+        Offsets in the spool before and after the piece. It is stored only if it begins at the stored offset.
     records : sequence of Record
-        What the piece says; lines that say nothing are left out.
+        Records of the piece, without empty lines.
     source : str, optional
-        Of another source than the spool, whose place moves instead. Records of ``streams.SYSTEM_SOURCE`` are no progress,
-        hide nothing of an earlier attempt, and their names take no room of the job's.
+        Another source than the spool, whose offset moves instead. Records of ``streams.SYSTEM_SOURCE`` are no progress,
+        hide no points of an earlier attempt, and do not count against the job's limit of series.
     left_out : callable
-        Told what found no room, if anything; the transaction may still fail.
+        Called with the points that exceeded a limit; the transaction may still fail.
 
     Returns
     -------
     bool
-        False, and nothing stored, when the token is stale, the stream is sealed, or the piece was stored before.
+        False, and nothing stored, if the token is stale, the stream is sealed, or the piece was stored before.
     """
     if source is None:
         before, after = {"metrics_offset": offset_before}, {"metrics_offset": offset_after}
@@ -213,7 +213,7 @@ _SMALL: Final = {
     .where(
         _CHUNK.c.job_id == bindparam("of_job"),
         _CHUNK.c.attempt == bindparam("of_attempt"),
-        # What a batch cannot concern is not opened for it.
+        # Chunks outside the batch's range are not opened.
         of_kind(_CHUNK.c.name, system=system),
         # The literal, not a parameter: only so do the planners use the partial index.
         _CHUNK.c.point_count < literal_column(str(CHUNK)),
@@ -275,7 +275,7 @@ def latest(session: Session, job_ids: Iterable[str]) -> dict[str, dict[str, floa
 
 
 def progress(session: Session, job_ids: Iterable[str]) -> dict[str, ProgressRow]:
-    """How far each job is that has shipped anything."""
+    """Return the progress of each job that has reported any."""
     statement = select(ProgressRow).where(ProgressRow.job_id.in_(list(job_ids)))
     return {row.job_id: row for row in session.scalars(statement.execution_options(populate_existing=True))}
 

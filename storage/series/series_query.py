@@ -1,11 +1,11 @@
-"""Series as a chart wants them: every point, or buckets of points, of any range of steps, of one job or of several.
+"""Queries of series for charts: every point, or buckets, of a range of steps, of one or several jobs.
 
-The work is bounded by what is asked for, not by what is stored. Of each chunk in the range the header is read. Where a
-bucket is to hold 512 points or more, headers are enough; from 32 on, the summaries of chunks are; only below that chunks
-are opened, and then there are at most 32 times as many points in them as are asked for.
+The work depends on the request, not on the stored amount. The header of each chunk in the range is read. For buckets
+of 512 points or more the headers suffice; from 32 on, the summaries of chunks; only below that chunks are opened,
+with at most 32 times the requested number of points.
 
-Not here: writing (``storage.series.series``), how buckets are made and packed (``storage.series.points``, ``storage.series.packing``), and
-every point of a long series (``storage.series.exports``).
+Not here: writes (``storage.series.series``), buckets and their form (``storage.series.points``,
+``storage.series.packing``), and whole series (``storage.series.exports``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Attempts = Literal["current", "all"]
 
 @dataclass(frozen=True)
 class Curve:
-    """What ``domain.views.SeriesView`` says of a series, with the numbers themselves where that has names for some."""
+    """Series as in ``domain.views.SeriesView``, with non-finite numbers as floats."""
 
     name: str
     unit: str
@@ -94,7 +94,7 @@ _FIRST_STEPS: Final = (
 
 
 class _Bounds(NamedTuple):
-    """Which points of a chunk are wanted."""
+    """Selection of a chunk's points."""
 
     from_step: float
     to_step: float
@@ -102,11 +102,11 @@ class _Bounds(NamedTuple):
     """The first point that is wanted, as chunks number them."""
 
     def hold(self, chunk: _Chunk) -> bool:
-        """Whether all its points are wanted."""
+        """Return whether all points of the chunk are selected."""
         return self.from_step <= chunk.first_step and chunk.last_step <= self.to_step and self.seq <= chunk.seq
 
     def of(self, chunk: _Chunk, points: Points) -> Points:
-        """Those of a chunk's points that are wanted."""
+        """Return the selected points of a chunk."""
         later = points.part(max(0, self.seq - chunk.seq), len(points))
         return later.within(self.from_step, self.to_step)
 
@@ -244,12 +244,12 @@ def _headers(
 
 
 def _rows(session: Session, statement: Select[*tuple[Any, ...]], **values: Any) -> Sequence[Row[*tuple[Any, ...]]]:
-    """Straight on the connection: what the session would do for each row takes as long as to fetch it."""
+    """Run on the connection: the session's work per row takes as long as the fetch."""
     return session.connection().execute(statement, values).all()
 
 
 def _buckets(session: Session, pieces: Sequence[_Piece], max_points: int) -> Buckets:
-    """What is wanted of some chunks, as finely as ``max_points`` buckets of them need it, or finer."""
+    """Return the selection of some chunks, at least as fine as ``max_points`` buckets need."""
     size = math.ceil(sum(chunk.point_count for chunk, _ in pieces) / max_points)
 
     def how(piece: _Piece) -> tuple[int, Callable[[Session, _Run], Buckets]]:
@@ -299,7 +299,7 @@ def _opened(session: Session, run: _Run) -> Buckets:
 
 
 def _consecutive(session: Session, statement: Select[*tuple[Any, ...]], run: _Run) -> Sequence[Row[*tuple[Any, ...]]]:
-    """What a statement says of the chunks from a run's first to its last."""
+    """Aggregate of the chunks from a run's first to its last."""
     first, last = run[0][0], run[-1][0]
     whose = {"job_id": first.job_id, "name": first.name, "attempt": first.attempt}
     return _rows(session, statement, **whose, first=first.seq, last=last.seq)

@@ -1,21 +1,21 @@
-"""The fence of what an attempt ships, and how far it has been shipped.
+"""Fence and offsets of an attempt's uploads.
 
-Each assignment has a stream. Whoever appends names the stream's token and the offset it believes in, in one guarded
-update; the points or lines follow in the same transaction. So a batch that is sent twice is stored once, and a batch of
-a writer that lost its lease is stored never.
+Each assignment has a stream. An append gives the stream's token and the expected offset in one guarded update; the
+points or lines follow in the same transaction. A batch that is sent twice is stored once, and a batch of a writer
+that lost its lease is never stored.
 
-A stream is open while it is not sealed and no later attempt of its job has one. The second half needs nobody's help:
-once a new attempt has opened its stream, no old one can append, even if whoever should have sealed it died.
+A stream is open while it is not sealed and no later attempt of its job has one. The second condition needs no
+action: once a new attempt has opened its stream, no earlier one can append, even if its sealing program died.
 
-Opening, though it is in the other database than what it depends on, is safe in every order:
+Opening is safe in every order, although it depends on the other database:
 
-1. Only a ``Writer`` can open, and the jobs database makes one for whoever holds a claimed part, and for nobody else.
-2. Every part that ends is sealed afterwards, opened or not: by its node before it releases the devices, and by the
-   scheduler's pass for all that have ended and are not released. A job is placed again only after that.
-3. So a writer that was right when it asked, and opens after its part has ended, either comes before the seal, which
-   then closes what it opened, or after it, and finds the stream sealed.
+1. Only a ``Writer`` can open, and the jobs database returns one only to the holder of a claimed assignment.
+2. Every ended assignment is sealed afterwards, opened or not: by its node before it releases the devices, and by
+   the reconcile cycle for all that have ended and are not released. A job is placed again only after that.
+3. A valid writer that opens after its assignment has ended either precedes the seal, which then closes the stream,
+   or follows it and finds the stream sealed.
 
-Not here: what is appended (``storage.series.series``, ``storage.logs.logs``).
+Not here: the appended data (``storage.series.series``, ``storage.logs.logs``).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from lockstep.storage.db.series_tables import LogTotalRow, PlaceRow, StreamRow
 SYSTEM_SOURCE: Final = "system"
 """The source whose series are those of ``domain.training.metrics.SYSTEM``; no other source's are."""
 NOBODY: Final = ""
-"""The token of a stream that was sealed before anybody opened it."""
+"""Token of a stream that was sealed before it was opened."""
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Who may open a stream, as the jobs database said a moment ago (``storage.attempts.attempts.writer``)."""
+    """Right to open a stream, read from the jobs database (``storage.attempts.attempts.writer``)."""
 
     assignment_id: str
     job_id: str
@@ -50,7 +50,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class StreamState:
-    """How far an assignment's files are stored: where a shipper goes on."""
+    """Stored offsets of an assignment's files, from which an uploader continues."""
 
     job_id: str
     attempt: int
@@ -69,7 +69,7 @@ class StreamState:
     points_dropped: int
     """Points beyond the limits of names and of points per job."""
     places: dict[str, int]
-    """How far each further source is stored; one of which nothing is has no entry."""
+    """Stored offset of each further source; sources without stored data have no entry."""
 
 
 def open_stream(session: Session, writer: Writer) -> bool:
@@ -97,7 +97,7 @@ def seal(session: Session, assignment_id: str, *, job_id: str, attempt: int) -> 
 
 
 def sealed(session: Session, assignment_ids: Collection[str]) -> set[str]:
-    """Those of the assignments whose streams are sealed."""
+    """Return the assignments whose streams are sealed."""
     statement = select(StreamRow.assignment_id).where(
         StreamRow.assignment_id.in_(assignment_ids), StreamRow.sealed.is_(True)
     )
@@ -105,7 +105,7 @@ def sealed(session: Session, assignment_ids: Collection[str]) -> set[str]:
 
 
 def state(session: Session, assignment_id: str) -> StreamState | None:
-    """How far a stream is, or None when it was neither opened nor sealed."""
+    """Return a stream's offsets, or None if it was neither opened nor sealed."""
     stream = session.get(StreamRow, assignment_id, populate_existing=True)
     if stream is None:
         return None
@@ -175,7 +175,7 @@ def advance(
 ) -> Advanced | None:
     """Move a stream's columns from ``before`` to ``after``, if it is open under this token and stands at ``before``.
 
-    The first statement of every append: what follows it in the transaction happens once, and only for the right writer.
+    It is the first statement of every append: the rest of the transaction runs once, and only for the valid writer.
     """
     values = {"of_assignment": assignment_id, "of_token": token}
     values |= {f"before_{column}": value for column, value in before.items()}

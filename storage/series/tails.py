@@ -1,10 +1,10 @@
-"""What was stored of a job's series since they were read before: for whoever follows a job and keeps what came already.
+"""New points of a job's series since an earlier read, for clients that keep the earlier points.
 
-A cursor says how many points of each series were read, and which of earlier attempts were hidden then. Where a later attempt
-has hidden more meanwhile, points that were given no longer count: then everything is given again, and said to be
-everything. So whoever follows has two cases, to go on or to begin anew, and never a curve that goes back.
+A cursor holds the number of points read of each series, and the hidden points of earlier attempts. If a later
+attempt has hidden more since, the answer is complete and replaces the earlier points. A client therefore either
+appends or replaces, and no curve goes backwards.
 
-Not here: how points are read (``storage.series.series_query``), and log lines, whose cursors are places (``storage.logs.log_pages``).
+Not here: reads of points (``storage.series.series_query``), and cursors of logs (``storage.logs.log_pages``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lockstep.storage.series import series_query
 
 _LETTER: Final = "[A-Za-z0-9_-]"
 CURSOR: Final = f"^({_LETTER}{{56}})*{_LETTER}{{11}}({_LETTER}{{19}}({_LETTER}{{18}})?)?$"
-"""What eight bytes and any number of entries of fourteen are in base64: three entries are 56 letters."""
+"""Base64 of eight bytes and any number of entries of fourteen bytes: three entries are 56 letters."""
 CURSOR_LENGTH_MAX: Final = 32_000
 """Enough for as many series as one job may have."""
 _HIDDEN_BYTES: Final = 8
@@ -34,13 +34,13 @@ _ENTRY: Final = struct.Struct(">6sQ")
 
 
 class Tail(NamedTuple):
-    """An answer to whoever follows."""
+    """Answer to a client that follows a job."""
 
     curves: list[series_query.Curve]
     cursor: str
-    """Where to go on."""
+    """Cursor of the next read."""
     complete: bool
-    """It holds everything that was asked for, in place of what was given before; else only what is new."""
+    """True if the answer replaces earlier ones; False if it holds only new points."""
 
 
 def read(
@@ -54,22 +54,22 @@ def read(
     max_points: int = limits.SERIES_POINTS_MAX,
     attempts: series_query.Attempts = "current",
 ) -> Tail:
-    """Series of one job, or what came to them after a cursor.
+    """Return series of one job, or their new points after a cursor.
 
     Parameters
     ----------
     session : Session
-        All it reads must be of one moment.
+        A read transaction with one snapshot.
     job_id : str
     since : str, optional
-        ``cursor`` of the answer before, to the same question.
+        ``cursor`` of the previous answer to the same query.
     names, from_step, to_step, max_points, attempts
-        As for :func:`storage.series.series_query.read_jobs`. What came since is put into buckets, too, where it is more.
+        As for :func:`storage.series.series_query.read_jobs`. New points beyond ``max_points`` are reduced to buckets, too.
 
     Raises
     ------
     LockstepError
-        ``INVALID`` for a cursor that no answer has given.
+        ``INVALID`` for a cursor that is not from an answer.
     """
     hidden = _hidden(session, [job_id], attempts)[job_id]
     counts = _counts(session, [job_id], names)[job_id]
@@ -102,7 +102,7 @@ def read_jobs(
     max_points: int = limits.SERIES_POINTS_MAX,
     attempts: series_query.Attempts = "current",
 ) -> dict[str, Tail]:
-    """Series of some jobs; or with ``since``, a cursor for each of them, what came to each: see :func:`read`."""
+    """Return series of some jobs, or with ``since``, a cursor for each, their new points: see :func:`read`."""
     if since:
         return {
             job_id: read(
