@@ -1,6 +1,6 @@
-"""The strategies, by the names that specs use.
+"""Registry of the strategies by the names that specs use.
 
-Not here: what a strategy must do (``engine.strategies.base``).
+Not here: the interface of a strategy (``engine.strategies.base``).
 """
 
 from __future__ import annotations
@@ -32,5 +32,8 @@ _COMPRESSED: Final[dict[str, type[Strategy]]] = {"fp16": RoundedDDP, "bf16": Rou
 
 
 def strategy_for(options: job.Strategy) -> type[Strategy]:
-    """The class that a spec's section asks for. What keeps less of the contract than plain ``ddp`` is a class of its own."""
+    """Return the strategy class for a spec's section.
+
+    A compression that keeps less of the contract than plain ``ddp`` has a class of its own.
+    """
     return _COMPRESSED.get(options.compression) or STRATEGIES[options.name]

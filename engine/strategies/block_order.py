@@ -1,9 +1,10 @@
-"""Order in which passes call a model's blocks: recorded before training, and checked in every pass.
+"""Order in which passes call a model's blocks, recorded before training and checked in every pass.
 
-Under ``fsdp`` all ranks gather the parameters of a block together. If one rank calls a block that another skips, the
-ranks gather different blocks: a deadlock, or, where the blocks have equal shapes, wrong numbers without an error. So
-each rank compares its own calls with the recorded order, and fails before the first gather that its peers would not
-share. No communication is needed for it.
+Under ``fsdp`` all ranks gather the parameters of a block together. If one rank calls a block that
+another skips, the ranks gather different blocks. The result is a deadlock or, where the blocks have
+equal shapes, wrong numbers without an error. Each rank therefore compares its own calls with the
+recorded order, and fails before the first gather that its peers would not join. The check needs no
+communication.
 
 Backward is checked as well: a block whose output does not reach the loss is not gathered there.
 """
@@ -35,10 +36,13 @@ class Order:
 
 @dataclass(frozen=True)
 class Usage:
-    """Parts of a model that its micro-batches use, observed before training (``engine.preflight.usage``)."""
+    """Parts of a model that its micro-batches use.
+
+    Observed before training (``engine.preflight.usage``).
+    """
 
     conditional: bool = False
-    """Whether micro-batches use different parameters or blocks."""
+    """True if micro-batches use different parameters or blocks."""
     train: Order = Order()
     evaluation: Order = Order()
 
@@ -54,7 +58,7 @@ class Listener(Protocol):
 
 
 def watch(blocks: Sequence[nn.Module], listener: Listener) -> list[RemovableHandle]:
-    """Report every forward and backward of ``blocks`` to ``listener``, before other hooks of theirs run."""
+    """Report every forward and backward of ``blocks`` to ``listener``, before their other hooks run."""
     return [hook for index, block in enumerate(blocks) for hook in _watch(block, index, listener)]
 
 
@@ -89,7 +93,7 @@ class Recorder:
         self.backward.append(block)
 
     def begin_backward(self) -> None:
-        """Record calls no longer: those in backward repeat the forward."""
+        """Stop recording forward calls. Calls in backward only repeat the forward."""
         self._in_backward = True
 
     def order(self) -> Order:
@@ -103,9 +107,9 @@ class OrderCheck:
     Parameters
     ----------
     blocks : mapping of str to Module
-        By their names in the model.
+        Blocks by their names in the model.
     train, evaluation : Order
-        Of one training pass and of one evaluation pass.
+        Recorded order of one training pass and of one evaluation pass.
     """
 
     def __init__(self, blocks: Mapping[str, nn.Module], train: Order, evaluation: Order):
@@ -117,7 +121,7 @@ class OrderCheck:
 
     @contextmanager
     def forward(self, *, evaluates: bool = False) -> Iterator[None]:
-        """Check the calls inside it, and at its end that none is missing."""
+        """Check the calls inside the context, and at its end that none is missing."""
         self._forward = iter((self._evaluation if evaluates else self._train).forward)
         self._backward = None
         try:
@@ -130,8 +134,8 @@ class OrderCheck:
         """Return ``objective`` in a form whose backward is checked."""
         self._backward = iter(self._train.backward)
         checked = objective.view_as(objective)
-        # Queued before the callback with which FSDP ends a backward: a rank that reached fewer blocks fails before it
-        # takes part in a reduction.
+        # Queued before the callback with which FSDP ends a backward. A rank that reached fewer
+        # blocks fails before it takes part in a reduction.
         checked.register_hook(  # type: ignore[no-untyped-call]
             lambda _: Variable._execution_engine.queue_callback(self._end_backward)
         )
@@ -177,7 +181,7 @@ class OrderCheck:
 
 @contextmanager
 def recorded(blocks: Sequence[nn.Module]) -> Iterator[Recorder]:
-    """Record the calls of ``blocks`` inside it."""
+    """Record the calls of ``blocks`` inside the context."""
     recorder = Recorder()
     hooks = watch(blocks, recorder)
     try:

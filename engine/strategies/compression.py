@@ -1,10 +1,12 @@
-"""Gradient compression on ``ddp`` by rounding: each bucket is sent in half its bytes.
+"""Gradient compression on ``ddp`` by rounding to 16 bits, which halves the bytes of each bucket.
 
-``fp16`` and ``bf16`` round each bucket, sum it in that format, and make it float32 again. What a rank accumulates over
-its micro-batches stays float32: only the sum over the ranks is rounded. A gradient that is smaller than fp16's least
-number (6e-8) arrives as zero, one above 65504 as infinity; bf16 has float32's range and three digits.
+``fp16`` and ``bf16`` round each bucket, sum it in that format, and convert the sum to float32. The
+accumulation over the micro-batches of a rank stays in float32; only the sum over the ranks is
+rounded. In fp16, a gradient below the smallest number (6e-8) becomes zero and one above 65504
+becomes infinity. bf16 has the range of float32 and three digits.
 
-Not here: ``powersgd`` (``engine.strategies.experimental.powersgd``), which runs it means nothing to (``domain.spec.strategy``).
+Not here: ``powersgd`` (``engine.strategies.experimental.powersgd``), runs on which compression has
+no effect (``domain.spec.strategy``).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ _HOOKS: Final = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks
 
 
 class RoundedDDP(DDP):
-    """``ddp`` with gradients rounded to 16 bits on their way."""
+    """``ddp`` that rounds gradients to 16 bits for the all-reduce."""
 
     lost_promise: ClassVar[str] = (
         "compression rounds gradients to 16 bits between ranks: the batch's gradient is right to that, and depends on the "
@@ -31,5 +33,6 @@ class RoundedDDP(DDP):
 
     def add_hook(self, reducer: Reducer) -> None:
         round_to = _HOOKS[self.options.compression]
-        # Not the hook itself: by its name DDP refuses bf16 on all but NCCL, though Gloo can sum it.
-        reducer.ddp.register_comm_hook(reducer.group, lambda group, bucket: round_to(group, bucket))  # noqa: PLW0108 - as said above
+        # The lambda hides the hook's name, by which DDP refuses bf16 on all backends but NCCL.
+        # Gloo can sum bf16.
+        reducer.ddp.register_comm_hook(reducer.group, lambda group, bucket: round_to(group, bucket))  # noqa: PLW0108 - see above

@@ -1,18 +1,21 @@
-"""``ddp``: torch's DistributedDataParallel. Every rank holds the whole model; gradients are averaged once per step.
+"""``ddp``: torch's DistributedDataParallel.
 
-The all-reduces run in the last backward of a step, bucket by bucket, while earlier layers are still differentiated.
+Every rank holds the whole model. Gradients are averaged once per step. The all-reduces run in the
+last backward of a step, bucket by bucket, while autograd still processes earlier layers.
 
-Gradients are views of the buckets. Where a step adds up several micro-batches they are zeroed and not dropped, so that
-the next ones add to the buckets in place: dropped ones would be allocated anew, and the second gradient that views are to
-save would be there again. Where a step is one micro-batch, they are dropped: each parameter's gradient then goes into its
-bucket as soon as it is there, and nothing is written twice.
+Gradients are views of the buckets. In a step of several micro-batches they are zeroed instead of
+dropped, and later micro-batches add to the buckets in place. Dropped gradients would be allocated
+again, which is the second copy that views avoid. In a step of one micro-batch they are dropped: each
+gradient is written into its bucket as soon as it is computed, without zeroing first.
 
-DDP expects a gradient for every parameter in the last micro-batch of each rank. Once usage is tracked, because a model is
-conditional (experts, LayerDrop, one head per task), the wrapper is not used: gradients are added up on each rank and
-reduced after the last backward, uncompressed (``engine.strategies.flat``).
+DDP expects a gradient for every parameter in the last micro-batch of each rank. Once usage is
+tracked, because a model is conditional (experts, LayerDrop, one head per task), the wrapper is not
+used. Each rank then accumulates its gradients, and they are reduced after the last backward,
+uncompressed (``engine.strategies.flat``).
 
-Not here: DDP itself, a step that is abandoned, and what travels with the gradient (``engine.strategies.reducer``);
-compression of what is sent (``engine.strategies.compression``, ``engine.strategies.experimental.powersgd``).
+Not here: the DDP wrapper, abandoned steps, and numbers sent with the gradient
+(``engine.strategies.reducer``); gradient compression (``engine.strategies.compression``,
+``engine.strategies.experimental.powersgd``).
 """
 
 from __future__ import annotations
@@ -36,23 +39,27 @@ from lockstep.engine.task.interface import Batch
 
 
 class DDP(Strategy):
-    """torch DDP, with the last micro-batch of a step as the one that synchronises."""
+    """torch DDP that synchronises in the last micro-batch of a step."""
 
     repeats: ClassVar[bool] = True
     sends_exactly: ClassVar[bool] = True
-    """Whether what is sent arrives as it is: no hook rounds it."""
+    """True if no communication hook rounds the gradients."""
 
     def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
         super().__init__(objective, ranks, options, usage)
         self._adds_up = True
-        """Whether a step is taken to have several micro-batches: known of the last one, and until then supposed."""
+        """True if steps are assumed to have several micro-batches.
+
+        Taken from the last step; True before the first.
+        """
         self._flat: FlatReduction | None = None
         self._reducer: Reducer | None = None
         self._share()
 
     @property
     def warm_up_passes(self) -> int:
-        # A static graph counts in its first pass how often each gradient comes, and notes their order in the second.
+        # With static_graph, DDP counts the uses of each gradient in the first pass and records
+        # their order in the second.
         return 3 if self.options.static_graph else 2
 
     def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
@@ -118,7 +125,7 @@ class DDP(Strategy):
             self._reducer.drain()
 
     def reset(self) -> None:
-        self._reducer = None  # Its hooks must be gone before the next one sets its own.
+        self._reducer = None  # Removes its hooks before the next wrapper registers its own.
         super().discard()  # Views would keep the old buckets.
         self._share()
 
@@ -127,10 +134,13 @@ class DDP(Strategy):
         self.objective.register_parameter("rider", None)
 
     def add_hook(self, reducer: Reducer) -> None:
-        """Register what replaces the plain all-reduce of a bucket, on each new wrapper."""
+        """Register the hook that replaces the all-reduce of a bucket.
+
+        Called for each new wrapper.
+        """
 
     def _share(self) -> None:
-        """Make what reduces the gradients; nothing on a single rank."""
+        """Create the gradient reduction. A single rank has none."""
         if self.ranks.world_size == 1:
             return
         if self.tracks_usage:

@@ -1,7 +1,7 @@
 """Sum of all gradients over the ranks after the last backward, in one message per number format.
 
-Each message ends with one number per parameter: 1 where a sample of this rank used the parameter. Their sum tells every
-rank which parameters the whole batch used.
+Each message ends with one number per parameter: 1 where a sample of this rank used the parameter.
+Parameters with a sum above 0 were used by the whole batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from lockstep.engine.runtime.ranks import Ranks
 class FlatReduction:
     """Buffers for the gradients of one model, and their reduction.
 
-    The buffers are allocated at once, so that a rank that runs out of memory in a step can still send zeros.
+    The buffers are allocated at construction. A rank that runs out of memory in a step can
+    therefore still send zeros.
 
     Parameters
     ----------
@@ -41,9 +42,10 @@ class FlatReduction:
         Parameters
         ----------
         used : sequence of bool
-            For each parameter, whether a sample of this rank used it.
+            For each parameter, True if a sample of this rank used it.
         drop_unused : bool
-            Whether parameters that no rank used are left without a gradient. The host then waits for the device.
+            True leaves parameters that no rank used without a gradient. The host then waits for
+            the device.
         """
         for message in self._messages:
             message.pack(used)
@@ -61,7 +63,7 @@ class FlatReduction:
 
 
 class _Message:
-    """Gradients of one number format, one after the other, and then one number per parameter for its use."""
+    """Concatenated gradients of one number format, followed by one usage flag per parameter."""
 
     def __init__(self, trained: Sequence[nn.Parameter], indices: list[int]):
         self._indices = indices
@@ -73,7 +75,7 @@ class _Message:
         self._places = [place.view(parameter.shape) for parameter, place in zip(self._parameters, places, strict=True)]
 
     def pack(self, used: Sequence[bool]) -> None:
-        """Copy this rank's gradients into the buffer; zeros stand for those that are missing."""
+        """Copy this rank's gradients into the buffer, with zeros for missing gradients."""
         for parameter, place in zip(self._parameters, self._places, strict=True):
             if parameter.grad is None:
                 place.zero_()

@@ -1,24 +1,28 @@
-"""``fsdp``: torch's ``fully_shard`` (FSDP2). Each rank keeps 1/W of the parameters, gradients and optimizer state.
+"""``fsdp``: torch's ``fully_shard`` (FSDP2).
 
-Repeated blocks (what the model keeps in a ``ModuleList``, ``ModuleDict`` or ``Sequential``) are gathered one at a time, in
-forward and again in backward; the rest of the model is gathered once per micro-batch, around the whole objective. So a
-loss may call the model any number of times, and methods of it that read those other parameters; a block's own parameters
-are whole only inside the block's forward. For a penalty everything is gathered, from there to the end of the backward.
+Each of W ranks keeps 1/W of the parameters, gradients and optimizer state.
 
-Ranks gather a block together, so all of them must call the same blocks in the same order, forward and backward. Each rank
-checks that for itself (``engine.strategies.block_order``). A conditional model (experts, LayerDrop, one head per task) is
-gathered as a whole instead, around the objective: it needs the memory of all parameters in each micro-batch.
+Repeated blocks (elements of a ``ModuleList``, ``ModuleDict`` or ``Sequential``) are gathered one at
+a time, in forward and again in backward. The rest of the model is gathered once per micro-batch,
+around the whole objective. A loss may therefore call the model any number of times, and also those
+of its methods that read the other parameters. The parameters of a block are whole only inside the
+block's forward. For a penalty all parameters are gathered, until the end of the backward.
 
-Before the last micro-batch of a step nothing is reduced: until then each rank keeps a gradient of the whole model's
-size. A parameter that got no gradient on this rank takes part with zeros. All-gathers happen in every micro-batch, so
-ranks run equally many, and a step that ran out of memory cannot be abandoned: its peers wait inside a collective that
-cannot be drained.
+Ranks gather a block together, so all of them must call the same blocks in the same order, forward
+and backward. Each rank checks its own order (``engine.strategies.block_order``). A conditional model
+(experts, LayerDrop, one head per task) is gathered as a whole instead, around the objective. It
+needs the memory of all parameters in each micro-batch.
 
-Checkpoints are whole and by the model's own names: any strategy on any number of ranks goes on from them. At the start
-each rank builds the whole model on its device before its shard is cut from it.
+Gradients are reduced in the last micro-batch of a step. Until then each rank keeps a gradient of the
+whole model's size. A parameter without a gradient on this rank contributes zeros. All-gathers run in
+every micro-batch, so all ranks must run the same number of them. A step that ran out of memory
+cannot be abandoned, because the peers wait inside a collective that cannot be drained.
 
-Not here: which blocks are found, and how shards become whole (``engine.strategies.shards``); how an evaluation gives
-each rank equally many micro-batches (``engine.loop.evaluation``).
+Checkpoints are whole and use the model's own names. Any strategy on any number of ranks can resume
+from them. At the start each rank builds the whole model on its device before it is sharded.
+
+Not here: selection of blocks, conversion of shards (``engine.strategies.shards``); equal numbers of
+evaluation micro-batches per rank (``engine.loop.evaluation``).
 """
 
 from __future__ import annotations
@@ -55,15 +59,16 @@ class FSDP(Strategy):
     def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
         super().__init__(objective, ranks, options, usage)
         _require_support(self.model)
-        # A model found to be conditional is gathered whole from the start; one found so later keeps its blocks.
+        # A model that is conditional in the preflight is gathered as a whole. A model that turns
+        # out to be conditional later keeps its blocks.
         blocks = {} if self.tracks_usage else shards.blocks(self.model)
         self._units: list[FSDPModule] = self._shard(list(blocks.values())) if ranks.world_size > 1 else []
-        """The blocks, and the objective as the last one. Empty on a single rank."""
+        """The blocks, followed by the objective. Empty on a single rank."""
         self._order = OrderCheck(blocks, usage.train, usage.evaluation) if usage is not None and blocks else None
         self._arrived: set[int] = set()
-        """Trainable parameters that got a gradient in this step, by index."""
+        """Indices of the trainable parameters that received a gradient in this step."""
         self._has_samples, self._had_samples = True, False
-        """Whether the current micro-batch has samples, and whether one of this step had."""
+        """True if the current micro-batch has samples; true if one of this step had."""
         if self._units:
             indices = {parameter: index for index, parameter in enumerate(self._trained)}
             for block in blocks.values():
@@ -105,8 +110,8 @@ class FSDP(Strategy):
             return True
         used = [index in self._arrived for index in range(len(self._trained))]
         if not self.tracks_usage:
-            # The gradient is reduced all the same, with zeros for what is missing. But a parameter that no rank used
-            # must have none at all, and that takes an exchange.
+            # The gradient is reduced in both cases, with zeros for missing gradients. But a
+            # parameter that no rank used must have no gradient, which requires an exchange.
             return all(used) or not self._had_samples
         counts = torch.tensor(used, dtype=torch.float32, device=self.ranks.device)
         self.ranks.sum_on_device(counts)
@@ -116,7 +121,7 @@ class FSDP(Strategy):
         return True
 
     def drain(self) -> None:
-        """Do nothing: the reduction of this strategy is complete on every rank that reaches its end."""
+        """Do nothing. The reduction is complete on every rank that reaches its end."""
 
     @contextmanager
     def local(self) -> Iterator[None]:
@@ -130,7 +135,7 @@ class FSDP(Strategy):
         optimizer = super().optimizer(build, groups)
         if self._units and isinstance(optimizer, torch.optim.SGD):
             for group in optimizer.param_groups:
-                group["fused"] = None  # torch's choice: its fused kernel of SGD takes no sharded parameters.
+                group["fused"] = None  # Let torch choose: the fused SGD kernel rejects sharded parameters.
         return optimizer
 
     def norm(self, gradients: list[Tensor], share: float) -> Tensor:  # noqa: ARG002 - as in the base class
@@ -145,7 +150,7 @@ class FSDP(Strategy):
             yield
         finally:
             for unit in self._units[-1:]:
-                unit.reshard()  # Only a backward does it by itself, and there was none.
+                unit.reshard()  # FSDP reshards by itself only in a backward.
 
     def model_state(self) -> State:
         whole: State = shards.whole(self.model.state_dict(), keep=self.ranks.first)
@@ -175,23 +180,24 @@ class FSDP(Strategy):
         except (ValueError, AssertionError, NotImplementedError) as error:
             raise EngineError(Reason.BAD_SPEC, f"strategy fsdp cannot shard this model: {error}") from error
         for unit in units:
-            # Gloo knows no average: the division by W is a step of its own.
+            # Gloo has no average operation, so the division by W is separate.
             unit.set_force_sum_reduction_for_comms(True)
-            if hasattr(unit, "set_reduce_scatter_unused_params"):  # Not in every torch that is supported.
+            if hasattr(unit, "set_reduce_scatter_unused_params"):  # Missing in some supported versions of torch.
                 unit.set_reduce_scatter_unused_params(True, recurse=False)
         register_fsdp_forward_method(self.objective, "evaluate")
         self.objective.before_penalty = self._gather
         return units
 
     def _mesh(self) -> DeviceMesh:
-        """The ranks that share the model."""
+        """Return the mesh of the ranks that share the model."""
         assert self.ranks.device_group is not None, "more than one rank has a group"
         return DeviceMesh.from_group(self.ranks.device_group, self.ranks.device.type)
 
     def _watch_arrivals(self, unit: nn.Module, indices: Mapping[nn.Parameter, int], inner: set[nn.Module]) -> None:
-        """Note each gradient of ``unit`` when it is accumulated.
+        """Record each gradient of the sharded ``unit`` when it is accumulated.
 
-        That happens in its whole parameters, which FSDP makes in the unit's first forward and keeps. ``unit`` is sharded.
+        Gradients accumulate in the whole parameters, which FSDP creates in the unit's first forward
+        and keeps.
 
         Parameters
         ----------
@@ -215,14 +221,14 @@ class FSDP(Strategy):
             for parameter, index in whole.items():
                 parameter.register_post_accumulate_grad_hook(partial(self._note_arrival, index))
 
-        hook = unit.register_forward_pre_hook(watch)  # After FSDP's own, which makes the parameters whole.
+        hook = unit.register_forward_pre_hook(watch)  # Runs after FSDP's own hook, which makes the parameters whole.
 
     def _note_arrival(self, index: int, _parameter: Tensor) -> None:
         if self._has_samples:
             self._arrived.add(index)
 
     def _gather(self) -> None:
-        """Make all parameters whole until the backward, which shards them again."""
+        """Gather all parameters. The next backward shards them again."""
         for unit in self._units:
             unit.unshard()
 
@@ -232,7 +238,10 @@ class FSDP(Strategy):
 
 
 def _require_support(model: nn.Module) -> None:
-    """Refuse what torch cannot shard, on a single rank as well: the job may get more ranks later."""
+    """Refuse models that torch cannot shard.
+
+    Checked on a single rank as well, because the job may get more ranks later.
+    """
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     formats = {parameter.dtype for parameter in trained.values()}
     if len(formats) > 1:

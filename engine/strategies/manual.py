@@ -1,17 +1,22 @@
-"""``manual``: data parallelism by hand, to be read. What torch's DDP computes, in the fewest parts that are right.
+"""``manual``: data parallelism by hand, as readable code.
 
-1. At the start every rank has the same model: the same parameters in the same order (compared), with the same values
-   (rank 0's are broadcast, and compared with the rank's own).
-2. Each rank adds up the gradients of all its micro-batches, without communication.
-3. After the last one the gradients of all ranks are summed and divided by the number of ranks. One message per number
-   format: many small ones would each wait for the network (``engine.strategies.flat``).
+It computes the same as torch's DDP, in the smallest correct form.
+
+1. At the start every rank has the same model: the same parameters in the same order (compared),
+   with the same values (rank 0 broadcasts its values, and each rank compares them with its own).
+2. Each rank accumulates the gradients of all its micro-batches without communication.
+3. After the last one the gradients of all ranks are summed and divided by the number of ranks, in
+   one message per number format. Many small messages would each wait for the network
+   (``engine.strategies.flat``).
 4. Every rank makes the same optimizer step with the same gradient, so all models stay the same.
 
-DDP sends a bucket of gradients while the backward still works on earlier layers. Here nothing is sent before the
-backward is done, so each step waits for all of its communication. In return, a rank without a gradient for some
-parameter sends zeros for it, and abandons a step by sending zeros for everything, because nothing was sent yet.
+DDP sends a bucket of gradients while the backward still processes earlier layers. This strategy
+sends nothing before the backward ends, so each step waits for all of its communication. In return, a
+rank without a gradient for some parameter sends zeros for it, and a rank abandons a step by sending
+zeros for all parameters.
 
-Not here: the weighting that makes the sum the whole batch's gradient (``engine.step.gradient``).
+Not here: the weighting that turns the sum into the gradient of the whole batch
+(``engine.step.gradient``).
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from lockstep.engine.task.interface import Batch
 
 
 class Manual(Strategy):
-    """Flat buffers, summed over the ranks after the last backward."""
+    """Data parallelism with flat buffers that are summed after the last backward."""
 
     repeats: ClassVar[bool] = True
 
@@ -64,10 +69,10 @@ class Manual(Strategy):
 
 
 def require_same_parameters(model: nn.Module, ranks: Ranks) -> None:
-    """Raise unless all ranks have the same parameters in the same order, with the same values. All ranks must call this.
+    """Raise unless all ranks have the same parameters in the same order, with the same values.
 
-    DDP compares shapes only: two parameters of one shape in another order would be averaged with each other, and other
-    values are overwritten in silence.
+    All ranks must call this. DDP compares shapes only: it would average two parameters of one shape
+    that are in another order, and it overwrites other values without an error.
     """
     mine = [
         f"{name} {tuple(parameter.shape)} {parameter.dtype}".replace("torch.", "")

@@ -1,20 +1,26 @@
-"""A few numbers of each rank that travel with the gradient: a message of their own would cost as much as a small model's.
+"""Numbers of each rank that are sent with the gradient.
 
-DDP reduces whatever is a parameter of what it wraps. So it is given one more, the *rider*, whose gradient this rank writes
-itself: its numbers in its own place, zeros in the others'. The sum over the ranks is then everybody's numbers.
+A separate message for them would cost as much as the gradient of a small model.
 
-The rider has a root of its own, recorded before any model's forward. Autograd takes what was recorded first last, so the
-rider's gradient comes when all others are there: what a rank says of a step is then known, and DDP puts the rider into
-the last bucket, which a rank that fails before it has not sent.
+DDP reduces every parameter of the module that it wraps. The *rider* is an additional parameter
+whose gradient each rank writes itself: its numbers in its own row, zeros in the rows of the others.
+The sum over the ranks then holds the numbers of all ranks.
 
-A number is sent as the four 16-bit parts of its float64, whole numbers below 65536. In each place one rank writes a part, the
-rank after it a half, once and for all, and the others nothing. So cutting off the fraction finds the part again, also after
-DDP has divided it by the ranks and the sum has been multiplied by them: what that leaves is far below the half.
+The rider has a separate autograd root, recorded before the forward of any model. Autograd processes
+the earliest record last, so the rider's gradient is computed after all others. The rank's status of
+the step is then known. DDP puts the rider into the last bucket, and a rank that fails earlier has
+not sent that bucket.
 
-All of this is done once per step, when the caches are full of other things: an operation then takes ten times as long as
-in a loop of its own. So there are as few of them as can be.
+A number is sent as the four 16-bit parts of its float64, integers below 65536. For each element,
+one rank writes a part, the next rank writes the constant 0.5, and the others write 0. Truncation
+then recovers the part, also after DDP has divided by the number of ranks and the receiver has
+multiplied the sum by it: the rounding error is far below 0.5.
 
-Not here: what is said (``engine.runtime.control``), who sends it for a rank that fails (``engine.strategies.reducer``).
+The code runs once per step with cold caches, where an operation takes ten times as long as in a
+tight loop. It therefore uses as few operations as possible.
+
+Not here: the meaning of the numbers (``engine.runtime.control``), sending on behalf of a rank that
+fails (``engine.strategies.reducer``).
 """
 
 from __future__ import annotations
@@ -30,9 +36,12 @@ from torch._C._distributed_c10d import GradBucket
 from torch.autograd import Variable
 
 NUMBERS_MAX: Final = 13
-"""Numbers of one rank: enough for a loss of four terms. There are as many places, used or not."""
+"""Numbers per rank, enough for a loss of four terms. The rider always reserves this many."""
 RANKS_MAX: Final = 256
-"""With so many ranks the rider takes 52 KiB; with more, a message of its own is the cheaper one."""
+"""Ranks up to which the rider is used. It takes 52 KiB at this number.
+
+With more ranks a separate message is cheaper.
+"""
 _PARTS: Final = 4
 _PLACES: Final = NUMBERS_MAX * _PARTS
 _FORMATS: Final = {torch.float32: np.float32, torch.float64: np.float64}
@@ -41,13 +50,13 @@ Say = Callable[[], Sequence[float]]
 
 
 class Rider:
-    """The extra parameter of one rank.
+    """Additional parameter of one rank.
 
     Parameters
     ----------
     rank, world_size : int
     dtype : torch.dtype
-        Of the model's parameters: DDP has no buckets of mixed formats.
+        Format of the model's parameters. DDP has no buckets of mixed formats.
     """
 
     def __init__(self, rank: int, world_size: int, dtype: torch.dtype):
@@ -55,7 +64,7 @@ class Rider:
         places = np.zeros((world_size, _PLACES), _FORMATS[dtype])
         places[rank - 1] = 0.5
         self._gradient = torch.from_numpy(places).view(-1)
-        """What this rank sends. Autograd copies it, because it is held here too."""
+        """Gradient that this rank sends. Autograd copies it because of this second reference."""
         self._said_bytes = bytearray(_PLACES * 2)
         self._own, self._parts = places[rank], np.frombuffer(self._said_bytes, np.uint16)
         self._heard = np.zeros(world_size * _PLACES, np.uint16)
@@ -64,32 +73,39 @@ class Rider:
         self.parameter.register_hook(self._written)  # type: ignore[no-untyped-call]
         self._said = 0
         self.say: Say | None = None
-        """What is asked for this rank's numbers; None sends none."""
+        """Callback that returns this rank's numbers; None sends no numbers."""
         self.meanwhile: Callable[[], None] | None = None
-        """What is done once they are on their way, before backward waits for everybody's."""
+        """Callback after sending, before backward waits for the numbers of all ranks."""
 
     @staticmethod
     def fits(model: nn.Module, world_size: int) -> bool:
-        """Whether the gradient of ``model`` can carry numbers: on the CPU, where the host has them and reads them."""
+        """Return whether the gradient of ``model`` can carry numbers.
+
+        It can on the CPU, where the host writes and reads them without a transfer.
+        """
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         return 1 < world_size <= RANKS_MAX and all(
             parameter.device.type == "cpu" and parameter.dtype in _FORMATS for parameter in trained
         )
 
     def root(self) -> Tensor:
-        """What each backward is to begin at, besides the objective: again and again, because a sum keeps nothing for it.
+        """Return the second root of each backward, next to the objective.
 
-        Record it before the first forward. It is not kept here, where it would hold this rider, and be held by it, for ever.
+        Record it before the first forward. It can be used by several backwards, because a sum
+        saves no tensors. The rider does not store it, to avoid a reference cycle.
         """
         root: Tensor = self.parameter.sum()
         return root
 
     def rides_last(self, buckets: list[GradBucket]) -> bool:
-        """Whether the last of DDP's buckets has the rider in it."""
+        """Return whether the last of DDP's buckets contains the rider."""
         return any(parameter is self.parameter for parameter in buckets[-1].parameters())
 
     def board(self, bucket: GradBucket) -> Tensor:
-        """Write this rank's numbers into the last bucket as DDP would have; returns where everybody's will be."""
+        """Write this rank's numbers into the last bucket, as DDP would have.
+
+        Returns the view of the bucket that will hold the numbers of all ranks.
+        """
         (place,) = (
             gradient
             for gradient, parameter in zip(bucket.gradients(), bucket.parameters(), strict=True)
@@ -99,20 +115,20 @@ class Rider:
         return place
 
     def numbers(self, received: Tensor) -> list[list[float]]:
-        """What each rank said, in rank order."""
+        """Return the numbers of each rank, in rank order."""
         self._heard[:] = received.numpy() * self._world_size
         return [row[: self._said] for row in self._rows.tolist()]
 
     def _written(self, _: Tensor) -> Tensor:
         if self.meanwhile is not None:
-            # Callbacks run at the end of a backward in the order of their queueing. DDP queues the one that waits when it
-            # has sent its last bucket, which has the rider in it.
+            # Callbacks run at the end of a backward in the order in which they were queued. DDP
+            # queues its waiting callback after it has sent the last bucket, which has the rider.
             Variable._execution_engine.queue_callback(self.meanwhile)
         return self._said_now()
 
     def _said_now(self) -> Tensor:
         if self.say is not None:
-            # Autograd calls this without gradients, which whatever is asked may need for itself.
+            # Autograd calls this hook with gradients disabled, but the callback may need them.
             with torch.enable_grad():
                 numbers = self.say()
             self._said = len(numbers)

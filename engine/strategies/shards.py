@@ -1,6 +1,6 @@
-"""Shards: which parts of a model are cut together, how a value gets whole and back, and what may not read them.
+"""Sharded parameters: selection of blocks, conversion to whole values and back, and error checks.
 
-Not here: when parameters are gathered and gradients reduced (``engine.strategies.fsdp``).
+Not here: gathering of parameters and reduction of gradients (``engine.strategies.fsdp``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from lockstep.engine.runtime.errors import EngineError
 def blocks(model: nn.Module) -> dict[str, nn.Module]:
     """Return the repeated parts of a model by name: the outermost elements of its lists of modules.
 
-    One that shares a parameter with another part is left out: both must be gathered together.
+    An element that shares a parameter with another part is left out, because both must be gathered
+    together.
     """
     owners: dict[nn.Parameter, set[nn.Module]] = {}
     for module in model.modules():
@@ -55,7 +56,7 @@ def whole(value: Any, *, keep: bool) -> Any:
     ----------
     value : dict, list, Tensor or anything else
     keep : bool
-        Whether this rank wants the result; otherwise sharded tensors are None in it.
+        True if this rank needs the result; otherwise sharded tensors are None in it.
     """
     if isinstance(value, DTensor):
         gathered = value.full_tensor()
@@ -66,9 +67,9 @@ def whole(value: Any, *, keep: bool) -> Any:
 
 
 def shard_like(value: Any, parameter: Tensor) -> Any:
-    """This rank's shard of something as large as ``parameter``, such as a moment.
+    """Return this rank's shard of a tensor of the shape of ``parameter``, such as a moment.
 
-    Every rank has the whole of it, so nothing is sent. Anything else stays as it is.
+    Every rank holds the whole tensor, so nothing is sent. Other values are returned unchanged.
     """
     if not isinstance(parameter, DTensor) or not isinstance(value, Tensor) or value.shape != parameter.shape:
         return value
@@ -77,14 +78,14 @@ def shard_like(value: Any, parameter: Tensor) -> Any:
 
 
 def require_whole(*tensors: object) -> None:
-    """Raise where something was computed from a shard: torch would take it for what it computes of the whole."""
+    """Raise if a tensor was computed from a shard, which torch would treat as the whole result."""
     if any(isinstance(tensor, DTensor) for tensor in tensors):
         raise RuntimeError("a result is a DTensor")
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Say what to change where a task reads parameters that are not whole."""
+    """Turn the error of a task that reads sharded parameters into one with a remedy."""
     try:
         yield
     except RuntimeError as error:

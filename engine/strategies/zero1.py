@@ -1,13 +1,15 @@
-"""``zero1``: ``ddp`` with the optimizer's state shared out over the ranks (ZeRO stage 1, arXiv 1910.02054).
+"""``zero1``: ``ddp`` with the optimizer state sharded over the ranks.
 
-Every rank has the whole model and the whole reduced gradient, and moves only its own part of the parameters; then each
-rank broadcasts its part. So a rank keeps 1/W of the moments, for one more broadcast of the parameters in each step. The
-parts are whole parameters: one that is larger than a W-th of the model makes them unequal.
+This is ZeRO stage 1 (arXiv 1910.02054). Every rank holds the whole model and the whole reduced
+gradient, and updates only its own part of the parameters. Then each rank broadcasts its part. With W
+ranks, a rank keeps 1/W of the moments, at the cost of one more broadcast of the parameters per step.
+Parts consist of whole parameters, so they are unequal where one parameter is larger than 1/W of the
+model.
 
-The state that is saved is the one that a plain optimizer would have, gathered on rank 0: it resumes on any number of
-ranks, and under ``ddp``, too.
+The saved state is that of a plain optimizer, gathered on rank 0. It resumes on any number of ranks,
+and also under ``ddp``.
 
-Not here: the gradient, which is ``ddp``'s (``engine.strategies.ddp``).
+Not here: the gradient reduction (``engine.strategies.ddp``).
 """
 
 from __future__ import annotations
@@ -36,16 +38,17 @@ class Zero1(DDP):
         if self.ranks.world_size == 1:
             return build(groups)
         with warnings.catch_warnings():
-            # It compiles TorchScript versions of optimizers that are not used here: deprecated in torch 2.13, and more
-            # than a second, so it is imported by the runs that need it.
+            # The import compiles TorchScript versions of optimizers that are not used here. That
+            # is deprecated in torch 2.13 and takes more than a second, so the import is local.
             warnings.simplefilter("ignore", DeprecationWarning)
             from torch.distributed.optim import ZeroRedundancyOptimizer
         return ZeroRedundancyOptimizer(
             groups,
-            optimizer_class=cast(type[torch.optim.Optimizer], build),  # It is only called.
+            optimizer_class=cast(type[torch.optim.Optimizer], build),  # Only called, so a function will do.
             process_group=self.ranks.device_group,
-            # One message per rank: parameters become views of one tensor per rank, instead of a broadcast for each.
-            # Such a view is contiguous whatever the parameter was, and its gradient and moments would keep the old strides.
+            # Parameters become views of one tensor per rank, which is broadcast in one message
+            # instead of one per parameter. A view is always contiguous, while the gradient and the
+            # moments of a parameter that was not would keep the old strides.
             parameters_as_bucket_view=all(parameter.is_contiguous() for parameter in self._trained),
         )
 
@@ -57,7 +60,7 @@ class Zero1(DDP):
         if not self.ranks.first:
             return {}
         state: State = sharded.state_dict()
-        # Or rank 0 would keep the whole state until the next checkpoint: what this strategy is there to avoid.
+        # Otherwise rank 0 would keep the whole state until the next checkpoint.
         sharded._all_state_dicts = []
         return state
 
@@ -66,12 +69,13 @@ class Zero1(DDP):
             super().load_optimizer(optimizer, state)
             return
         optimizer.load_state_dict(state)
-        optimizer.state.clear()  # The rank's own part is in the optimizer inside; this is a second copy.
+        optimizer.state.clear()  # The wrapped optimizer holds the rank's part; this is a copy.
         inside: torch.optim.Optimizer = cast(Any, optimizer).optim
         layout.align_state(inside)
         for group in inside.param_groups:
             for parameter in group["params"] if group["fused"] else ():
-                # torch 2.13 puts every counter on the CPU, where the fused kernel does not read it (pytorch issue 124133).
+                # torch 2.13 moves every counter to the CPU, where the fused kernel does not read it
+                # (pytorch issue 124133).
                 if "step" in (kept := inside.state[parameter]):
                     kept["step"] = kept["step"].to(parameter.device)
 

@@ -1,6 +1,6 @@
-"""Averages over ranks, for strategies whose ranks differ.
+"""Averages over ranks, for strategies whose ranks have different parameters.
 
-Not here: when ranks are averaged, and by which weights (``engine.strategies.experimental.local_sgd``).
+Not here: times and weights of the averages (``engine.strategies.experimental.local_sgd``).
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from lockstep.engine.runtime.ranks import Ranks
 
 
 def average(ranks: Ranks, tensors: list[Tensor], weight: float) -> list[Tensor]:
-    """The ranks' tensors, each times its rank's weight, added up. Equal on all ranks. All ranks must call this.
+    """Return the weighted sum of the ranks' tensors, equal on all ranks. All ranks must call this.
 
-    They travel in one message per number format, which takes as much memory as they do.
+    The tensors are sent in one message per number format, whose buffer takes as much memory as the
+    tensors of that format.
 
     Parameters
     ----------
     ranks : Ranks
     tensors : list of Tensor
-        As many, of the same shapes and formats, on every rank.
+        The same number, shapes and formats on every rank.
     weight : float
-        This rank's; all ranks' together are 1.
+        Weight of this rank. The weights of all ranks sum to 1.
     """
     averages = list(tensors)
     by_format: dict[torch.dtype, list[int]] = {}
@@ -40,7 +41,9 @@ def average(ranks: Ranks, tensors: list[Tensor], weight: float) -> list[Tensor]:
 
 
 def averaged_moments(ranks: Ranks, moments: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """An optimizer's state by parameter, with every rank counting the same; step counters are this rank's.
+    """Return an optimizer's state by parameter, averaged over the ranks with equal weights.
+
+    Step counters are not averaged; they are this rank's.
 
     All ranks must call this.
     """
@@ -58,7 +61,7 @@ def averaged_moments(ranks: Ranks, moments: dict[int, dict[str, Any]]) -> dict[i
 
 
 def on_host(value: Any) -> Any:
-    """``value`` with the tensors in it on the host: a rank has no other's device."""
+    """Return ``value`` with its tensors on the host, where another rank can load them."""
     if isinstance(value, Tensor):
         return value.detach().cpu()
     if isinstance(value, dict):

@@ -1,17 +1,18 @@
-"""``data_parallel``: torch's older DataParallel. One process drives all GPUs of one node; there is one rank.
+"""``data_parallel``: torch's older DataParallel, for comparison.
 
-In every micro-batch the model is copied to each GPU, the samples are shared out, the forwards run in threads, and the
-gradients of the copies are added up on the first GPU. That is more copying than ``ddp`` (in each micro-batch, not once
-per step), in one Python process, and all optimizer state is on the first GPU. It is here for comparison.
+One process drives all GPUs of one node, as a single rank. In every micro-batch the model is copied
+to each GPU, the samples are distributed, the forwards run in threads, and the gradients of the
+copies are summed on the first GPU. It copies more than ``ddp`` (in each micro-batch instead of once
+per step), runs in one Python process, and keeps all optimizer state on the first GPU.
 
-A micro-batch of ``micro_size`` samples is one of all GPUs together. Each copy's sums have the same scales, so that the
-gradients of the copies, added up, are the micro-batch's; nothing is averaged. The penalty belongs to the step, not to
-the samples: the first copy alone adds it.
+A micro-batch of ``micro_size`` samples is split over all GPUs. The sums of all copies have the same
+scales, so the sum of their gradients is the gradient of the micro-batch; nothing is averaged. The
+penalty belongs to the step, so only the first copy adds it.
 
-What it cannot keep: masks that belong to samples (``engine.task.dropout``), because a copy does not know which samples it has;
-and random numbers that are drawn on the other GPUs are not repeatable.
+Limits: per-sample masks (``engine.task.dropout``) are not supported, because a copy has no indices
+of its samples. Random numbers drawn on the other GPUs are not repeatable.
 
-Not here: which jobs may ask for it (``domain.spec.strategy``).
+Not here: jobs that may use this strategy (``domain.spec.strategy``).
 """
 
 from __future__ import annotations
@@ -46,31 +47,32 @@ class DataParallel(Strategy):
         self._is_checked = False
 
     def wrapped(self) -> SummedDataParallel:
-        """The objective on all GPUs that this process may use, which are the job's."""
+        """Wrap the objective for all GPUs that this process may use, which are those of the job."""
         first = self.ranks.device.index or 0
         return SummedDataParallel(self.objective, device_ids=list(range(first, torch.cuda.device_count())))
 
     def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
-        if not self._is_checked:  # The first batch is the warm-up's, of one sample.
+        if not self._is_checked:  # The first batch is that of the warm-up, with one sample.
             require_samples_first(batch)
             self._is_checked = True
         result: Forward = self._parallel(batch, scales, penalize=penalize)
         return result
 
     def drain(self) -> None:
-        """Nobody waits: there is one rank."""
+        """Do nothing. There is one rank, so no peer waits."""
 
 
 class SummedDataParallel(nn.DataParallel[Objective]):
-    """DataParallel of an objective: the copies' scalars are summed where DataParallel would line them up."""
+    """DataParallel of an objective that sums the scalars of the copies instead of stacking them."""
 
     def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> tuple[Any, Any]:
-        # Without the keywords: torch would make a copy for each GPU because of them, also for one that has no sample.
+        # Keywords are added afterwards: with them torch would also make copies for GPUs that have
+        # no sample.
         scattered, _ = super().scatter(inputs, {}, device_ids)
         return scattered, [kwargs | {"penalize": kwargs["penalize"] and copy == 0} for copy in range(len(scattered))]
 
     def gather(self, outputs: Sequence[Forward], output_device: int | torch.device) -> Forward:
-        """The objective and the sums by term, added up on ``output_device``; differentiable."""
+        """Sum the objective and the sums by term on ``output_device``, differentiably."""
         objectives, sums = zip(*outputs, strict=True)
         return (
             torch.stack([objective.to(output_device) for objective in objectives]).sum(),
@@ -105,7 +107,8 @@ def _require_no_sample_dropout(model: nn.Module) -> None:
 def require_samples_first(batch: Batch) -> None:
     """Raise unless every part of ``batch``, which has one sample, is a tensor of one row.
 
-    DataParallel cuts tensors along their first dimension and gives everything else to all copies, without a word.
+    DataParallel splits tensors along their first dimension and passes all other values to every
+    copy, without a warning.
     """
     parts = list(batch.values()) if isinstance(batch, Mapping) else batch
     if isinstance(parts, list | tuple):

@@ -1,15 +1,18 @@
-"""``diloco``: local steps, and a synchronisation that is an optimizer step of its own (arXiv 2311.08105).
+"""``diloco``: local steps with an outer optimizer step at each synchronisation (arXiv 2311.08105).
 
-Each rank trains on by itself as under ``local_sgd``. Every ``sync_every_steps`` steps the way from the parameters of the
-last synchronisation to the ranks' average is taken for a gradient, and given to SGD with Nesterov momentum:
+Each rank trains separately as under ``local_sgd``. Every ``sync_every_steps`` steps, the difference
+between the parameters of the last synchronisation and the ranks' average serves as the gradient of
+SGD with Nesterov momentum:
 
-    d = θ - Σ_r w_r p_r,    m = μ m + d,    θ = θ - λ (d + μ m),    and every rank goes on from θ.
+    d = θ - Σ_r w_r p_r,    m = μ m + d,    θ = θ - λ (d + μ m),    and every rank continues from θ.
 
-Inner AdamW, H = 500, λ = 0.7 and μ = 0.9 are the paper's; its ranks count the same, ours by the weight that they trained
-on. With λ = 1 and μ = 0 this is ``local_sgd``. θ and m are the same on all ranks, and each keeps both: two more copies of
-the parameters. They are in the checkpoint, and any number of ranks goes on with them.
+Inner AdamW, H = 500, λ = 0.7 and μ = 0.9 are the paper's values. The paper weights ranks equally;
+this implementation weights them by the batch weight that they trained on. With λ = 1 and μ = 0 this
+is ``local_sgd``. θ and m are the same on all ranks, and each rank keeps both: two more copies of the
+parameters. Both are in the checkpoint and resume on any number of ranks.
 
-Not here: the steps in between, the norm, and what a checkpoint holds of each rank (``engine.strategies.experimental.local_sgd``).
+Not here: the local steps, the norm, the state of each rank in a checkpoint
+(``engine.strategies.experimental.local_sgd``).
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ OUTER_MOMENTUM: Final = 0.9
 
 
 class DiLoCo(LocalSGD):
-    """Local steps, and an outer step with momentum every so many of them."""
+    """Local steps with an outer momentum step every ``sync_every_steps`` steps."""
 
     lost_promise: ClassVar[str] = (
         "each rank steps on its own share of the batch, and every sync_every_steps an outer step follows what they have in "
@@ -44,7 +47,7 @@ class DiLoCo(LocalSGD):
         self._lr = OUTER_LR if options.outer_lr is None else options.outer_lr
         self._decay = OUTER_MOMENTUM if options.outer_momentum is None else options.outer_momentum
         self._start = [parameter.detach().clone() for parameter in self._trained]
-        """The parameters after the last synchronisation."""
+        """Parameters after the last synchronisation."""
         self._momentum = [torch.zeros_like(value) for value in self._start]
 
     def settle(self) -> None:
@@ -79,7 +82,10 @@ class DiLoCo(LocalSGD):
         return self._outer_step()[0]
 
     def _outer_step(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Parameters and momentum after an outer step now. Nothing is changed. All ranks must call this."""
+        """Return the parameters and momentum that an outer step now would produce.
+
+        Nothing is changed. All ranks must call this.
+        """
         means = self._average()
         if not means:
             return self._start, self._momentum

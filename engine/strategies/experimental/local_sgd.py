@@ -1,22 +1,25 @@
-"""``local_sgd``: each rank steps on its own share of the batch, and now and then the ranks' parameters are averaged.
+"""``local_sgd``: local optimizer steps on each rank, with periodic averaging of the parameters.
 
-In between only the control operation and one number, the norm, are sent (Stich 2018, arXiv 1805.09767). In the average
-each rank counts by the weight that it trained on since the last one. With a synchronisation after every step, plain SGD,
+Each rank steps on its own shard of the batch (Stich 2018, arXiv 1805.09767). Between averages, ranks
+send only the control operation and one number, the norm. The average weights each rank by the batch
+weight that it trained on since the last average. With a synchronisation after every step, plain SGD,
 no clipping, and a loss of one term, this is ``ddp``:
 
-    Σ_r s_r (p - lr g_r)  =  p - lr Σ_r s_r g_r,    s_r = rank r's part of the batch's weight, g_r = the mean over its share.
+    Σ_r s_r (p - lr g_r)  =  p - lr Σ_r s_r g_r,
 
-Otherwise it is not: moments stay with their rank, clipping is by the rank's own norm, and what Adam divides by is not that
-of the whole batch's gradient. The run depends on the number of ranks.
+where s_r is rank r's part of the batch's weight and g_r the mean gradient over its shard. Otherwise
+the results differ: moments stay with their rank, clipping uses the rank's own norm, and Adam's
+denominator is not that of the whole batch's gradient. The run depends on the number of ranks.
 
-* The norm that is logged is the root of the mean square of the ranks' norms, by weight: equal on all ranks, and at least
-  the norm of the mean gradient. A rank whose share has no weight does not move.
-* An evaluation and a checkpoint see what a synchronisation would make of the ranks now, and leave the ranks as they are:
-  their cadence changes nothing. What each rank has for itself is saved too: on as many ranks a run goes on bit by bit, also
-  from between two synchronisations; on another number, all start from the averages.
+* The logged norm is the weighted root mean square of the ranks' norms. It is equal on all ranks, and
+  at least the norm of the mean gradient. A rank whose shard has no weight makes no step.
+* An evaluation or a checkpoint uses the parameters that a synchronisation would produce now, and
+  does not change the ranks. Its cadence therefore has no effect on the run. The state of each rank
+  is saved too. On the same number of ranks a run resumes bit for bit, also between two
+  synchronisations. On another number, all ranks start from the averages.
 
-Not here: how tensors are averaged (``engine.strategies.experimental.averaging``), and what else may be done with the average
-(``engine.strategies.experimental.diloco``).
+Not here: averaging of tensors (``engine.strategies.experimental.averaging``), the outer optimizer
+step (``engine.strategies.experimental.diloco``).
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from lockstep.engine.task.interface import Batch
 
 
 class LocalSGD(Strategy):
-    """Local steps, and an average of the parameters every so many of them."""
+    """Local steps with an average of the parameters every ``sync_every_steps`` steps."""
 
     lost_promise: ClassVar[str] = (
         "each rank steps on its own share of the batch, and ranks are only averaged every sync_every_steps: the gradient is "
@@ -49,27 +52,27 @@ class LocalSGD(Strategy):
     replicated: ClassVar[bool] = False
 
     _inner: torch.optim.Optimizer
-    _own_norm: Tensor  # Of this rank's last gradient.
+    _own_norm: Tensor  # Norm of this rank's last gradient.
 
     def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
         super().__init__(objective, ranks, options, usage)
         self._every = options.sync_every_steps or 1
         self._steps_apart = 0  # Since the last synchronisation; the same on all ranks.
-        self._weight = 0.0  # This rank's shares of these steps, added up.
+        self._weight = 0.0  # Sum of this rank's weight shares of these steps.
 
     def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
         result: Forward = self.objective(batch, scales, penalize=penalize)
         return result
 
     def drain(self) -> None:
-        """No other rank waits for anything in a backward."""
+        """Do nothing. No other rank waits in a backward."""
 
     @contextmanager
     def without_samples(self) -> Iterator[None]:
         untouched = [] if self.objective.has_penalty else [p for p in self._trained if p.grad is None]
         yield
         for parameter in untouched:
-            parameter.grad = None  # Zeros, which the optimizer would decay and move by momentum.
+            parameter.grad = None  # Zeros would still cause decay and momentum updates.
 
     def factor(self, whole: float, own: float) -> float:  # noqa: ARG002 - as in the base class
         return 1.0 / own if own > 0 else 0.0
@@ -119,7 +122,10 @@ class LocalSGD(Strategy):
             return self.model.state_dict()
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> State:
-        """Rank 0's, with the moments averaged over the ranks: what another number of ranks starts from."""
+        """Return rank 0's state with the moments averaged over the ranks.
+
+        A run on another number of ranks starts from it.
+        """
         state = optimizer.state_dict()
         return {**state, "state": averaged_moments(self.ranks, state["state"])}
 
@@ -138,11 +144,11 @@ class LocalSGD(Strategy):
                 parameter.data.copy_(value)
 
     def _synchronised(self) -> list[Tensor]:
-        """What the parameters would be after a synchronisation now. All ranks must call this."""
+        """Return the parameters that a synchronisation now would produce. All ranks must call this."""
         return self._average() or [parameter.data for parameter in self._trained]
 
     def _average(self) -> list[Tensor]:
-        """Empty where no rank has moved, because no batch had any weight."""
+        """Return the averaged parameters; empty if no batch had weight, so that no rank stepped."""
         whole = torch.tensor([self._weight], dtype=torch.float64)
         self.ranks.sum_on_host(whole)
         own = [parameter.data for parameter in self._trained]

@@ -1,16 +1,19 @@
-"""``powersgd``: gradient compression on ``ddp`` by products of thin matrices.
+"""``powersgd``: low-rank gradient compression on ``ddp``.
 
-PowerSGD (Vogels et al. 2019, arXiv 1905.13727) sends each matrix M of n × m numbers as P Qᵀ with r columns each,
-(n + m) r numbers instead of n m; vectors and small matrices are sent whole. What the product misses is added to the next
-step's gradient (error feedback), so it arrives later, not never. This makes the error, and the Q that the next step
-starts from, part of a run's state: each rank's own, and in the checkpoint. A step that was abandoned on the way has
-already changed them, so a run under ``powersgd`` cannot repeat a step that ran out of memory. A batch of weight zero
-leaves them as they are.
+PowerSGD (Vogels et al. 2019, arXiv 1905.13727) sends each matrix M of n × m numbers as P Qᵀ with r
+columns each, (n + m) r numbers instead of n m. Vectors and small matrices are sent whole. The
+residual of the product is added to the gradient of the next step (error feedback). The residual and
+the Q that the next step starts from are state of the run: each rank has its own, and the checkpoint
+holds them. An abandoned step has already changed them, so a run under ``powersgd`` cannot repeat a
+step that ran out of memory. A batch of weight zero does not change them.
 
-Two things of torch's hook are mended here. Its three operations per bucket follow one another in callbacks; on Gloo the
-callbacks of two buckets overtake each other and the ranks' operations no longer match, so a bucket is waited for before
-the next one is begun. (On CUDA the hook itself waits for the device.) And a gradient of zeros makes Q zero, after which
-every later product is zero: such places are filled again with numbers that all ranks share.
+This module works around two problems of torch's hook:
+
+* Its three operations per bucket are chained in callbacks. On Gloo the callbacks of two buckets can
+  run in another order on each rank, and the operations no longer match. Each bucket is therefore
+  completed before the next one begins. (On CUDA the hook itself waits for the device.)
+* A gradient of zeros makes Q zero, and every later product is then zero. Zeros in Q are replaced by
+  random numbers that are equal on all ranks.
 
 Not here: rounding to 16 bits (``engine.strategies.compression``).
 """
@@ -32,15 +35,15 @@ from lockstep.engine.strategies.ddp import DDP
 from lockstep.engine.strategies.reducer import Reducer
 
 _EPSILON: Final = 1e-8
-"""Added to the norms that PowerSGD divides by, so that a gradient of zeros gives zeros and not NaN."""
+"""Added to the norms that PowerSGD divides by. Avoids NaN for a gradient of zeros."""
 _SEED: Final = 0
-"""Of the first Q. Equal on all ranks, or their products would be of different matrices."""
+"""Seed of the first Q. It must be equal on all ranks, because their products are summed."""
 
 Future = torch.futures.Future[Tensor]
 
 
 class PowerSGD(DDP):
-    """``ddp`` with gradients as products of thin matrices on their way."""
+    """``ddp`` that sends gradients as low-rank products."""
 
     lost_promise: ClassVar[str] = (
         "powersgd sends gradients as products of thin matrices, and what they miss with the next step's: a step's gradient "
@@ -58,7 +61,7 @@ class PowerSGD(DDP):
         if self._memory is None:
             self._memory = _Memory(reducer.group, self.options, self.ranks.device, warm_up_passes=self.warm_up_passes)
         self._memory.begin_warm_up()
-        # DDP looks at a hook's annotations and takes no strings for types; this has none.
+        # DDP checks a hook's annotations and rejects types as strings; a lambda has none.
         reducer.ddp.register_comm_hook(self._memory, lambda memory, bucket: memory.reduce(bucket))
 
     def factor(self, whole: float, own: float) -> float:
@@ -84,12 +87,13 @@ class PowerSGD(DDP):
 
 
 class _Memory:
-    """What PowerSGD remembers from step to step, and how it reduces a bucket with it."""
+    """PowerSGD state between steps, and the reduction of a bucket with it."""
 
     def __init__(self, group: dist.ProcessGroup, options: job.Strategy, device: torch.device, *, warm_up_passes: int):
         self._group, self._device, self._warm_up_passes = group, device, warm_up_passes
         self._starts = options.powersgd_starts
-        # Torch's own count of steps to send whole knows nothing of warm-up passes: it is kept here, and there it is over.
+        # torch's own count of uncompressed steps would include warm-up passes. This class counts
+        # the steps instead, and torch's count starts as completed.
         self._inner = powerSGD_hook.PowerSGDState(
             group,
             matrix_approximation_rank=options.powersgd_rank or 1,
@@ -103,18 +107,21 @@ class _Memory:
         self._fill: dict[int, Tensor] = {}
 
     def begin_warm_up(self) -> None:
-        """The next passes are masked, and their buckets are not yet those of the steps: leave the memory alone."""
+        """Begin the masked warm-up passes, whose buckets are not final and do not change the state."""
         self._passes = 0
 
     def begin_step(self, *, counted: bool) -> None:
-        """The next buckets are one step's; ``counted`` where its batch has weight. Equal on all ranks.
+        """Begin a step. ``counted`` is True if its batch has weight, and equal on all ranks.
 
-        A batch of weight zero updates nothing, so whatever its step took from the error would be lost.
+        A batch of weight zero updates nothing, so the residual that its step sends would be lost.
         """
         self._counted = counted
 
     def reduce(self, bucket: GradBucket) -> Future:
-        """The mean over the ranks of one bucket, exact or nearly. DDP calls this on all ranks in the same order."""
+        """Return the exact or compressed mean of one bucket over the ranks.
+
+        DDP calls this on all ranks in the same order.
+        """
         whole = self._passes < self._warm_up_passes or self._steps < self._starts or not self._counted
         if bucket.is_last():
             self._steps += self._passes >= self._warm_up_passes
@@ -127,7 +134,10 @@ class _Memory:
         return reduced
 
     def _mend(self, index: int) -> None:
-        """Take what is not finite out of the error, and zeros out of Q. Equal on all ranks, without a look from the host."""
+        """Zero the non-finite numbers of the error, and replace the zeros of Q.
+
+        The replacement is equal on all ranks. The host does not wait for the device.
+        """
         if index in self._inner.error_dict:
             self._inner.error_dict[index].nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         q = self._inner.q_memory_dict.get(index)
@@ -139,7 +149,7 @@ class _Memory:
             torch.where(q == 0, self._fill[index], q, out=q)
 
     def state(self) -> State:
-        """All of it, on the host, as a checkpoint keeps it."""
+        """Return the whole state on the host, in the form of the checkpoint."""
         return {"steps": self._steps} | {
             name: {index: value.cpu() for index, value in memory.items()} for name, memory in self._remembered()
         }
@@ -151,7 +161,10 @@ class _Memory:
             memory.update({index: value.to(self._device) for index, value in state[name].items()})
 
     def _remembered(self) -> Iterator[tuple[str, dict[int, Tensor]]]:
-        """By name: tensors by bucket. What P holds is written anew in each step; torch asks whether it is there."""
+        """Yield each state by name, as tensors by bucket.
+
+        P is overwritten in each step, but torch checks that it is present.
+        """
         yield "error", self._inner.error_dict
         yield "p", self._inner.p_memory_dict
         yield "q", self._inner.q_memory_dict
