@@ -1,13 +1,12 @@
-"""The node agent: starts launchers, watches them, ships what they write, and gives devices back.
+"""Node agent: starts launchers, watches them, uploads their output, and releases devices.
 
-One attempt on this node lives in three places that survive each other: rows in the job database (the truth), a folder
-(``domain.life.attempt``, the contract with the launcher), and processes. The agent holds nothing that it could not read back
-from these three, so that killing it at any moment costs nothing but the wait for its restart.
+An attempt on this node has three independent parts: rows in the job database (authoritative), a folder
+(``domain.life.attempt``, the contract with the launcher), and processes. The agent can restore its state from these
+three: killing it at any moment costs only the wait for its restart.
 
-``service`` (Celery around it) → ``supervisor`` (claims, heartbeats, adopts) → ``assignment`` (one attempt from claim to
-release) → ``preparing`` (``code``), ``launching``, ``outflow`` (``shipping``, ``reporting``, each in a ``pump``),
-``sweeping`` → ``folders``, ``groups``, ``identity``, ``tail``.
+``service`` (Celery around it) → ``agent.supervisor`` (claims, heartbeats, adoption) → ``agent.assignment`` (one attempt
+from claim to release) → ``launch`` (folder and launcher), ``upload`` (metrics, logs, events), ``agent.sweeping``
+(processes), ``devices``.
 
-Not here: what the ranks run (``engine``, started as a process and never imported), and who gets which device
-(``scheduler``).
+Not here: the ranks' program (``engine``, started as a process and never imported), and placement (``scheduler``).
 """

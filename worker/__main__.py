@@ -25,7 +25,7 @@ def main() -> None:
     try:
         service.run(settings)
     except LockstepError as error:
-        print(f"agent: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201 -- for the person who starts it
+        print(f"agent: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201 -- for the user who starts it
         sys.exit(2)
 
 

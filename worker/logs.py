@@ -1,4 +1,4 @@
-"""How the agent's own log looks: structlog, also for what libraries say through ``logging``.
+"""Logging of the agent: structlog, also for libraries that use ``logging``.
 
 Not here: the jobs' logs (``worker.upload.shipping``).
 """

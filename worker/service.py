@@ -1,9 +1,9 @@
-"""The node agent as a program: its parts put together, and Celery around them (``broker.consumer``).
+"""The node agent as a program: its parts, and Celery around them (``broker.consumer``).
 
-Tasks only put a bell into the supervisor's inbox and return within microseconds, so that acknowledgements, prefetching
-and visibility timeouts never decide anything.
+Tasks only put a notification into the supervisor's inbox and return within microseconds. Acknowledgements, prefetching
+and visibility timeouts therefore never matter.
 
-Not here: what the supervisor does (``worker.agent.supervisor``).
+Not here: the supervisor (``worker.agent.supervisor``).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from lockstep.worker.settings import Settings
 log = structlog.get_logger(__name__)
 
 LOCK_SECONDS = 20.0
-"""How long a new agent waits for the one before it to end."""
+"""Wait of a new agent for the end of the previous one."""
 CELERY_SECONDS = 3.0
-"""For Celery to close what it has open, once the supervisor has ended."""
+"""Time for Celery to close its connections after the supervisor has ended."""
 
 
 def run(

@@ -46,8 +46,8 @@ class Settings(StorageSettings, BrokerSettings):
     """Keep one process that has imported torch, from which launchers are forked: a job's first step comes seconds sooner,
     for about 400 MB of memory."""
     keep_folders: Annotated[int, Field(ge=0)] = 0
-    """How many folders of ended attempts are kept, the newest ones, to look into. Everything in them that counts is in
-    the database and the store."""
+    """Number of ended attempts' folders that are kept for inspection, the newest ones. Their results are in the
+    database and the store."""
     log_format: Literal["console", "json"] = "console"
 
     @field_validator("node_name")

@@ -1,13 +1,13 @@
-"""Where the other nodes of a gang reach this one: an address, a port, an interface.
+"""Address, port and interface of this node for the other nodes of a gang.
 
-The address is ``LOCKSTEP_NODE_ADDRESS``; without it, the one from which this node reaches the job database, because the
-other nodes are on that network, too. With a database on this very machine that is the loopback, which serves a service on
-one machine and no other.
+The address is ``LOCKSTEP_NODE_ADDRESS``; by default the one from which this node reaches the job database, because the
+other nodes are on that network, too. With a database on this machine it is the loopback, which only serves a service
+on one machine.
 
-Nothing may take the port between the claim, which publishes it, and the launcher, which opens it after code and
-checkpoints are there. So it is bound all the while (``Reservation``), which does not keep the launcher from it.
+The port must stay free between the claim, which publishes it, and its use by the launcher after code and checkpoints
+are fetched. It is therefore bound meanwhile (``Reservation``), in a way that lets the launcher open it.
 
-Not here: publishing them (``storage.attempts.attempts.claim``), and meeting there (``engine.launcher.start.rendezvous``).
+Not here: publication (``storage.attempts.attempts.claim``), and the rendezvous (``engine.launcher.start.rendezvous``).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def address_of(node_address: str | None, database_url: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this host can be meant. A name that cannot be looked up here may be known elsewhere."""
+    """Return whether the address can only be this host. A name that does not resolve here may resolve elsewhere."""
     try:
         found = {address} if _is_number(address) else {str(one[4][0]) for one in socket.getaddrinfo(address, None)}
     except OSError:
@@ -84,10 +84,10 @@ def _is_number(address: str) -> bool:
 
 
 class Reservation:
-    """A TCP port of this node that nobody else gets as long as this lives.
+    """TCP port of this node, reserved for the lifetime of this object.
 
-    It lies below the range that the kernel takes ports of outgoing connections from. It is bound but not listened to,
-    with SO_REUSEADDR, so that who sets that too (torch's store does) can still open it, and nobody else can.
+    It is below the kernel's range for outgoing connections. It is bound with SO_REUSEADDR and without listening:
+    programs that set SO_REUSEADDR, too, as torch's store does, can open it, and others cannot.
     """
 
     def __init__(self) -> None:

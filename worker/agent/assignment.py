@@ -1,11 +1,11 @@
 """One attempt on this node, from its claim to the release of its devices.
 
 =========  =======================================================================================================
-phase      what happens                                                       then
+phase      work                                                               then
 =========  =======================================================================================================
 PREPARE    folder, code, checkpoint, ``assignment.json``, fence, launcher     WATCH; or DRAIN with an outcome
 WATCH      look for the result, for the launcher's death, for a stop          DRAIN
-DRAIN      kill what a dead launcher left; ship everything that was written   END
+DRAIN      kill the rest of a dead launcher; upload everything                 END
 END        write the outcome to the jobs database, guarded by the token       CLEAR
 ABANDON    the lease was lost: kill at once, write nothing                    CLEAR
 CLEAR      sweep processes, seal the stream, release the devices, delete      OVER
@@ -129,7 +129,7 @@ class Attempt:
 
     @property
     def leased(self) -> bool:
-        """Whether its lease is still to be renewed."""
+        """Return whether its lease is still renewed."""
         return self.phase not in {Phase.ABANDON, Phase.CLEAR, Phase.OVER}
 
     def start(self) -> None:
@@ -242,7 +242,7 @@ class Attempt:
             self._prepare_failures += 1
             if self._prepare_failures < PREPARE_TRIES:
                 raise
-            # Nothing of the job has run. What it brings (code, a checkpoint) may fail, but not with a disk's error.
+            # Nothing of the job has run yet. Its code or checkpoint may fail, but not with a disk error.
             self._node_failed = reason is Reason.LAUNCH_FAILED or is_disk_failure(error)
             message = f"the attempt could not be prepared on this node: {type(error).__name__}: {error}"
             return self._conclude(Outcome.of(reason, message))
@@ -310,7 +310,7 @@ class Attempt:
         return Phase.DRAIN
 
     def _drain(self) -> Phase:
-        """Nobody may write to the folder any more, and everything in it that counts must be sent."""
+        """End all writers of the folder, and upload the rest of it."""
         if self._outcome is not None and not self._tree.kill():
             return Phase.DRAIN
         self._peers.tell(self._final_outcome())
@@ -351,8 +351,8 @@ class Attempt:
         return Phase.CLEAR if self._tree.kill() else Phase.ABANDON
 
     def _clear(self) -> Phase:
-        """Give back what the attempt held, once no process of it is left."""
-        # The second says whether orphans of any attempt were found; one of this may be among them.
+        """Release the attempt's resources, once no process of it is left."""
+        # The second returns whether orphans of any attempt were found; one of this may be among them.
         if not self._tree.kill() or self._tools.children.sweep_orphans() or not self._memory.over():
             return Phase.CLEAR
         with self._tools.database.series() as session:
@@ -388,7 +388,7 @@ class Attempt:
         self._rebooted = file is not None and file.boot_id != identity.boot_id()
         self._tree.launcher = identity.launcher_key(file)
         if file is None:
-            # Started a moment ago, it may not have said so yet. The oldest with the mark is the one that has the others.
+            # A launcher that just started may not have written its file. The oldest marked process is the launcher.
             started = Census.take().marked(self.folder.path)
             self._tree.launcher = started[0].key if started else None
             if not started and not self.folder.was_launched() and self.leased:

@@ -1,9 +1,9 @@
-"""The attempt's folder on this node, read and written as ``domain.life.attempt`` says.
+"""An attempt's folder on this node, in the format of ``domain.life.attempt``.
 
-Every file is written to a temporary name beside it and renamed. Nothing is flushed to the disk: what these files
-protect against is the death of a process, and after a power cut no process of the attempt is left to read them.
+Every file is written to a temporary name beside it and renamed. Nothing is synced to the disk: the files protect
+against the death of a process, and after a power cut no process of the attempt reads them.
 
-Not here: the spools and logs inside it (``worker.upload.tail``), and deciding when it may go (``worker.agent.assignment``).
+Not here: spools and logs in it (``worker.upload.tail``), and its deletion (``worker.agent.assignment``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TAIL_BYTES = 256 * 1024
 
 
 class DamagedFileError(Exception):
-    """A file of the contract is there and does not hold what the contract says."""
+    """A file of the contract exists with invalid contents."""
 
 
 class Folder:
@@ -97,22 +97,22 @@ class Folder:
         return self._readable(attempt.LAUNCHER, LauncherFile)
 
     def result(self) -> ResultFile | None:
-        """How it ended; None while it has not.
+        """Return the launcher's result; None while there is none.
 
         Raises
         ------
         DamagedFileError
-            If the file is there and does not say how.
+            If the file exists and is invalid.
         """
         return self._read(attempt.RESULT, ResultFile)
 
     def was_launched(self) -> bool:
-        """Whether a launcher has ever lived: it writes its own file first, and if it fails before that, it says why."""
+        """Return whether a launcher ever ran: it writes its own file first, or the reason of an earlier failure."""
         log = self.file(attempt.LAUNCHER_LOG)
         return self.file(attempt.LAUNCHER).exists() or (log.exists() and log.stat().st_size > 0)
 
     def launcher_log_tail(self) -> str:
-        """The end of what the launcher itself has printed."""
+        """Return the end of the launcher's own output."""
         log = self.file(attempt.LAUNCHER_LOG)
         if not log.exists():
             return ""
@@ -187,7 +187,7 @@ def _told(record: bytes) -> str:
 
 
 def folders_in(node_dir: Path) -> list[Folder]:
-    """Every attempt's folder on this node, oldest first. What is left of deleted ones is removed on the way."""
+    """Return every attempt's folder on this node, oldest first. Rests of deleted ones are removed."""
     found: list[Folder] = []
     for entry in sorted(os.scandir(node_dir), key=lambda entry: entry.name):
         if not entry.is_dir(follow_symlinks=False):

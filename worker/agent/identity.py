@@ -1,9 +1,9 @@
-"""Which process is which: pids that cannot be mistaken, read from ``/proc``.
+"""Unique identity of processes, read from ``/proc``.
 
-A pid alone may have been given to another process since it was written down. Pid, start time and boot together name one
-process for good, so everything that is remembered, signalled or adopted goes by ``ProcessKey`` here.
+A pid may be reused. Pid, start time and boot together are unique, so processes are stored, signalled and adopted by
+``ProcessKey``.
 
-Not here: what is killed and why (``worker.agent.sweeping``).
+Not here: the killing of processes (``worker.agent.sweeping``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ProcessKey(NamedTuple):
 
 
 class Process(NamedTuple):
-    """What one read of ``/proc/PID/stat`` says."""
+    """Fields of one read of ``/proc/PID/stat``."""
 
     key: ProcessKey
     parent: int
@@ -43,7 +43,7 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether it can still run or write anything."""
+        """Return whether it can still run or write."""
         return self.state not in "ZX"
 
 
@@ -53,7 +53,7 @@ def boot_id() -> str:
 
 
 def boottime() -> float:
-    """Seconds on the clock of ``fence``: it runs on while the machine sleeps, and nobody can set it."""
+    """Return seconds on the clock of ``fence``, which runs while the machine sleeps and cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -67,19 +67,19 @@ def process(pid: int) -> Process | None:
     fields = text[text.rindex(b")") + 2 :].split()
     state = fields[0].decode()
     if state == "Z" and int(fields[17]) > 1:
-        # Only its first thread has ended. The others run on, or are on their way out and hold what they held.
+        # Only its first thread has ended. The others run, or are exiting and still hold resources.
         state = "R"
     return Process(ProcessKey(pid, int(fields[19])), int(fields[1]), int(fields[3]), state)
 
 
 def is_alive(key: ProcessKey) -> bool:
-    """Whether exactly this process still runs."""
+    """Return whether exactly this process still runs."""
     found = process(key.pid)
     return found is not None and found.key == key and found.alive
 
 
 def send(key: ProcessKey, number: signal.Signals) -> None:
-    """Signal exactly this process, or nobody: a pidfd is opened first, then its identity is checked."""
+    """Signal exactly this process or none: a pidfd is opened first, then its identity is checked."""
     # One that became another user's may not be signalled by this one, and must not save those after it.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         handle = os.pidfd_open(key.pid)
@@ -155,10 +155,11 @@ class Census:
         return found
 
     def marked(self, folder: Path) -> list[Process]:
-        """Living processes that were started with this attempt's folder in their environment, oldest first.
+        """Return living processes that started with this attempt's folder in their environment, oldest first.
 
-        Only a net below the other ones: one may clear it, and a fork shows its parent's. What it finds does belong to the
-        attempt: the folder's name is the assignment's id. A person's own program that looks into the folder is not found.
+        This is the last of several searches: a process may clear its environment, and a fork shows its parent's. Every
+        match belongs to the attempt: the folder's name is the assignment's id. A user's program that reads the folder
+        does not match.
         """
         name = os.fsencode(folder)
         marks = (MARK_VARIABLE.encode() + b"=" + name + b"\0", b"LOCKSTEP_METRICS=" + name + b"/")

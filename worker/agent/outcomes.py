@@ -1,6 +1,6 @@
-"""Outcomes that the agent has to decide, because no launcher has written one.
+"""Outcomes that the agent decides because no launcher has written one.
 
-Not here: when there is none (``worker.agent.assignment``), and what a launcher decides (``engine.launcher.outcome``).
+Not here: the detection of that case (``worker.agent.assignment``), and the launcher's outcomes (``engine.launcher.outcome``).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ StopReason = Literal["cancelled", "timed_out", "shutdown", "preempted"]
 
 
 def stopped(reason: StopReason, how: str) -> Outcome:
-    """Of an attempt that was asked to stop before a launcher could say what came of it."""
+    """Return the outcome of an attempt that was stopped before its launcher wrote a result."""
     return Outcome.of(Reason(reason), f"Stopped on request ({reason}) {how}.")
 
 
 def of_a_dead_launcher(folder: Folder, status: int | None) -> Outcome:
-    """Of a launcher that ended without a result; ``status`` as ``Popen`` has it, None where nobody knows."""
+    """Return the outcome of a launcher that ended without a result; ``status`` as in ``Popen``, None if unknown."""
     how = "died" if status is None else f"was ended by signal {-status}" if status < 0 else f"exited with {status}"
-    # It had started its ranks, so the node can launch: somebody killed it, maybe the job's own code.
+    # It had started its ranks, so the node can launch: it was killed, possibly by the job's own code.
     killed = (status is None or status < 0) and folder.file(attempt.RANKS).exists()
     message = f"the launcher {how} without a result, and its ranks were killed"
     details = {"traceback": folder.launcher_log_tail() or None, "log_excerpt": folder.last_log_lines() or None}

@@ -1,7 +1,7 @@
-"""The other nodes of an attempt, as the agent of one of them deals with them: through the job database alone.
+"""Communication with the other nodes of an attempt, through the job database only.
 
-Not here: what becomes of the attempt when one of its nodes ends (``storage.attempts.gangs``, ``domain.life.gang``), and where its ranks
-meet (``worker.agent.addresses``, ``engine.launcher.start.rendezvous``).
+Not here: the effect of one node's end on the attempt (``storage.attempts.gangs``, ``domain.life.gang``), and the ranks'
+rendezvous (``worker.agent.addresses``, ``engine.launcher.start.rendezvous``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lockstep.worker.upload.shipping import Stream
 
 
 def unreachable(claim: Claim) -> Outcome | None:
-    """Why the others could not come to this node, where it is node rank 0 of several and that can be seen beforehand."""
+    """Return why the others cannot reach this node, if it is node rank 0 of several and that is detectable beforehand."""
     if claim.node_rank > 0 or claim.host_count == 1 or not is_loopback(claim.rendezvous_host):
         return None
     node, address = claim.node_name, claim.rendezvous_host
@@ -37,14 +37,14 @@ def interface_to_peers(claim: Claim, tools: Tools) -> str | None:
 
 
 class Peers:
-    """What one part of an attempt says to the others, once each. Silent where there are none.
+    """Messages of one assignment to the others, each once. Without others it sends nothing.
 
     Parameters
     ----------
     database : Database
     node_name : str
     stream : Stream
-        Of this node's part.
+        Of this node's assignment.
     """
 
     def __init__(self, database: Database, node_name: str, stream: Stream):
@@ -54,7 +54,7 @@ class Peers:
         """Of the attempt."""
 
     def tell(self, outcome: Outcome) -> None:
-        """How this part will end. Sending the rest may take minutes, in which the others would wait for its ranks."""
+        """Report this assignment's outcome early. The rest of the upload may take minutes, in which the others would wait."""
         if self.node_count > 1 and not self._told:
             with self._database.jobs() as session:
                 gangs.tell(session, self._stream.assignment_id, self._stream.token, outcome)

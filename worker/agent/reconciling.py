@@ -1,11 +1,11 @@
-"""Compare the rows of a job's checkpoints with the store, and make them agree.
+"""Reconciliation of the rows of a job's checkpoints with the store.
 
-They differ after a backup of the database was restored: retention has deleted checkpoints that the rows name, and what
-was published since has no row. Notes beside the files (``storage.objects.published``) tell which of them were published.
+They differ after a backup of the database was restored: retention has deleted checkpoints that have rows, and later
+ones have no row. Notes beside the files (``storage.objects.published``) mark published checkpoints.
 
 No row is deleted unless a whole checkpoint of the job is in the store: a store that is not mounted looks empty.
 
-Not here: fetching a checkpoint and checking its files (``worker.launch.resuming``).
+Not here: download and verification of a checkpoint (``worker.launch.resuming``).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Reconciled(NamedTuple):
 
 
 def reconcile(database: Database, blobs: BlobStore, stream: Stream) -> Reconciled:
-    """Make the rows of the job agree with the store. May be repeated.
+    """Reconcile the rows of the job with the store. May be repeated.
 
     Raises
     ------
     Exception
-        What the library of a store raises that does not answer.
+        From the store's library, if the store does not answer.
     """
     trees = published.trees(blobs, stream.job_id)
     with database.read_jobs() as session:

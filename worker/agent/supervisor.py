@@ -1,7 +1,7 @@
-"""The node's one loop: hear bells, claim, renew leases, adopt, sweep.
+"""Main loop of the agent: receive notifications, claim, renew leases, adopt, sweep.
 
-One thread, so that heartbeats depend on nothing but the database and the clock: whatever takes time (code, checkpoints,
-shipping, killing) happens in the attempts' own threads. It needs no broker: a bell only makes it look earlier.
+It has its own thread, so heartbeats depend only on the database and the clock: slow work (code, checkpoints, uploads,
+kills) runs in the attempts' threads. It needs no broker: a notification only makes it act earlier.
 
 Each heartbeat, in this order:
 
@@ -9,14 +9,14 @@ Each heartbeat, in this order:
    earlier than the moment at which the database began to count the lease, so the node stops before the lease is given away.
 2. An assignment missing in the answer is lost: its processes are killed at once and nothing more is written.
 3. Intents in the answer (cancel, timeout, shutdown) become graceful stops.
-4. Unclaimed assignments are claimed: their bell may have been lost. Held ones that nobody here knows are adopted: after a
-   restart these are all; later, one whose claim was committed though the answer got lost.
+4. Unclaimed assignments are claimed: their notification may have been lost. Held ones without a thread here are adopted:
+   after a restart all; later, one whose claim was committed while the answer was lost.
 5. A database that was restored from a backup may lack this node, which is registered again, and have an assignment as
    unclaimed whose ranks run here, which is claimed again.
 
 Between heartbeats intents are read more often, while the database answers.
 
-Not here: what happens to one attempt (``worker.agent.assignment``), and Celery (``worker.service``).
+Not here: one attempt (``worker.agent.assignment``), and Celery (``worker.service``).
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from lockstep.worker.settings import Settings
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 1.0
-"""How often processes are counted and orphans are killed. One scan of ``/proc`` serves every attempt. Intents are read as
-often: a cancel whose bell was lost has ten seconds, of which grace and kill take eight."""
+"""Interval of process scans and orphan kills; one scan of ``/proc`` serves every attempt. Intents are read at the same
+interval: a cancel whose notification was lost has ten seconds, of which grace and kill take eight."""
 ENDING_SECONDS = 10.0
-"""After the grace, for stopped jobs to be written down before this agent exits. The next one finishes what is left."""
+"""Time after the grace to store the ends of stopped jobs before this agent exits. The next agent completes the rest."""
 ANNOUNCE_SECONDS = 1.0
 """For writing that the node leaves."""
 LEAVING_SECONDS = 5.0
-"""For the attempts' threads to put down what they hold."""
+"""Time for the attempts' threads to finish."""
 _STOP_OF: Final[dict[Intent, StopReason]] = {
     Intent.CANCEL: "cancelled",
     Intent.TIMEOUT: "timed_out",
@@ -147,7 +147,7 @@ class Supervisor:
 
     @property
     def end_seconds(self) -> float:
-        """How long an end in order may take."""
+        """Time limit of an orderly end."""
         jobs = self._jobs_end_seconds if self._settings.stop_jobs_on_exit else 0.0
         return ANNOUNCE_SECONDS + LEAVING_SECONDS + jobs
 
@@ -188,7 +188,7 @@ class Supervisor:
             self._tick()
 
     def _tick(self) -> None:
-        """One turn of the loop; it raises nothing, because nobody would start the loop again."""
+        """Run one iteration. It never raises: the loop would not be restarted."""
         self._guarded("bell", self._hear)
         now = time.monotonic()
         if now >= self._next_heartbeat:
@@ -242,7 +242,7 @@ class Supervisor:
             nodes.leave(session, self._settings.node_name)
 
     def _register(self) -> None:
-        """Say what this node is, and find what an agent before this one left. Repeated until the database answers."""
+        """Register this node, and find the attempts of a previous agent. Repeated until the database answers."""
         name = self._settings.node_name
         with self._database.jobs() as session:
             nodes.register(session, name, self._devices, version=self._version, boot_id=identity.boot_id())
@@ -274,7 +274,7 @@ class Supervisor:
             try:
                 attempt.renewed(sent_at + self._timings.fence_seconds)
             except OSError as error:
-                # A full disk, say. Its ranks will end at the last fence that was written; the others' go on.
+                # A full disk, for example. Its ranks end at the last written fence; the others continue.
                 log.warning("a fence could not be written", assignment=key, error=repr(error))
             intent = answer[key]
             if intent is not None:
@@ -295,10 +295,10 @@ class Supervisor:
             held = attempts.held(session, name)
         unknown = [assignment for assignment in held if assignment.assignment_id not in self._attempts]
         for assignment in unknown:
-            # Each for itself: what is wrong with one must not keep the others from being adopted.
+            # Separately: a failure of one must not prevent the adoption of the others.
             self._guarded("adopt", partial(self._adopt, assignment))
         if unknown:
-            # Nobody renewed them while no agent ran: their fence may be too near to wait for the next heartbeat.
+            # They were not renewed while no agent ran: their fence may precede the next heartbeat.
             self._renew()
         for assignment_id in self._attempts.keys() & set(unclaimed):
             self._guarded("claim again", partial(self._claim_again, self._attempts[assignment_id]))
@@ -310,7 +310,7 @@ class Supervisor:
         return address_of(self._settings.node_address, self._settings.database_url)
 
     def _claim_waiting(self) -> None:
-        """What was not to be had a moment ago: parts of gangs whose node rank 0 had not claimed."""
+        """Retry assignments that could not be claimed: those of gangs whose node rank 0 had not claimed."""
         for assignment_id in sorted(self._waiting):
             self._claim(assignment_id)
 
@@ -380,7 +380,7 @@ class Supervisor:
 
 
 def _remove(folder: Folder) -> None:
-    """End whatever runs for a folder that nobody holds, then delete it."""
+    """End all processes of a folder without a holder, then delete it."""
     tree = Tree(folder.path, identity.launcher_key(folder.launcher()))
     tree.remember(Census.take())
     if tree.kill(seconds=60):

@@ -1,15 +1,16 @@
-"""End every process of an attempt, whatever it does to stay.
+"""Reliable end of every process of an attempt.
 
 A rank may ignore SIGTERM, start children, fork twice and leave its session. It cannot leave the process tree: the
-launcher is a *subreaper*, so whoever loses their parent becomes the launcher's child; the agent is one too, so when a
-launcher dies whatever it left becomes the agent's child. That holds while either lives. For the rest, when both died,
-there are three nets: the attempt's control group, where it could have one (``worker.launch.groups``); the descendants that were
-seen earlier, by pid and start time; and processes whose first environment names the attempt's folder.
+launcher is a *subreaper*, so processes without a parent become its children; the agent is one, too, so the rest of a
+dead launcher becomes the agent's children. This holds while either lives. After the death of both there are three
+searches: the attempt's control group, if it has one (``worker.launch.groups``); descendants recorded earlier, by pid and
+start time; and processes whose initial environment names the attempt's folder.
 
-Without a group a launcher is stopped (SIGSTOP) before its tree is killed: alive, it goes on collecting orphans; stopped, it starts nothing.
+Without a group a launcher is stopped (SIGSTOP) before its tree is killed: alive, it still collects orphans; stopped, it
+starts nothing.
 
-Not here: asking ranks to end by themselves (``stop``, ``worker.agent.assignment``), and the fence, by which a launcher kills
-its ranks without an agent (``engine.launcher``).
+Not here: graceful stops (``stop``, ``worker.agent.assignment``), and the fence, by which a launcher kills its ranks
+without an agent (``engine.launcher``).
 """
 
 from __future__ import annotations
@@ -99,18 +100,18 @@ class Children:
                 del self._launchers[pid]
 
     def leave(self) -> None:
-        """Let the launchers go on without this agent: nobody here will ask how they ended."""
+        """Release the launchers from this agent: their exit status will not be read."""
         with self._lock:
             for launcher in self._launchers.values():
-                # Popen warns about a child whose exit status was not read. That is what leaving means.
+                # Popen warns about a child whose exit status was not read, which is intended here.
                 launcher.returncode = launcher.poll() or 0
             self._launchers.clear()
 
     def sweep_orphans(self) -> int:
-        """Kill what dead launchers left to this agent, and reap what has died. Returns how many still lived.
+        """Kill orphans of dead launchers, and reap dead ones. Return the number of living orphans.
 
-        An orphan is a child in another session than the agent's: every descendant of a launcher is, and what a library
-        of the agent may start is not.
+        An orphan is a child in another session than the agent's: every descendant of a launcher is, and children of the
+        agent's libraries are not.
         """
         with self._lock:
             return self._sweep_orphans()
@@ -145,7 +146,7 @@ class _Forked:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:
-                self.returncode = 0  # Somebody else has read it; as Popen says then.
+                self.returncode = 0  # Its status was read elsewhere; the value is Popen's for that case.
             else:
                 self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
@@ -163,7 +164,7 @@ def kill(processes: Iterable[Process]) -> None:
 
 
 class Tree:
-    """Every process of one attempt: its launcher, what descends from it, and what the nets find."""
+    """Every process of one attempt: its launcher, its descendants, and the results of the searches."""
 
     def __init__(self, folder: Path, launcher: ProcessKey | None):
         self.folder = folder
@@ -172,7 +173,7 @@ class Tree:
         self._seen: set[ProcessKey] = set()
 
     def remember(self, census: Census) -> None:
-        """Note who descends from the launcher now, for the case that it dies while no agent is its parent."""
+        """Record the launcher's current descendants, for its death while no agent is its parent."""
         if self.launcher is None:
             return
         found = census.by_pid.get(self.launcher.pid)
@@ -196,7 +197,7 @@ class Tree:
         return [process for process in found.values() if process.alive]
 
     def kill(self, seconds: float = KILL_SECONDS) -> bool:
-        """Kill everybody. False if somebody is left after this long, such as a process that waits for a dead disk."""
+        """Kill all processes. Return False if one is left after this time, such as a process that waits for a dead disk."""
         deadline = time.monotonic() + seconds
         while not self._kill_once():
             if time.monotonic() >= deadline:
@@ -206,7 +207,7 @@ class Tree:
         return True
 
     def _kill_once(self) -> bool:
-        """One round. Returns whether nobody was left before it: who forks between look and kill is found by the next."""
+        """Run one round. Return whether no process was left before it: forks between scan and kill are found by the next."""
         self.group.kill()
         survivors = self.survivors()
         if self.launcher is not None and is_alive(self.launcher):

@@ -1,6 +1,6 @@
-"""What every attempt on this node works with, as one value.
+"""Dependencies of every attempt on this node, as one value.
 
-Not here: making it (``worker.agent.supervisor``).
+Not here: its construction (``worker.agent.supervisor``).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Tools:
     timings: Timings
     node_name: str
     node_address: Callable[[], str]
-    """Where other nodes reach this one. May raise OSError while a name cannot be looked up."""
+    """Return this node's address for other nodes. May raise OSError while a name does not resolve."""
     warm: Warm | None
-    """Where launchers are forked; None starts each by ``launcher_command``."""
+    """Process that forks launchers; None starts each by ``launcher_command``."""
     launcher_command: Sequence[str]
     environment: Mapping[str, str]
-    """What launchers see of the agent's."""
+    """The part of the agent's environment that launchers receive."""
     freed: Callable[[], None]
     """Called when devices have become free. Must not block."""
     retire: Callable[[Folder], None]

@@ -1,9 +1,9 @@
-"""Whether a GPU's memory is back: the driver returns it some moments after its last process has died.
+"""Wait for the return of a GPU's memory: the driver frees it some moments after the last process has died.
 
-A device that is leased again too early has less memory than it shows, and the next job runs out of it. What was used
-before the launch is the measure, because other programs may be on the device, too.
+A device that is leased again too early has less free memory than expected, and the next job runs out of memory. The
+reference is the use before the launch, because other programs may use the device, too.
 
-Not here: ending the processes (``worker.agent.sweeping``).
+Not here: the end of the processes (``worker.agent.sweeping``).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Used = Mapping[int, int]
 """Bytes in use, by the device's index."""
 
 SLACK_BYTES = 64 * 2**20
-"""What may be missing: another program's use of a device is never quite still."""
+"""Tolerance: other programs' use of a device varies."""
 WAIT_SECONDS = 30.0
-"""After this long it is somebody else's; waiting on would keep the device from everybody."""
+"""Time limit: afterwards another program holds the memory, and a longer wait would block the device."""
 
 
 def used_bytes(devices: Sequence[int]) -> Used:
@@ -44,12 +44,12 @@ def used_bytes(devices: Sequence[int]) -> Used:
 
 
 class Return:
-    """One attempt's wait for the memory of its devices.
+    """Wait of one attempt for the memory of its devices.
 
     Parameters
     ----------
     before : callable
-        What was used before the attempt was launched; empty where that is not known, and then nothing is waited for.
+        Returns the memory use before the launch; empty if unknown, which skips the wait.
     used : callable, optional
         As :func:`used_bytes`.
     """
@@ -59,7 +59,7 @@ class Return:
         self._deadline: float | None = None
 
     def over(self) -> bool:
-        """Whether the devices may be given to another. To be asked until it is so, once no process is left."""
+        """Return whether the devices may be released. Call it repeatedly, once no process is left."""
         before = self._before()
         if not before:
             return True

@@ -1,10 +1,9 @@
-"""What this node has to give: its GPUs, or slots of its CPU.
+"""Devices of this node: its GPUs, or slots of its CPU.
 
-GPUs are asked of NVML, which needs no CUDA context and so no memory of theirs. A node without GPUs offers *CPU slots*:
-devices of kind and type ``cpu``, one rank each, so that everything also runs on a laptop. Each has an equal part of the
-host's memory.
+GPUs are read through NVML, which needs no CUDA context and no GPU memory. A node without GPUs offers *CPU slots*:
+devices of kind and type ``cpu``, one rank each. Each has an equal part of the host's memory.
 
-Not here: who holds which device (``storage.attempts.placing``), and measuring them (later).
+Not here: the holders of devices (``storage.attempts.placing``), and measurements (``worker.devices.sampling``).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from lockstep.storage.attempts.nodes import DeviceInfo
 log = structlog.get_logger(__name__)
 
 CPU_SLOTS_MIN = 2
-"""A machine with one core still shows what a gang is; ranks share the core."""
+"""A machine with one core still runs jobs of several ranks, which share the core."""
 
 
 def devices(cpu_slots: int | None) -> list[DeviceInfo]:

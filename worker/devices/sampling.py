@@ -1,19 +1,19 @@
-"""What an attempt takes of its node, measured every few seconds: of each GPU, each rank and the machine.
+"""Samples of an attempt's resource use, every few seconds: each GPU, each rank and the machine.
 
 ==========================================  ===========================================================================
 ``system/node<N>/…`` (N: the node's rank)   ``cpu_percent`` (of all cores: 100 is all of them), ``memory_bytes`` (not
                                             available), ``disk_free_bytes`` (where the attempts' folders are),
                                             ``network_received_bytes_per_second``, ``network_sent_bytes_per_second``
-                                            (all interfaces but the loopback): of the whole machine, whoever uses it
+                                            (all interfaces but the loopback): of the whole machine, with other programs
 ``system/rank<R>/…`` (R: the global rank)   ``cpu_percent`` (100 is one core) and ``rss_bytes`` of the rank and all
                                             processes below it; memory that they share is counted in each of them
 the same, of the rank's GPU, through NVML   ``gpu_utilization_percent``, ``gpu_memory_bytes``, ``gpu_power_watts``,
                                             ``gpu_temperature_celsius``
 ==========================================  ===========================================================================
 
-What cannot be measured here is left out: a node without NVIDIA's driver has no series of GPUs, and a rate needs two samples.
+Values that cannot be measured are left out: a node without NVIDIA's driver has no series of GPUs, and a rate needs two samples.
 
-Not here: when it is asked, and how the numbers are stored (``worker.upload.system``); what the devices are (``worker.devices.inventory``).
+Not here: schedule and storage of samples (``worker.upload.system``), and the inventory (``worker.devices.inventory``).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _used(keys: Iterable[ProcessKey]) -> dict[ProcessKey, tuple[float, int]]:
 
 
 def of_gpus(devices: Mapping[int, int]) -> dict[str, float]:
-    """What NVML says of each rank's device, by the names of the series; nothing where no driver answers.
+    """Return NVML's values of each rank's device, by series name; empty without a driver.
 
     Parameters
     ----------

@@ -1,14 +1,14 @@
-"""Bring a job's code to the node.
+"""Transfer of a job's code to the node.
 
-``upload``: the archive is fetched from the store, its digest is checked, and it is unpacked. Names and links must stay
-inside (``domain.archive_tree``, the api's own rules); tarfile's ``data`` filter refuses devices, and the rest again. The
-api refused such archives at upload; they are checked again because the store is not the api's alone.
+``upload``: the archive is fetched from the store, its digest is verified, and it is unpacked. Names and links must stay
+inside (``domain.archive_tree``, the api's rules); tarfile's ``data`` filter refuses devices and checks the rest again.
+The api checked the archive at the upload; it is checked again because other programs can write to the store.
 
-``path``: the folder is already on the node, and is run in place through a symbolic link. Copying it was rejected: such
-folders are on a shared mount and often hold the data set as well; and a person who names a folder of the node expects
-the files that their script writes beside itself to be there afterwards.
+``path``: the folder is on the node already and is used in place through a symbolic link. A copy was rejected: such
+folders are on a shared mount and often hold the data set, too; and a user who names a folder of the node expects the
+script's output files in it afterwards.
 
-``git``: the commit that was found at the submit is fetched from its repository.
+``git``: the commit that was resolved at the submit is fetched from its repository.
 
 Not here: git itself (``storage.objects.repositories``).
 """
@@ -36,14 +36,14 @@ class CodeUnavailableError(Exception):
 
 
 def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: BlobStore) -> None:
-    """Put the job's code at ``target``. Safe to repeat: what an interrupted earlier call left is not mistaken for it.
+    """Put the job's code at ``target``. Safe to repeat after an interrupted call.
 
     Raises
     ------
     CodeUnavailableError
-        If the archive is missing, damaged, too large or unsafe, or the folder or the commit is not there.
+        If the archive is missing, damaged, too large or unsafe, or the folder or the commit does not exist.
     OSError
-        If the store or the repository does not answer; that may pass.
+        If the store or the repository does not answer; temporary.
     """
     if target.exists():
         return
@@ -94,7 +94,7 @@ def unpack(archive: Path, target: Path) -> None:
     target.mkdir()
     try:
         with tarfile.open(archive, "r:gz") as opened:
-            # Members are read as they are written: a bomb is noticed by what its headers add up to, before its bytes.
+            # Members are read one by one: the headers of a bomb exceed the limit before its bytes are written.
             if hasattr(tarfile, "data_filter"):
                 opened.extractall(target, members=_bounded(opened), filter="data")
             else:  # Python before 3.11.4, which some systems still have

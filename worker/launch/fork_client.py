@@ -1,9 +1,9 @@
-"""The agent's side of the warm process, from which launchers are forked (``engine.launcher.start.fork_server``).
+"""Agent's side of the fork server, which forks launchers (``engine.launcher.start.fork_server``).
 
-It takes seconds to be ready, and may die: whoever finds it not ready starts a launcher by exec instead, which costs those
-seconds and is otherwise the same.
+The fork server takes seconds to start, and may die. While it is not ready, launchers are started by exec, which takes
+those seconds and is otherwise equal.
 
-Not here: whose child the launcher is (``worker.agent.sweeping.Children``).
+Not here: the parent of the launcher (``worker.agent.sweeping.Children``).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class WarmError(OSError):
 
 
 class Warm:
-    """See the module. Any thread may call.
+    """Client of the fork server. Any thread may call.
 
     Parameters
     ----------
     environment : mapping
-        Its own, without the agent's credentials.
+        Environment of the fork server, without the agent's credentials.
     command : sequence of str
-        What it is; the descriptor of its end of the channel is added.
+        Its command; the descriptor of its end of the channel is appended.
     """
 
     def __init__(self, environment: Mapping[str, str], command: Sequence[str] = COMMAND):
@@ -69,7 +69,7 @@ class Warm:
             self._start_at = time.monotonic() + _AGAIN_SECONDS
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
-                # In the agent's own session, by which it is told from an orphan of a launcher's.
+                # In the agent's session, unlike the orphans of a launcher.
                 self._process = subprocess.Popen(
                     [*self._command, str(theirs.fileno())],
                     env=self._environment,
@@ -83,7 +83,7 @@ class Warm:
         return None if self._process is None else self._process.pid
 
     def is_ready(self) -> bool:
-        """Whether launchers can be forked."""
+        """Return whether launchers can be forked."""
         with self._lock:
             if self._channel is not None and not self._ready:
                 with contextlib.suppress(BlockingIOError, ConnectionError):
@@ -107,7 +107,7 @@ class Warm:
             try:
                 socket.send_fds(self._channel, [request], [log_descriptor])
             except OSError:
-                return None  # It has died, and nobody was asked.
+                return None  # It has died before the request.
             try:
                 self._channel.settimeout(_ANSWER_SECONDS)
                 return int(self._channel.recv(64))

@@ -49,13 +49,13 @@ class Group:
         return self.path if (self.path / "cgroup.kill").exists() else None
 
     def kill(self) -> None:
-        """SIGKILL everybody in it and in groups below it, also who is being forked at this moment."""
+        """SIGKILL all processes in it and in groups below it, including concurrent forks."""
         if self.path is not None:
             with contextlib.suppress(OSError):  # It was never made, or is gone.
                 (self.path / "cgroup.kill").write_text("1")
 
     def pids(self) -> list[int]:
-        """Who is in it or in a group below it; the dead that wait to be reaped are among them."""
+        """Return the processes in it and in groups below it, including zombies."""
         if self.path is None:
             return []
         found: list[int] = []
@@ -65,13 +65,13 @@ class Group:
         return found
 
     def remove(self) -> None:
-        """Give it back. Nobody may be alive in it."""
+        """Remove the control group. It must be empty."""
         for folder in reversed(self._folders()):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
     def _folders(self) -> list[Path]:
-        """Itself and what is below it, parents first; nothing where it does not exist."""
+        """Return the group and the groups below it, parents first; empty if it does not exist."""
         if self.path is None or not self.path.is_dir():
             return []
         return [self.path, *sorted(folder for folder in self.path.rglob("*") if folder.is_dir())]

@@ -1,10 +1,9 @@
-"""Start a launcher: its environment, its place among the processes, its output.
+"""Start of a launcher: environment, session, output.
 
-The environment is a list of what is let through, not of what is held back: the service's settings, its credentials and
-its ``PYTHONPATH`` must not reach user code, and neither may a variable that somebody adds to the service next year. A
-job's own variables are in its spec, and the launcher adds them.
+The environment is an allow list: the service's settings, its credentials and its ``PYTHONPATH`` must not reach user
+code, nor may variables that are added to the service later. The launcher adds the job's own variables from its spec.
 
-Not here: torchrun's names for the ranks (``engine.launcher``).
+Not here: torchrun's variables of the ranks (``engine.launcher``).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TP_SOCKET_", "
 
 
 def environment_of(agent: Mapping[str, str]) -> dict[str, str]:
-    """What launchers see of the agent's environment.
+    """Return the part of the agent's environment that launchers receive.
 
     ``CUDA_DEVICE_ORDER`` makes CUDA number devices as NVML did when they were registered; by default it puts the fastest
     first, and a rank would run on another job's device.
@@ -49,15 +48,15 @@ def environment_of(agent: Mapping[str, str]) -> dict[str, str]:
 def launch(
     folder: Folder, children: Children, warm: Warm | None, command: Sequence[str], environment: Mapping[str, str]
 ) -> ProcessKey | None:
-    """Start the launcher of this folder: from the warm process if that is ready, else by ``command``.
+    """Start the launcher of this folder: by the fork server if that is ready, else by ``command``.
 
-    It outlives the agent. None if it has died already. ``environment`` is what :func:`environment_of` leaves of the
-    agent's.
+    It outlives the agent. Return None if it has died already. ``environment`` is the result of
+    :func:`environment_of`.
 
     Raises
     ------
     OSError
-        If it cannot be started; nothing of it is left then.
+        If it cannot be started; no process of it is left then.
     """
     own = {attempt.MARK_VARIABLE: str(folder.path)}
     group = Group(folder.assignment_id).create()

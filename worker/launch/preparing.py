@@ -1,8 +1,9 @@
-"""Fill an attempt's folder: code, checkpoint, and the assignment that the launcher reads.
+"""Preparation of an attempt's folder: code, checkpoint, and the assignment that the launcher reads.
 
-Every part may be repeated: what an interrupted call left behind is not mistaken for the whole.
+Every part may be repeated after an interrupted call.
 
-Not here: choosing the checkpoint to go on from (``worker.launch.resuming``), retries, and starting the launcher (``worker.agent.assignment``).
+Not here: the choice of the checkpoint (``worker.launch.resuming``), retries, and the start of the launcher
+(``worker.agent.assignment``).
 """
 
 from __future__ import annotations
@@ -46,21 +47,21 @@ def prepare(
 ) -> None:
     """Make the folder complete, up to ``assignment.json``, which is written last.
 
-    ``interface`` is the network interface that reaches the other nodes of a gang. ``others`` are checkpoints to go on
-    from where none of the claim's is whole.
+    ``interface`` is the network interface that reaches the other nodes of a gang. ``others`` are checkpoints to resume
+    from if none of the claim's is whole.
 
     Raises
     ------
     code.CodeUnavailableError
-        If the job's code cannot be brought.
+        If the job's code cannot be fetched.
     InitUnavailableError
-        If the weights to start from are not there.
+        If the initial weights do not exist.
     UnreadableSpecError
-        If another version wrote the spec and asks for what this one does not know.
+        If the spec of another version has fields that this one cannot read.
     pydantic.ValidationError
-        If the plan is not one that this version reads.
+        If this version cannot read the plan.
     OSError
-        If the disk is full, the disk or the store refuses, or no published checkpoint is whole; that may pass.
+        If the disk is full, the disk or the store fails, or no published checkpoint is whole; temporary.
     """
     spec = read_stored_spec(claim.spec)
     plan = None if claim.plan is None else BatchPlan.model_validate(claim.plan)
@@ -74,7 +75,7 @@ def prepare(
 
 
 def is_disk_failure(error: Exception) -> bool:
-    """Return whether an error of :func:`prepare` is a full or failing disk, and not one of what the job brings."""
+    """Return whether an error of :func:`prepare` is a full or failing disk, and not a fault of the job's files."""
     return isinstance(error, OSError) and error.errno in _DISK_ERRNOS
 
 
@@ -99,7 +100,7 @@ def _init_of(spec: JobSpec, claim: Claim) -> str | None:
 
 
 def _bring_checkpoint(target: Path, key: str | None, blobs: BlobStore) -> None:
-    """Another job's checkpoint from the store. Whether it is whole is the engine's to say; there is no other to choose."""
+    """Fetch another job's checkpoint from the store. The engine verifies it; there is no alternative."""
     if key is None or target.exists():
         return
     partial = target.with_name(f"{target.name}.partial")

@@ -1,10 +1,11 @@
-"""Bring the checkpoint to go on from: the newest that is whole.
+"""Download of the checkpoint to resume from: the newest whole one.
 
-A checkpoint that was torn or changed in the store, or on its way from there, does not hold what its manifest says, or its
-manifest is not the one that was published. It is fetched once more; if it is still damaged the one before it is taken,
-and the job is told through the attempt's events. The engine checks again what it reads, but has no other to choose.
+A checkpoint that was damaged in the store or in transit differs from its manifest, or its manifest differs from the
+published one. It is fetched once more; if it is still damaged, the previous one is used, with an event of the attempt.
+The engine verifies the files again, but has no alternative.
 
-Not here: which checkpoints are published (``storage.attempts.checkpoints``), and that they are in the store (``worker.agent.reconciling``).
+Not here: the published checkpoints (``storage.attempts.checkpoints``), and their presence in the store
+(``worker.agent.reconciling``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from lockstep.worker.agent.folders import Folder
 log = structlog.get_logger(__name__)
 
 FETCHES: Final = 2
-"""Of one checkpoint: what was damaged on its way arrives whole the next time."""
+"""Fetches of one checkpoint: damage in transit does not repeat."""
 
 
 class NoneWholeError(OSError):
@@ -72,7 +73,7 @@ def bring(folder: Folder, published: Sequence[Published], blobs: BlobStore, othe
 
 
 def _fetched(checkpoint: Published, partial: Path, blobs: BlobStore) -> str:
-    """Fetch a checkpoint; what is wrong with it, empty if nothing is."""
+    """Fetch a checkpoint. Return its damage, empty if it is whole."""
     damage = ""
     for _ in range(FETCHES):
         shutil.rmtree(partial, ignore_errors=True)
@@ -87,7 +88,7 @@ def _fetched(checkpoint: Published, partial: Path, blobs: BlobStore) -> str:
 
 
 def damage_of(folder: Path, manifest_sha256: str) -> str:
-    """What is wrong with a fetched checkpoint, in words; empty if it is what was published."""
+    """Return the damage of a fetched checkpoint in words; empty if it equals the published one."""
     try:
         text = (folder / attempt.MANIFEST).read_bytes()
         if hashlib.sha256(text).hexdigest() != manifest_sha256:
@@ -117,5 +118,5 @@ def _tell(folder: Folder, damaged: Sequence[tuple[Published, str]]) -> None:
         data = {"folder": f"of step {checkpoint.step}", "why": why}
         event = EngineEvent(kind="checkpoint_skipped", time=time.time(), data=data)
         lines.append(event.model_dump_json() + "\n")
-    # Written anew, because preparing is repeated after a failure; nobody else writes before the launch.
+    # Rewritten, because preparation is repeated after a failure; there is no other writer before the launch.
     folder.file(attempt.EVENTS).write_text("".join(lines), encoding="utf-8")
