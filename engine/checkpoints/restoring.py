@@ -1,6 +1,7 @@
-"""Weights and optimizer state of a checkpoint, put into the model and the optimizer of a resumed run.
+"""Restoring of a checkpoint's weights and optimizer state in a resumed run.
 
-Not here: which checkpoint is resumed, and whether it belongs to the run (``engine.checkpoints.state``).
+Not here: selection of the checkpoint, check that it belongs to the run
+(``engine.checkpoints.state``).
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from lockstep.engine.strategies.base import Strategy
 
 
 def restore_model(model: nn.Module, state: State) -> None:
-    """Load the weights and buffers of ``state`` into ``model``; ``engine.checkpoints.state`` has compared their shapes."""
+    """Load the weights and buffers of ``state`` into ``model``.
+
+    ``engine.checkpoints.state`` has compared their shapes.
+    """
     model.load_state_dict(state["model"])
 
 
 def restore_optimizer(
     strategy: Strategy, optimizer: torch.optim.Optimizer, state: State, ranks: Ranks, telemetry: Telemetry
 ) -> None:
-    """Load moments and counts of ``state`` into ``optimizer``, and the strategy's own state. All ranks must call this."""
+    """Load the optimizer state and the strategy's own state. All ranks must call this."""
     mine, theirs = fingerprint.parameter_order(strategy.model, optimizer), state.get("parameters")
     if theirs is not None and theirs != mine:
         raise EngineError(
@@ -43,7 +47,10 @@ def restore_optimizer(
 
 
 def _restore_extra(strategy: Strategy, state: State, ranks: Ranks) -> str:
-    """Load the strategy's own state of this rank. Return why it cannot be used; empty where it is, or there is none."""
+    """Load the strategy's own state of this rank.
+
+    Returns the reason if the state cannot be used; empty if it is loaded or there is none.
+    """
     extra: list[State] = state.get("extra", [])
     there, here = state["layout"]["strategy"], strategy.options.label
     if there != here or not any(extra):

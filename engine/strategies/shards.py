@@ -45,12 +45,12 @@ def _listed(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """What this rank has of a tensor."""
+    """Return this rank's shard of a tensor, or the tensor itself if it is not sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def whole(value: Any, *, keep: bool) -> Any:
-    """``value`` with the tensors in it whole and on the host. All ranks must call this.
+    """Return ``value`` with its tensors whole and on the host. All ranks must call this.
 
     Parameters
     ----------
