@@ -34,11 +34,11 @@ BRANCHES: Final = (
 DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 LIMITS: Final = {
     # Figure: (limit, goal)
-    "what": (6.1, 1.5),
+    "what": (5.4, 1.5),
     "who, whoever, whom": (0.5, 0.5),
-    "nobody, somebody, everybody, anybody": (0.55, 0.3),
-    "anew, lest, foretold, mend, mended, thereof": (0.18, 0.05),
-    "docstrings with a wh-word first, %": (9.5, 1.5),
+    "nobody, somebody, everybody, anybody": (0.51, 0.3),
+    "anew, lest, foretold, mend, mended, thereof": (0.15, 0.05),
+    "docstrings with a wh-word first, %": (8.9, 1.5),
     "decisions per 10 lines": (1.6, 1.2),
     "class names in several modules": (35, 5),
 }

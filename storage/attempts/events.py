@@ -16,7 +16,7 @@ from lockstep.storage.db.dialects import run, table_of
 from lockstep.storage.db.tables import EventRow, JobRow
 
 Order = Literal["oldest", "newest"]
-"""Order of a page of events."""
+"""First end of a job's events in a page."""
 T = TypeVar("T")
 
 _JOB: Final = table_of(JobRow)

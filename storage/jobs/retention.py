@@ -108,7 +108,7 @@ _LATEST: Final = table_of(SeriesLatestRow)
 _NOTED: Final = insert(_KEPT)
 _FORGOTTEN: Final = delete(_KEPT).where(_KEPT.c.job_id == bindparam("of_job"), _KEPT.c.what == bindparam("this"))
 _EMPTIED: Final = update(_LATEST).where(_LATEST.c.job_id == bindparam("of_job")).values(point_count=0)
-"""Mark the job's series as reset for clients that hold earlier points."""
+"""A point count that falls makes clients with earlier points start again."""
 _DUE: Final = (
     select(_KEPT.c.job_id, _KEPT.c.what, _KEPT.c.days)
     .join(_JOBS, _JOBS.c.id == _KEPT.c.job_id)

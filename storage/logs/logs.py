@@ -34,7 +34,7 @@ CHUNK_BYTES: Final = 256 * 1024
 """A chunk is closed at either, before compression; one line alone may be longer."""
 SOURCES_CHARS_MAX: Final = 2000
 DROPS: Final = 16
-"""Fraction of the limit that is deleted at once."""
+"""A log over its limit loses 1/DROPS of the limit at once."""
 
 
 class Place(NamedTuple):

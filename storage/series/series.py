@@ -35,7 +35,7 @@ ROWS_PER_STATEMENT: Final = 500
 
 
 class LeftOut(NamedTuple):
-    """Points that exceeded a limit in one append."""
+    """Data of one append beyond the limits of a job."""
 
     points: int = 0
     names: tuple[str, ...] = ()

@@ -1,11 +1,11 @@
-"""How many of a job's metrics are stored: all of them, unless it writes faster than any chart can show.
+"""Decimation of a job's metrics: all points are stored, unless it writes faster than a chart can show.
 
-How fast a job writes is read off its spool's growth, not off what is shipped: a backlog that a database left behind while
-it was away is no flood, and is stored whole. Above the limit the points of every k-th step are kept, with k a power of
-two, so that what a larger k keeps a smaller one keeps as well; of the newest step everything, so that a page shows where the
-job is; and of each piece the first line that is not a number, because a NaN is what people look for.
+The rate is that of the spool's growth, not of the upload: a backlog after an outage of the database is no flood and is
+stored whole. Above the limit the points of every k-th step are kept, with k a power of two, so a smaller k keeps a
+superset; of the newest step everything, so a page shows the job's progress; and of each piece the first line with a
+value that is no number, because users search for NaN.
 
-Not here: reading and storing (``worker.upload.shipping``).
+Not here: reads and storage (``worker.upload.shipping``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STEP: Final = re.compile(rb'"step"\s*:\s*(\d{1,18})')
 
 
 class Thinner:
-    """Decides for one job's spool. ``tell`` takes what the job's people are to know."""
+    """Decimation of one job's spool. ``tell`` receives messages for the job's owner."""
 
     def __init__(self, tell: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic):
         self._tell = tell
@@ -68,14 +68,14 @@ class Thinner:
             self._point_bytes = min(float(_POINT_BYTES_MAX), max(1.0, bytes_read / points))
 
     def caught_up(self) -> None:
-        """Everything that was written is stored. Only now may more be kept again: what is behind was written in a flood."""
+        """Note that all written lines are stored. Only now may k shrink: the backlog was written in a flood."""
         if self._wanted < self.keep_every:
             self.keep_every = self._wanted
             if self._wanted == 1:
                 self.ended()
 
     def ended(self) -> None:
-        """The limit, or the spool, is at its end: say what was left out."""
+        """Report the omitted points, at the end of the flood or of the spool."""
         if self._told:
             self._told = False
             now = "" if self.keep_every > 1 else "; every step is stored again"
@@ -85,7 +85,7 @@ class Thinner:
     def kept(
         self, lines: Sequence[Line], last_step: int | None, *, newest: bool
     ) -> tuple[list[tuple[Line, int]], int | None]:
-        """Which lines of a piece are stored, with their steps; and the step of its last line.
+        """Return the lines of a piece to store, with their steps, and the step of its last line.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class Thinner:
         last_step : int or None
             Step of the line before the first; a line without a step takes the next one.
         newest : bool
-            Nothing has been written after these lines yet.
+            True if no line has been written after these yet.
         """
         steps = []
         step = last_step or 0

@@ -1,9 +1,9 @@
-"""A thread that moves one stream of an attempt to where it belongs, until the stream ends.
+"""Thread that uploads one stream of an attempt until the stream ends.
 
-Each attempt has three: metrics, logs, events. They are apart from the thread that watches the attempt because each of
-them may wait for something that is away (the series database, the store), while a stop or a death must be noticed.
+Each attempt has several: metrics, logs, events and others. They are separate from the thread that watches the attempt,
+because each may wait for the series database or the store, while stops and deaths must be detected.
 
-Not here: what is moved, and how a place is kept (``worker.upload.shipping``, ``worker.upload.reporting``).
+Not here: the data and its offsets (``worker.upload.shipping``, ``worker.upload.reporting``).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ BACKOFF_SECONDS_MAX = 5.0
 
 
 class Pump:
-    """Calls ``step(last)`` again and again.
+    """Call ``step(last)`` repeatedly.
 
-    ``step`` returns whether it moved anything. ``last`` tells it that the writer is gone; when it then moves nothing, the
-    stream has ended. Whatever it raises is logged and tried again: it must leave its place where it was.
+    ``step`` returns whether it moved anything. ``last`` is True once the writer is gone; if it then moves nothing, the
+    stream has ended. Exceptions are logged and the step is retried: it must leave its offset unchanged.
     """
 
     def __init__(self, name: str, step: Callable[[bool], bool], *, pause_seconds: float):
@@ -43,7 +43,7 @@ class Pump:
         self._wake.set()
 
     def finish(self) -> None:
-        """The writer is gone: move what is left, then end."""
+        """Upload the rest after the writer's end, then end."""
         self._finishing = True
         self._wake.set()
 

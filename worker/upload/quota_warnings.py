@@ -1,6 +1,6 @@
-"""Saying that a job's series have outgrown what is kept of a job, once for each limit.
+"""Warnings about series beyond the limits of a job, once per limit.
 
-Not here: the limits (``domain.limits``) and their keeping (``storage.series.series``).
+Not here: the limits (``domain.limits``) and their enforcement (``storage.series.series``).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from lockstep.storage.series.series import LeftOut
 
 
 class Room:
-    """Warns of what an attempt's append left out.
+    """Warn about points that an attempt's append omitted.
 
     Parameters
     ----------
     warn : callable
-        Takes one sentence for the job's page.
+        Receives one sentence for the job's page.
     """
 
     def __init__(self, warn: Callable[[str], None]):
@@ -25,7 +25,7 @@ class Room:
         self._told: set[str] = set()
 
     def tell(self, noted: Iterable[LeftOut]) -> None:
-        """Say what appends have left out, of each limit the first time."""
+        """Report omitted points, at the first excess of each limit."""
         for left_out in noted:
             if left_out.names:
                 self._once(

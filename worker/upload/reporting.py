@@ -1,18 +1,18 @@
-"""Carry out what rank 0 says beyond numbers: it runs, its plan, its checkpoints, its warnings.
+"""Effects of rank 0's events: running, plan, checkpoints, warnings.
 
-Events are taken strictly in order, and the place behind each is kept after its effect. An agent that dies in between
-does it again, so every effect here may be repeated: marking and settling change nothing the second time, a checkpoint
-is stored under the same key and published once. Only a warning may then be told twice.
+Events are processed strictly in order, and the offset after each is stored after its effect. An agent that dies in
+between repeats the event, so every effect is idempotent: marking and settling change nothing the second time, a
+checkpoint is stored under the same key and published once. Only a warning may be reported twice.
 
-A checkpoint counts when its row is there: it is put into the store, published by a write that the token guards, and only
-then removed from the node. The numbers of the steps before it are stored first: a job that goes on from it elsewhere, because
-this node is gone, does not run these steps again. A store that does not answer is tried for ``PUBLISH_PATIENCE_SECONDS``; then the checkpoint is
-given up with a warning, and training goes on.
+A checkpoint counts once its row exists: it is put into the store, published by a write that the token guards, and then
+removed from the node. The metrics of the steps before it are stored first: a job that resumes from it on another node
+does not repeat these steps. A store that does not answer is retried for ``PUBLISH_PATIENCE_SECONDS``; then the
+checkpoint is given up with a warning, and training continues.
 
-After the database was set back by a restore, events are carried out again from the place that it has: a checkpoint that is
-not on the node any more is published from the store. Then its rows are compared with the store (``worker.agent.reconciling``).
+After a restore of the database, events are processed again from its offset: a checkpoint that is no longer on the node
+is published from the store. Then its rows are compared with the store (``worker.agent.reconciling``).
 
-Not here: metrics and logs (``worker.upload.shipping``), and whether a checkpoint is whole (``engine`` checks it before use).
+Not here: metrics and logs (``worker.upload.shipping``), and the verification of a checkpoint (``engine.checkpoints``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WARNING_CHARS_MAX = 2_000
 
 
 class _Told(NamedTuple):
-    """An event for the job's people that is not sent yet."""
+    """Event for the job's owner that is not sent yet."""
 
     kind: str
     message: str
@@ -93,13 +93,13 @@ class Reporter:
         """The run's last checkpoint could not be stored: its result is not there."""
 
     def warn(self, message: str) -> None:
-        """Tell the job's owner. From any thread; sent by the next step."""
+        """Queue a warning for the job's owner. From any thread; sent by the next step."""
         self._waiting.append(_Told("warning", message[:WARNING_CHARS_MAX], {}))
 
     def set_back(self, what: str) -> None:
-        """Begin again where the database is, which was restored from a backup. From any thread.
+        """Restart at the offset of the database, which was restored from a backup. From any thread.
 
-        ``what`` is a noun for what another sender sends again, for the job's owner; empty for nothing of interest.
+        ``what`` is a noun for the data that another uploader sends again, for the job's owner; may be empty.
         """
         if what:
             message = f"The database was restored from a backup: {what} that it lacks are sent again."
@@ -116,7 +116,7 @@ class Reporter:
         if self._set_back:
             self._set_back, self._rows_differ = False, True
             self._place, self._marked_running = None, False
-        # A script cannot say that its ranks have met; that the launcher has started them all is what can be known.
+        # A script does not report its rendezvous; the start of all its ranks is the substitute.
         if self._is_script and not self._marked_running and self._folder.file(attempt.RANKS).exists():
             self._mark_running()
         if self._place is None and not self._refused:
@@ -127,7 +127,7 @@ class Reporter:
         if found.offset == self._place:
             self._agree_with_the_store(last)
             return last and self._has_moved(self._place)
-        # An event that is told again by a later step would stand twice in the job's history.
+        # An event that a later step repeats would be twice in the job's history.
         if self._has_moved(self._place):
             return True
         for line in found.lines:
@@ -292,7 +292,7 @@ class Reporter:
     def _note(self, key: str, note: Note) -> None:
         try:
             write_note(self._blobs, key, note)
-        except Exception as error:  # noqa: BLE001 - a remote store raises what its library raises
+        except Exception as error:  # noqa: BLE001 - a remote store raises its library's exceptions
             # The checkpoint counts without it. It is missed only if the database is restored.
             log.warning("the note of a checkpoint could not be written", key=key, error=repr(error))
 
@@ -308,10 +308,10 @@ class Reporter:
         return hashlib.sha256(manifest).hexdigest() == manifest_sha256
 
     def _store(self, folder: Path, key: str) -> bool:
-        """Put a checkpoint into the store; False once that has failed for too long, which its job is told."""
+        """Put a checkpoint into the store. Return False, with a warning, once that has failed for too long."""
         try:
             self._blobs.put_tree(folder, key)
-        except Exception as error:  # a remote store raises what its library raises, and not only OSError
+        except Exception as error:  # a remote store raises its library's exceptions, not only OSError
             if is_poison(error):
                 raise
             now = time.monotonic()
@@ -326,11 +326,11 @@ class Reporter:
 
 
 def _value(metric: Any) -> float | None:
-    """What the checkpoint was worth, where the engine says so."""
+    """Return the checkpoint's metric, if the engine reported one."""
     return None if metric is None or metric["value"] is None else from_json(metric["value"])
 
 
 def _memory_sentence(data: dict[str, Any]) -> str:
-    """What training took, next to what was predicted."""
+    """Return measured and predicted memory as a sentence."""
     words = compared(data["measured_bytes"], data["measure"], data.get("forecast_bytes"))
     return f"Memory: {words}."

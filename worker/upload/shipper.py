@@ -1,12 +1,12 @@
-"""The way of one of an attempt's files into the series database, each line exactly once.
+"""Uploader of one of an attempt's files into the series database, each line exactly once.
 
-How exactly once comes about: the place up to which a file is stored is kept in the attempt's stream row and moves in the
-transaction that stores what lies before it. An agent that dies between reading and committing reads the same lines
-again; one that dies after committing finds the place behind them. ``append`` refuses a place that is not the stored one,
-a stale token and a sealed stream, so neither two agents nor an old attempt can add anything.
+The stored offset of a file is in the attempt's stream row and moves in the transaction that stores the data before it.
+An agent that dies between read and commit reads the same lines again; one that dies after the commit finds the new
+offset. ``append`` refuses another offset than the stored one, a stale token and a sealed stream, so neither two agents
+nor an old attempt can add data.
 
-A database that was restored from a backup has a place behind the one that this agent has seen stored, or no stream at all.
-The stream is then opened again, and the file is sent from the place that the database has.
+A database that was restored from a backup has an earlier offset than this agent has stored, or no stream. The stream is
+then opened again, and the file is sent from the database's offset.
 
 Not here: the files (``worker.upload.shipping``, ``worker.upload.system``, ``worker.upload.tensorboard``).
 """
@@ -36,7 +36,7 @@ POISON_TRIES = 5
 
 
 class Stream(NamedTuple):
-    """Whose metrics and logs they are, and the token that says so."""
+    """Assignment of the metrics and logs, with its token."""
 
     assignment_id: str
     job_id: str
@@ -52,7 +52,7 @@ class NotOpenError(Exception):
 
 
 class Batch(NamedTuple, Generic[Place, Record]):
-    """What comes next of a file, and the place behind it."""
+    """Next piece of a file, and the offset after it."""
 
     before: Place
     after: Place
@@ -95,7 +95,7 @@ class Shipper(ABC, Generic[Place, Record]):
     """One file's way into the database."""
 
     what = ""
-    """Plural noun for what the file holds, for the job's events; without one they do not mention it."""
+    """Plural noun for the file's contents in the job's events; without one they omit it."""
 
     def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
         self._database = database
@@ -108,7 +108,7 @@ class Shipper(ABC, Generic[Place, Record]):
         self._look_again = False
         self._poisoned: tuple[Place, int] | None = None
         self.on_set_back: Callable[[str], None] = lambda _what: None
-        """Called with ``what``, in the shipper's own thread, when the database was set back."""
+        """Called with ``what``, in the uploader's thread, after a restore of the database."""
         self.refused = False
         """The stream is sealed or belongs to another token: nothing of this attempt is wanted any more."""
 
@@ -197,7 +197,7 @@ class Shipper(ABC, Generic[Place, Record]):
 
     @abstractmethod
     def _read(self, place: Place, last: bool) -> Batch[Place, Record] | None:
-        """What comes after ``place``; None if nothing does."""
+        """Return the piece after ``place``; None if there is none."""
 
     @abstractmethod
     def _append(self, batch: Batch[Place, Record]) -> bool: ...
@@ -207,7 +207,7 @@ class Shipper(ABC, Generic[Place, Record]):
 
 
 def is_poison(error: Exception) -> bool:
-    """Whether it was what we wrote that was refused; otherwise a database is away or full, which will pass."""
+    """Return whether the written data itself was refused; otherwise a database is away or full, which is temporary."""
     if isinstance(error, LockstepError):
         return error.code is ErrorCode.INVALID
     return isinstance(error, ValueError | TypeError | LookupError | ArithmeticError | IntegrityError)

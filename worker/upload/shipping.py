@@ -1,15 +1,16 @@
-"""Bring metrics and log lines from the attempt's folder into the series database, each exactly once.
+"""Upload of metrics and log lines from the attempt's folder into the series database, each exactly once.
 
-What is stored stays on the node up to a limit (``limits.METRIC_SPOOL_STORED_BYTES``, ``limits.LOG_STORED_BYTES``), because
-the database may be restored from a backup; what it lacks and is not there any more is named.
+Stored data stays on the node up to a limit (``limits.METRIC_SPOOL_STORED_BYTES``, ``limits.LOG_STORED_BYTES``), because
+the database may be restored from a backup; missing data that is no longer on the node is reported.
 
-While the database is away the files wait: what is not stored of the spool stays in it, up to a limit, and ``logs/shipped``
-stands still, by which the launcher knows how much more it may write.
+While the database is away the files wait: unstored data stays in the spool, up to a limit, and ``logs/shipped`` does not
+move, which limits the launcher's writes.
 
-One job's flood costs that job alone: its steps are thinned (``worker.upload.decimation``), a batch is small and never waits with a lock
-in its hands, and what is stored is punched out of the spool.
+A job's flood affects only that job: its steps are decimated (``worker.upload.decimation``), batches are small and never
+wait while they hold a lock, and stored data is punched out of the spool.
 
-Not here: how exactly once comes about (``worker.upload.shipper``), what the agent measures (``worker.devices.sampling``), event files (``worker.upload.tensorboard``), events (``worker.upload.reporting``), when a stream ends (``worker.agent.assignment``).
+Not here: exactly-once delivery (``worker.upload.shipper``), samples (``worker.devices.sampling``), event files
+(``worker.upload.tensorboard``), events (``worker.upload.reporting``), the end of a stream (``worker.agent.assignment``).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ LOG_BATCH_BYTES = 6 * limits.LOG_LINE_BYTES_MAX + 4096
 
 
 class PointsShipper(Shipper[Place, metrics.Record]):
-    """A file that holds points. What a job has no room for is told once."""
+    """File with points. Points beyond the job's limits are reported once."""
 
     def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
         super().__init__(database, folder, stream, warn)
@@ -110,7 +111,7 @@ class MetricsShipper(PointsShipper[int]):
         self._spool = Spool(folder.file(attempt.METRICS))
         self._hollowed_bytes = 0
         self.stored_bytes = 0
-        """Of the spool, as far as this agent knows."""
+        """Stored bytes of the spool, as far as this agent has read."""
 
     def step(self, last: bool) -> bool:
         """Ship one batch, after a look at how large the spool has become. See ``worker.upload.pump``."""
@@ -121,9 +122,9 @@ class MetricsShipper(PointsShipper[int]):
         return super().step(last)
 
     def _hollow(self) -> None:
-        """Take the middle out of what waits to be stored, if it is more than may wait.
+        """Remove the middle of the unstored data if it exceeds its limit.
 
-        The database is away for long, or the node does not keep up with the job.
+        The database was away for long, or the node does not keep up with the job.
         """
         freed = self._spool.hollow(limits.METRIC_SPOOL_BYTES_MAX)
         if freed and not self._hollowed_bytes:
@@ -176,7 +177,7 @@ class MetricsShipper(PointsShipper[int]):
             self._bad(Line(start, end, b""), "it has zero bytes in it")
 
     def _records(self, found: Lines) -> list[metrics.Record]:
-        """What the lines of a piece say, as far as it is stored."""
+        """Return the records of a piece's lines that are to be stored."""
         thinner = self._thinner
         read: list[Line] = found.lines
         if thinner.keep_every == 1:

@@ -1,10 +1,10 @@
-"""Give the disk back what lies in a file, while its places stay what they are.
+"""Release of a file's disk blocks without a change of its offsets.
 
-A spool is only ever appended to, by a writer that is not ours to ask and that keeps it open: it can be neither rotated nor
-cut. What is stored already, or can never be, is punched out of it instead (Linux, every usual local file system): the
-file's length and everybody's places in it stay, its blocks are free.
+A spool is only appended to, by a foreign writer that keeps it open: it can be neither rotated nor truncated. Stored data,
+and data that can never be stored, is punched out instead (Linux, all common local file systems): the file's length and
+offsets stay, its blocks are freed.
 
-Not here: what may go (``worker.upload.shipping``), and reading across a hole (``worker.upload.tail``).
+Not here: the choice of ranges (``worker.upload.shipping``), and reads across a hole (``worker.upload.tail``).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def hollow(path: Path, bytes_max: int) -> int:
 
 
 def taken_bytes(path: Path) -> int:
-    """What a file takes of the disk; holes take nothing, and neither does what is no file."""
+    """Return a file's bytes on the disk, without holes; 0 if it is no file."""
     return path.stat().st_blocks * 512 if path.is_file() else 0
 
 

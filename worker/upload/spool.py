@@ -1,6 +1,6 @@
 """The part of a spool that is stored already: kept for a while, because the database may be restored from a backup.
 
-Not here: giving bytes back to the disk (``worker.upload.sparse_files``), and reading what is left (``worker.upload.tail``).
+Not here: release of disk blocks (``worker.upload.sparse_files``), and reads (``worker.upload.tail``).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Final
 from lockstep.worker.upload import sparse_files
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
-"""What is stored is given back to the disk in pieces of this size."""
+"""Stored data is released from the disk in pieces of this size."""
 END_BYTES: Final = 1024 * 1024
-"""Never given back: people and the launcher look there for the last step."""
+"""Never released: users and the launcher read the last step there."""
 
 
 class Spool:
@@ -32,12 +32,12 @@ class Spool:
         self._free(place - kept_bytes, self._piece_bytes)
 
     def hollow(self, bytes_max: int) -> int:
-        """As ``holes.hollow``, once what is stored is given back: what waits to be stored needs the room.
+        """Release stored data first, then as ``sparse_files.hollow``: unstored data needs the space.
 
         Returns
         -------
         int
-            Bytes freed of what is not stored.
+            Freed bytes of unstored data.
         """
         if sparse_files.taken_bytes(self._path) > bytes_max:
             self._free(self._place - END_BYTES, 1)

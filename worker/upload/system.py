@@ -1,12 +1,12 @@
-"""The samples of an attempt's node on their way into the series database: taken on time, each stored exactly once.
+"""Upload of an attempt's samples into the series database: taken on schedule, each stored exactly once.
 
-Each sample is a line of ``spool/system.jsonl``, written before it is sent: what was measured while the database was away, or
-by an agent that died, is stored later. The place in the spool moves as every shipper's does (``worker.upload.shipping``).
+Each sample is a line of ``spool/system.jsonl``, written before it is sent: samples of an outage of the database, or of a
+dead agent, are stored later. The offset in the spool moves as every uploader's does (``worker.upload.shipping``).
 
-A sample's step is the job's last stored step at that moment, so that the series lie beside the training's, and an attempt's
-samples are hidden with the steps that a later one trained again. Several may share a step: a chart of them is over time.
+A sample's step is the job's last stored step at that time, so the series align with those of training, and an attempt's
+samples are hidden with the steps that a later attempt repeats. Several may share a step: their charts run over time.
 
-Not here: what is measured (``worker.devices.sampling``).
+Not here: the measurements (``worker.devices.sampling``).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from lockstep.worker.upload.tail import whole_lines
 log = structlog.get_logger(__name__)
 
 PIECE_BYTES: Final = 1024 * 1024
-"""What is stored is given back to the disk in pieces of this size."""
+"""Stored data is released from the disk in pieces of this size."""
 
 
 class SystemShipper(PointsShipper[int]):
-    """Takes samples until the writers are gone, and sends them. Its people are told of nothing: they asked for nothing."""
+    """Take samples until the writers are gone, and send them. It adds no events to the job."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class SystemShipper(PointsShipper[int]):
             file.write(metrics.encode(record).encode() + b"\n")
 
     def _step_now(self) -> int:
-        """The last step of the job that is stored; what this attempt began from until it has reported one."""
+        """Return the job's last stored step; the attempt's first step until it has reported one."""
         if self._step is None:
             self._step = resumed_step(self._folder)
         try:
@@ -108,7 +108,7 @@ class SystemShipper(PointsShipper[int]):
 
 
 def resumed_step(folder: Folder) -> int:
-    """The step of the checkpoint that an attempt goes on from; 0 where it begins anew."""
+    """Return the step of the checkpoint that an attempt resumes from; 0 without one."""
     try:
         return read_manifest((folder.file(attempt.RESUME) / attempt.MANIFEST).read_bytes()).step
     except (OSError, ManifestError):
@@ -116,7 +116,7 @@ def resumed_step(folder: Folder) -> int:
 
 
 def _record(line: bytes) -> metrics.Record | None:
-    """The sample in a line; None for one that was cut by a full disk or a kill, or that somebody else has written."""
+    """Return the sample in a line; None for a line that was cut by a full disk or a kill, or is foreign."""
     try:
         record = metrics.decode(line, now=0.0, default_step=0)
     except ValueError:

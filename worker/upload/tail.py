@@ -1,12 +1,12 @@
-"""Whole lines of files that somebody else is still writing.
+"""Reader of whole lines from files that are still being written.
 
-A reader's place is a number of bytes. It moves only over whole lines, so that a place written down anywhere can be
-read on from by a later process, and a line being written is never taken for two.
+A reader's offset is a number of bytes. It moves only over whole lines, so a later process can continue from a stored
+offset, and a partial line is never read as two.
 
-Where something was punched out of the file (``worker.upload.sparse_files``) it reads as zeros. No line of ours has a zero byte in it, so a
-line that has, and the pieces of lines at both ends of a hole, are passed over together.
+A hole in the file (``worker.upload.sparse_files``) reads as zeros. Lockstep's lines contain no zero byte, so lines with
+one, and the partial lines at both ends of a hole, are skipped together.
 
-Not here: where the place is kept, which decides that nothing is lost or doubled (``worker.upload.shipping``).
+Not here: the storage of offsets, which prevents loss and duplicates (``worker.upload.shipping``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Line(NamedTuple):
     offset: int
     """Bytes into the file at which it begins."""
     end: int
-    """Where the next one begins."""
+    """Offset of the next line."""
     text: bytes
     """Without its newline."""
 
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 class Lines(NamedTuple):
     lines: list[Line]
     offset: int
-    """Where to read on."""
+    """Offset of the next read."""
     too_long: int | None = None
     """Place of a line longer than a batch, of which the first batch was skipped."""
     hole: int | None = None
@@ -44,17 +44,17 @@ class Lines(NamedTuple):
 
 
 def whole_lines(path: Path, offset: int, *, last: bool = False, batch_bytes: int = BATCH_BYTES_MAX) -> Lines:
-    """Whole lines from ``offset`` on, at most a batch of them; none if the file is not there or is shorter than that.
+    """Return whole lines from ``offset`` on, at most a batch; none if the file does not exist or is shorter.
 
-    None either where something else is in its place: user code is told the name, and a job that makes a folder or a
-    pipe of it must not hold up the end of its own attempt.
+    None, too, if the path is no regular file: user code has the name, and a job that creates a folder or a pipe there
+    must not block the end of its own attempt.
 
     Parameters
     ----------
     path : Path
     offset : int
     last : bool
-        The writer is gone: what follows the last newline is a line too.
+        True once the writer is gone: the text after the last newline is a line, too.
     batch_bytes : int
     """
     if not path.is_file():
@@ -68,7 +68,7 @@ def whole_lines(path: Path, offset: int, *, last: bool = False, batch_bytes: int
                 whole = data.rfind(b"\n", 0, zero) + 1
                 if whole == 0:
                     return Lines([], _behind_hole(file, offset + zero, batch_bytes), hole=offset)
-                # What comes before it first: the hole is then found at the beginning of a batch.
+                # The lines before the hole first: the next batch then begins with the hole.
                 data, last = data[:whole], False
     except (FileNotFoundError, PermissionError):
         return Lines([], offset)
@@ -90,7 +90,7 @@ def whole_lines(path: Path, offset: int, *, last: bool = False, batch_bytes: int
 
 
 def _behind_hole(file: FileIO, offset: int, batch_bytes: int) -> int:
-    """Where the first whole line behind a hole begins; the last zero before it as long as none does."""
+    """Return the offset of the first whole line after a hole; the last zero while there is none."""
     place = max(offset, _next_data(file, offset) - 1)
     file.seek(place)
     data = file.read(batch_bytes)
@@ -112,8 +112,8 @@ def _next_data(file: FileIO, offset: int) -> int:
 
 
 def next_segment_exists(logs: Path, segment: int) -> bool:
-    """Whether the launcher has gone on to the next segment, so that this one will not grow any more.
+    """Return whether the launcher writes to the next segment, so this one is complete.
 
-    Ask *before* reading this one to its end: asked afterwards, lines written in between would be left behind.
+    Call it *before* this one is read to its end: otherwise lines written in between would be lost.
     """
     return (logs / segment_name(segment + 1)).exists()

@@ -1,11 +1,11 @@
-"""The scalars of a script's TensorBoard event files, stored while it writes them, each exactly once.
+"""Upload of the scalars in a script's TensorBoard event files while it writes them, each exactly once.
 
-A script is told a folder, ``$LOCKSTEP_TENSORBOARD``. Every event file below it is a source with a place of its own in the
-database, which moves over whole records only, with what they say, in one transaction (``worker.upload.shipping``): so a file
-that grows between two reads, a record that is being written, and an agent that is started anew need nothing else.
+A script receives a folder, ``$LOCKSTEP_TENSORBOARD``. Every event file below it is a source with its own offset in the
+database, which moves over whole records, with their points, in one transaction (``worker.upload.shipping``). Growing
+files, partial records and restarted agents need no other handling.
 
-The folder of a file below that one is its *run*, as TensorBoard has it, and stands before the tag: ``val/loss``. A file whose
-checksums are wrong is left from there and named once in the job's events; the others go on.
+The subfolder of a file is its *run*, as in TensorBoard, and precedes the tag: ``val/loss``. A file with wrong checksums
+is read no further and reported once in the job's events; the others continue.
 
 Not here: the format (``domain.training.event_files``).
 """
@@ -43,7 +43,7 @@ _TIME_MAX: Final = 1e11
 
 
 class _Piece(NamedTuple):
-    """What was read of one file."""
+    """Points read from one file."""
 
     records: list[metrics.Record]
     end: int
@@ -112,7 +112,7 @@ class EventFilesShipper(PointsShipper[Places]):
             names = [name for name in found if len(name) <= PATH_CHARS_MAX and name.isprintable()]
             if len(names) < len(found):
                 self._tell("path", f"event files whose path has more than {PATH_CHARS_MAX} characters are not read")
-            # Those that were begun before the others: what is read must not change with the files beside it.
+            # Files that were started before the others first: the reads of a file must not depend on its neighbours.
             names.sort(key=lambda name: SOURCE + name not in place)
             if len(names) > limits.TENSORBOARD_FILES_MAX:
                 more = len(names) - limits.TENSORBOARD_FILES_MAX
@@ -123,12 +123,12 @@ class EventFilesShipper(PointsShipper[Places]):
         waiting = sum(
             max(0, _size(self._root / name) - at) for name in self._files if (at := place.get(SOURCE + name, 0)) >= 0
         )
-        # Images and histograms are not points: of what waits as large a share is taken for scalars as of what was read.
+        # Images and histograms are no points: the scalars' fraction of the backlog is taken from the data already read.
         share = self._scalar_bytes / self._read_bytes if self._read_bytes else 1.0
         self._thinner.look(round(self._scalar_bytes + share * waiting))
 
     def _piece(self, name: str, at: int) -> _Piece | None:
-        """What comes next of a file; None while nothing whole does."""
+        """Return the next piece of a file; None while there is no whole record."""
         path = self._root / name
         data = _bytes_at(path, at)
         found = event_files.split(data)
@@ -154,7 +154,7 @@ class EventFilesShipper(PointsShipper[Places]):
         return _Piece(self._records(Path(name).parent.as_posix(), scalars, at_end=at_end), end, damage)
 
     def _records(self, run: str, scalars: Sequence[event_files.Scalar], *, at_end: bool) -> list[metrics.Record]:
-        """Those that are stored, with their series' names."""
+        """Return the points to store, by series name."""
         prefix = "" if run == "." else f"{run}/"
         records = []
         for scalar in self._kept(scalars, at_end=at_end):
@@ -192,7 +192,7 @@ class EventFilesShipper(PointsShipper[Places]):
         return self._append_points(batch.records, before=before, after=after, source=source)
 
     def _shipped(self, place: Places) -> None:
-        """Name what is left, once that is written down, so that no agent after this one names it again."""
+        """Report a damaged file after storing that, so a later agent does not report it again."""
         for source in [source for source in self._damaged if place.get(source, 0) < 0]:
             self._warn(f"{self._damaged.pop(source)}; it is not read any further")
 

@@ -1,6 +1,6 @@
-"""Everything that one attempt sends: its metrics, its logs, its events, what it takes of the node, each by a pump of its own.
+"""Uploaders of one attempt: metrics, logs, events, samples and event files, each with its own thread.
 
-Not here: what is sent and how exactly once comes about (``worker.upload.shipping``, ``worker.upload.reporting``).
+Not here: the data and exactly-once delivery (``worker.upload.shipping``, ``worker.upload.reporting``).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Outflow:
         self._numbers = Pump(f"metrics-{name}", self._opened(self._metrics), pause_seconds=pause_seconds)
         self._spool = folder.file(attempt.METRICS)
         if assignment.node_rank == 0:
-            # Numbers are rank 0's to say. What a script on another node says would be a second curve of the same name.
+            # Metrics come from rank 0. Those of a script on another node would be a second curve of the same name.
             self._senders.append(self._numbers)
             if train is None:
                 step = self._opened(self._event_files)
@@ -113,9 +113,9 @@ class Outflow:
             return self._found[0]
 
     def _set_back(self, what: str) -> None:
-        """The database lacks what one sender had seen stored: let each of them begin again where it is.
+        """Restart every uploader at the database's offset, after one found data missing that was stored.
 
-        Samples of the node come every few seconds, so this is noticed soon also where the job sends nothing.
+        Samples of the node come every few seconds, so this is detected soon, also for a job that sends nothing.
         """
         for shipper in self._shippers:
             shipper.look_again()
@@ -128,7 +128,7 @@ class Outflow:
 
     @property
     def final_checkpoint_lost(self) -> bool:
-        """Whether the run's last checkpoint could not be stored."""
+        """True if the run's last checkpoint could not be stored."""
         return self._reporter.final_checkpoint_lost
 
     def start(self) -> None:
@@ -136,9 +136,9 @@ class Outflow:
             pump.start()
 
     def finish(self, patience_seconds: float) -> bool:
-        """The writers are gone: send what is left, and wait this long for it.
+        """Send the rest after the writers' end, and wait this long for it.
 
-        Call again until it returns True, when all is sent.
+        Call again until it returns True: everything is sent.
         """
         deadline = time.monotonic() + patience_seconds
         for pump in (*self._senders, self._system):
@@ -153,7 +153,7 @@ class Outflow:
         return (*self._senders, self._system, self._reporting)
 
     def _numbers_first(self) -> None:
-        """Wait until what the ranks have measured is stored; not for long, because a checkpoint is worth more."""
+        """Wait until the ranks' metrics are stored; only briefly, because the checkpoint is more important."""
         wanted = self._spool.stat().st_size if self._spool.is_file() else 0
         until = time.monotonic() + NUMBERS_PATIENCE_SECONDS
         while self._metrics.stored_bytes < wanted and not self._metrics.refused and time.monotonic() < until:
@@ -181,5 +181,5 @@ class Outflow:
 
 
 def _all_end(pumps: Iterable[Pump], deadline: float) -> bool:
-    """Whether each has ended by then."""
+    """Return whether each has ended by then."""
     return all(pump.join(max(0.0, deadline - time.monotonic())) for pump in pumps)
