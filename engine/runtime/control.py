@@ -1,14 +1,15 @@
-"""The one small operation after the last backward of a step: what all ranks must know before they go on.
+"""Control operation: the one small collective after the last backward of a step.
 
-It carries this step's flags and loss, and the next step's weight, which the loader already knows because it is one
-batch ahead. So a step has its divisor before its first forward, and every decision (stop here, divide by this) is
-taken by all ranks at the same step. On CUDA the loss stays on the device and is summed there; flags and weights go
-over the host group, so that the host never waits for the device.
+It carries the flags and loss of this step and the weight of the next. The loader is one batch
+ahead, so it has that weight already. A step therefore has its divisor before its first forward, and
+all ranks take every decision (stop, divide by this) at the same step. On CUDA the loss stays on the
+device and is summed there; flags and weights use the host group, and the host never waits for the
+device.
 
-Under a strategy that carries it (``engine.strategies.base.Strategy.carries``) all of it travels with the gradient, and the
-operation is none of its own: what a small model's step would take twice is then taken once.
+A strategy that carries control messages (``engine.strategies.base.Strategy.carries``) sends them
+with the gradient, which saves a collective per step of a small model.
 
-Not here: the gradient's reduction (``engine.strategies``).
+Not here: the reduction of the gradient (``engine.strategies``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from torch import Tensor
 from lockstep.engine.runtime.ranks import Ranks
 
 Sums = tuple[float, ...] | Tensor
-"""Each loss term's sum: numbers on the host; on a device a float64 tensor of shape (terms,), so that nobody waits for it."""
+"""Sum of each loss term: numbers on the host, or a float64 tensor of shape (terms,) on a device, to
+avoid a synchronization."""
 
 
 def numbers_of(sums: Sums) -> tuple[float, ...]:
@@ -32,7 +34,7 @@ def numbers_of(sums: Sums) -> tuple[float, ...]:
 
 
 class Flags(NamedTuple):
-    """What one rank wants all to know; in a verdict, whether any rank said so."""
+    """Flags of one rank; in a verdict, the flags that at least one rank has set."""
 
     stop: bool = False
     """Leave after this step."""
@@ -45,7 +47,7 @@ class Flags(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What one rank says in a control operation."""
+    """Message of one rank in a control operation."""
 
     flags: Flags
     sums: Sums
@@ -62,7 +64,7 @@ class Statement(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What all ranks agree on. Equal on every rank."""
+    """Result of a control operation. Equal on every rank."""
 
     flags: Flags
     sums: Sums
@@ -87,7 +89,7 @@ class Control:
         self._ranks, self._terms = ranks, terms
 
     def exchange(self, statement: Statement) -> Verdict:
-        """Tell the other ranks and hear from them. All ranks must call this, once before step 0 and once per step."""
+        """Exchange messages. All ranks must call this, once before step 0 and once per step."""
         flags, sums, next_weights, peak_bytes = statement
         ranks, terms = self._ranks, self._terms
         if ranks.world_size == 1:
@@ -112,16 +114,16 @@ class Control:
 
     @property
     def numbers(self) -> int:
-        """How many a rank's statement has."""
+        """Length of :meth:`Statement.numbers`."""
         return len(Flags._fields) + 1 + 2 * self._terms
 
     def verdict(self, told: Sequence[Sequence[float]]) -> Verdict:
-        """What follows from every rank's statement.
+        """Return the result of all ranks' messages.
 
         Parameters
         ----------
         told : sequence of sequences of float
-            In rank order. Equal on every rank.
+            :meth:`Statement.numbers` in rank order. Equal on every rank.
         """
         columns, terms = list(zip(*told, strict=True)), self._terms
         flagged, (peaks, *rest) = columns[: len(Flags._fields)], columns[len(Flags._fields) :]

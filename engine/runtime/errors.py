@@ -1,11 +1,11 @@
-"""Why a rank failed: known failures carry a reason, all others are sorted into one.
+"""Classification of failures of a rank: known failures carry a reason, others are sorted into one.
 
-A rank that fails writes ``errors/rank<R>.json`` into the attempt's folder. The launcher reads these files to name the
-first failing rank and its reason. One rank's death makes the collectives of all others fail within milliseconds, so a
-failed collective is classed as ``network``: the launcher treats it as the echo of another rank's failure whenever one
-of the others has a reason of its own.
+A rank that fails writes ``errors/rank<R>.json`` into the attempt's folder. The launcher reads these
+files to name the first failing rank and its reason. The death of one rank makes the collectives of
+all others fail within milliseconds, so a failed collective is classed as ``network``; the launcher
+treats it as an echo if another rank has a reason of its own.
 
-Not here: what a reason means for the job (``domain.life.outcomes``).
+Not here: the consequence of a reason for the job (``domain.life.outcomes``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_THE_TASK: Final = frozenset({Reason.BAD_SPEC, Reason.NON_FINITE})
 
 
 class EngineError(Exception):
-    """A failure whose reason is known where it is found. The message is for the person who reads the job's outcome."""
+    """Failure with a known reason. Its message appears in the job's outcome."""
 
     def __init__(self, reason: Reason, message: str):
         super().__init__(message)
@@ -91,7 +91,7 @@ def describe(error: BaseException) -> str:
     at = "" if place is None else f"{place}: "
     if isinstance(error, EngineError):
         return f"{at}{error}"
-    if isinstance(error, SyntaxError):  # Python begins with the file's line, and ends with what is wrong with it.
+    if isinstance(error, SyntaxError):  # Python prints the file and line first and the error last.
         return f"{at}{type(error).__name__}: {error}"
     text = "".join(traceback.format_exception_only(error)).strip()
     return at + text.replace(f"\nraised by {place}", "", 1) if at else text
@@ -111,7 +111,7 @@ def release(error: BaseException) -> None:
 
 
 def write_error(folder: Path, rank: int, error: BaseException, *, step: int) -> None:
-    """Leave what ended this rank where the launcher looks for it. Whole or not at all.
+    """Write the rank's error file atomically, for the launcher.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def write_error(folder: Path, rank: int, error: BaseException, *, step: int) -> 
     rank : int
     error : BaseException
     step : int
-        The last optimizer step that this rank completed, 0 if none.
+        Last optimizer step that this rank completed, 0 if none.
     """
     text = "".join(traceback.format_exception(error))
     document = {

@@ -1,7 +1,8 @@
-"""Text that a failing rank leaves on its stderr: short, and with the reason last.
+"""Text that a failing rank writes to its stderr: short, with the reason last.
 
-A failure that the engine names is one sentence, without the engine's own frames. An exception of the job's code keeps
-its traceback from the first frame of that code on. What a rank says because another one is gone is one line.
+A failure that the engine names is one sentence, without frames of the engine. An exception of the
+job's code keeps its traceback from the first frame of that code. A rank that ends because another
+one is gone prints one line.
 
 The whole traceback is in the rank's error file (``engine.runtime.errors.write_error``).
 """
@@ -28,7 +29,7 @@ _OURS: Final = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(torch.__file__).
 
 
 def text_of(error: BaseException, rank: int) -> str:
-    """Return what ``rank`` prints of what ended it; lines, the reason last."""
+    """Return the text that ``rank`` prints about its failure; lines, the reason last."""
     if isinstance(error, LockstepError):
         return refusal(error)
     if isinstance(error, EngineError):
@@ -62,7 +63,7 @@ def without_our_frames(error: BaseException) -> str:
 
 
 def forget(folder: Path) -> None:
-    """Remove what ranks of an earlier run in the same folder left behind about their ends."""
+    """Remove the error files and texts of an earlier run in the same folder."""
     for path in (*(folder / ERRORS).glob("rank*.json"), folder / ERRORS / _FIRST):
         path.unlink(missing_ok=True)
 
@@ -73,7 +74,7 @@ def is_first(folder: Path, rank: int) -> bool:
     The ranks that fail because it is gone come later: they see its connections close.
     """
     path = folder / ERRORS / _FIRST
-    with contextlib.suppress(OSError):  # On a full disk each rank prints what it has.
+    with contextlib.suppress(OSError):  # On a full disk, each rank prints its own text.
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)

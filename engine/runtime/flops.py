@@ -1,21 +1,22 @@
-"""How much arithmetic training takes, and how much of the device's it uses.
+"""Floating-point operations of training, and the part of the device's peak that a run reaches.
 
-*Model FLOPs* are what forward and backward need by definition, whatever the kernels really do: twice the multiplications
-of every matrix product and convolution in forward, and twice that in backward. What is computed again (activation
-checkpointing, the scores inside a fused attention's backward) does not count, and causal attention counts in full. With N
-parameters in matrix products, L layers, H heads of width Q and sequences of T tokens, a decoder takes
+*Model FLOPs* count what forward and backward require by definition, not what the kernels execute:
+twice the multiplications of every matrix product and convolution in forward, and twice that in
+backward. Recomputation (activation checkpointing, the scores inside a fused attention's backward)
+does not count, and causal attention counts in full. With N parameters in matrix products, L layers,
+H heads of width Q and sequences of T tokens, a decoder takes
 
     6 N + 12 L H Q T   per token
 
-(PaLM, Chowdhery et al. 2022, arXiv 2204.02311, appendix B; the same convention as there). Then
+(PaLM, Chowdhery et al. 2022, arXiv 2204.02311, appendix B). Then
 
     TFLOP/s = samples/s × FLOPs per sample / 10¹²        over all ranks
     MFU     = FLOP/s / (ranks × peak FLOP/s of a device)
-    tokens/s = units of the step's batch / seconds of the step, evaluation and checkpoints left out
+    tokens/s = units of the step's batch / seconds of the step, without evaluation and checkpoints
 
-FLOPs per sample are those of one sample: where samples differ in size, so do the true ones.
+FLOPs per sample are those of one sample; where samples differ in size, the true numbers differ too.
 
-Not here: how a step's seconds are measured (``engine.runtime.timeline``).
+Not here: the measurement of a step's seconds (``engine.runtime.timeline``).
 """
 
 from __future__ import annotations
@@ -65,16 +66,16 @@ PEAKS: Final[tuple[tuple[str, Peak], ...]] = (
 
 
 def peak_flops(device_name: str, precision: str, *, tf32: bool = False) -> float | None:
-    """Dense FLOP/s of a device in the number format of a run; None where we know none.
+    """Return the peak dense FLOP/s of a device for a number format; None for an unknown device.
 
     Parameters
     ----------
     device_name : str
-        As ``torch.cuda.get_device_name`` gives it: ``NVIDIA H200``.
+        As ``torch.cuda.get_device_name`` returns it: ``NVIDIA H200``.
     precision : str
         ``fp32``, ``bf16`` or ``fp16``: ``train.precision``.
     tf32 : bool
-        Whether float32 products may run on tensor cores.
+        True if float32 products may run on tensor cores.
     """
     words = device_name.upper().replace("-", " ").split()
     for name, peak in PEAKS:
@@ -86,7 +87,7 @@ def peak_flops(device_name: str, precision: str, *, tf32: bool = False) -> float
 
 
 class Arithmetic(NamedTuple):
-    """How much a run computes, and how much it could."""
+    """FLOPs of a run and the peak of its devices."""
 
     flops_per_sample: float
     """Model FLOPs of forward and backward."""
@@ -128,7 +129,7 @@ def _backward(_grad: torch.Size, query: torch.Size, key: torch.Size, value: torc
 
 
 _KERNELS: Final = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
-"""Fused attention kernels; torch's counter does not know that of the CPU."""
+"""Fused attention kernels. torch's counter omits the one of the CPU."""
 
 
 def _model_flops() -> dict[Any, Any]:

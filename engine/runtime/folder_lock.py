@@ -1,10 +1,12 @@
 """Lock on a run's folder: one run at a time writes its spools and checkpoints.
 
-Two runs in one folder delete each other's checkpoints. Under the service each attempt has a folder of its own; without
-it, two people, or a restart beside ranks that still train, may name the same one.
+Two runs in one folder delete each other's checkpoints. Under the service each attempt has its own
+folder. Without the service, two users, or a restart beside ranks that still train, may use the same
+folder.
 
-The lock is ``flock`` on a file in the folder, so it ends with the process, however that ends. Not ``lockf``, whose
-lock is lost when any part of the process closes the file. The file stays, and names the last holder.
+The lock is ``flock`` on a file in the folder and ends with the process. ``lockf`` is not used
+because it loses its lock when any part of the process closes the file. The file stays and names the
+last holder.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from typing import Final
 
 FILE: Final = "run.lock"
 _UNSUPPORTED: Final = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
-"""What ``flock`` fails with on file systems that have no locks."""
+"""Errors of ``flock`` on file systems without locks."""
 
 
 class FolderInUseError(Exception):
-    """Another run holds the folder. The message says which process it is."""
+    """Another run holds the folder. The message names its process."""
 
 
 def hold(folder: Path) -> str:
@@ -64,7 +66,10 @@ def hold(folder: Path) -> str:
 
 
 def _closer(descriptor: int) -> Callable[[], None]:
-    """Return what closes ``descriptor`` once: in a child's own child the number may be another file's."""
+    """Return a function that closes ``descriptor`` once.
+
+    In a grandchild the number may belong to another file.
+    """
     held = [descriptor]
 
     def close() -> None:

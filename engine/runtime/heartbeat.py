@@ -1,19 +1,25 @@
-"""What a rank shows of itself while it runs, so that others can tell a slow rank from one that hangs.
+"""Heartbeat of a rank, which separates a slow rank from one that hangs.
 
-Beside the attempt's other files each rank keeps
+Each rank keeps these files beside the attempt's other files:
 
 ===========================  ===========================================================================================
-``pulse/rank<R>``            a page of shared memory: the step, the phase it is in and since when (``Beat``). The rank
+``pulse/rank<R>``            a page of shared memory: the step, the current phase and its start
+(``Beat``). The rank
                              writes it at every change of phase; the launcher reads it every second.
-``pulse/rank<R>.ask``        a named pipe: a byte in it asks for the trace of the collectives
-``stacks/rank<R>.txt``       Python stacks of every thread, added by the rank whenever it gets ``STACKS_SIGNAL``
-``stacks/rank<R>.json``      the last collectives that it entered, where this torch records them
+``pulse/rank<R>.ask``        a named pipe: one byte requests the trace of the collectives
+``stacks/rank<R>.txt``       Python stacks of every thread, appended by the rank at each
+``STACKS_SIGNAL``
+``stacks/rank<R>.json``      the last collectives that the rank entered, where this torch records
+them
 ===========================  ===========================================================================================
 
-A mark costs less than a microsecond and no system call. Stacks are written by a signal handler in C, so that they come
-also from a rank that is blocked in a collective, or in code that holds the interpreter's lock.
+A mark costs less than a microsecond and no system call. A signal handler in C writes the stacks, so
+they also come from a rank that is blocked in a collective or in code that holds the interpreter's
+lock.
 
-Not here: what the launcher makes of it (``engine.launcher.stall.stalls``). Nothing here imports torch: the launcher reads.
+This module imports no torch because the launcher imports it.
+
+Not here: detection of stalls (``engine.launcher.stall.stalls``).
 """
 
 from __future__ import annotations
@@ -44,7 +50,7 @@ PHASES: Final = (
     "other",
     "done",
 )
-"""What a rank can be doing. ``done``: the run is complete, and what is left is to leave."""
+"""Phases of a rank. ``done``: the run is complete and the process is exiting."""
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 5
 """No framework that a task may use listens to this one. Without a handler it would end a process: ask ``catches``."""
 
@@ -53,25 +59,26 @@ _NOT_COMPARED: Final = frozenset(_NUMBERS[phase] for phase in ("communication", 
 _MARK: Final = Struct("@ddqq")
 _STEPS: Final = Struct("@qqqq")
 _RECORD: Final = Struct("@ddqqqqqq")
-"""A mark, and behind it what changes once per step or never."""
+"""The mark, followed by fields that change once per step or never."""
 _PAGE_BYTES: Final = mmap.PAGESIZE
 _COLLECTIVES_MAX: Final = 100
 """Newest collectives that are kept of a trace: about 50 KB."""
 
 
 class Beat(NamedTuple):
-    """What a rank showed at one moment."""
+    """Heartbeat of a rank at one moment."""
 
     since: float
-    """When it entered its phase, in seconds of ``time.monotonic()``, which all processes of a machine share."""
+    """Start of the phase, in seconds of ``time.monotonic()``, which all processes of a machine
+    share."""
     not_compared_seconds: float
-    """Time so far in phases that say nothing of a rank's speed: waiting for others, and evaluations and checkpoints, in
-    which ranks have unequal parts."""
+    """Time spent in phases that are unrelated to the speed of a rank: waits for other ranks,
+    evaluations and checkpoints, of which ranks have unequal parts."""
     step: int
     """Completed optimizer steps, those before a resume included."""
     phase: str
     beats: int
-    """Marks so far: whoever sees the same number twice has seen no movement between."""
+    """Number of marks. Two equal readings mean that the rank did not change phase in between."""
     thread: int
     """Identity of its main thread, as faulthandler prints it."""
     first_step: int
@@ -113,7 +120,7 @@ class Pulse:
 
     @classmethod
     def unseen(cls) -> Pulse:
-        """A pulse that nobody reads, for a run without a launcher."""
+        """Return a heartbeat without a file, for a run without a launcher."""
         return cls(bytearray(_RECORD.size))
 
     @classmethod
@@ -146,7 +153,7 @@ class Pulse:
 
 
 def file_of(folder: Path, rank: int) -> Path:
-    """Where a rank's beats are."""
+    """Return the path of a rank's heartbeat."""
     return folder / attempt.PULSE / f"rank{rank}"
 
 
@@ -156,12 +163,12 @@ def ask_of(folder: Path, rank: int) -> Path:
 
 
 def stacks_of(folder: Path, rank: int) -> Path:
-    """Where a rank's stacks are."""
+    """Return the path of a rank's stacks."""
     return folder / attempt.STACKS / f"rank{rank}.txt"
 
 
 def trace_of(folder: Path, rank: int) -> Path:
-    """Where a rank's last collectives are."""
+    """Return the path of a rank's last collectives."""
     return folder / attempt.STACKS / f"rank{rank}.json"
 
 
@@ -186,7 +193,7 @@ def read(folder: Path, rank: int) -> Beat | None:
 
 
 def catches(pid: int, number: int = STACKS_SIGNAL) -> bool:
-    """Whether a process has a handler for a signal. One without would be ended by it."""
+    """Return whether a process handles a signal. Without a handler, the signal terminates it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -196,7 +203,7 @@ def catches(pid: int, number: int = STACKS_SIGNAL) -> bool:
 
 
 def _answer(ask: Path, trace: Path) -> None:
-    """Write the trace of the collectives whenever somebody asks. Sleeps in the kernel otherwise."""
+    """Write the trace of the collectives at each request. Blocks in the kernel in between."""
     while True:
         try:
             with ask.open("rb") as pipe:

@@ -1,15 +1,17 @@
-"""Seeds: every random draw is a function of what it is for, never of what was drawn before.
+"""Seeds: every random draw is a function of its purpose, never of earlier draws.
 
-An item's draws, such as augmentation, come from the host's generators (``random``, ``numpy.random``, torch's default
-one) seeded from (seed, epoch, item), so they depend neither on the number of ranks nor on the worker. Before each slot
-the engine seeds the device's generator from (seed, step, rank, slot). So there is no generator state to save in a
-checkpoint: a resumed run draws the same because it is at the same step.
+The draws of an item, such as augmentation, come from the host's generators (``random``,
+``numpy.random``, torch's default one), seeded from (seed, epoch, item). They depend neither on the
+number of ranks nor on the worker. Before each micro-batch the engine seeds the device's generator
+from (seed, step, rank, micro-batch). A checkpoint therefore holds no generator state: a resumed run
+draws the same numbers because it is at the same step.
 
-The host's generators have one owner at a time. Where items are fetched in a thread of the rank, they belong to the
-loader; where the model draws from them too (torch's own dropout on the CPU), items are fetched in line and the model
-gets them for each slot.
+The host's generators have one owner at a time. If items are fetched in a thread of the rank, the
+generators belong to the loader. If the model draws from them too (torch's own dropout on the CPU),
+items are fetched inline and the model gets the generators for each micro-batch.
 
-Not here: dropout that does not depend on the slots (``engine.task.dropout``), which draws from no generator.
+Not here: dropout that is independent of micro-batches (``engine.task.dropout``), which uses no
+generator.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ SLOT: Final = 4
 EVAL_SLOT: Final = 5
 DROPOUT: Final = 6
 DATASET: Final = 7
-"""What a seed is for, its first part, so that no two uses share a stream."""
+"""Purpose of a seed, its first part. No two purposes share a stream."""
 
 Generators = tuple[bytes, object, bytes, tuple[object, ...]]
 
@@ -47,7 +49,7 @@ def seed_of(*parts: int) -> int:
 def seed_host(seed: int) -> None:
     """Seed the three generators that host code draws from."""
     random.seed(seed)
-    np.random.seed(seed & 0xFFFF_FFFF)  # The legacy generator, which people's datasets draw from.
+    np.random.seed(seed & 0xFFFF_FFFF)  # The legacy generator, which many datasets use.
     # Not torch.manual_seed, which also visits every accelerator and costs a hundred times as much.
     torch.default_generator.manual_seed(seed)
 
@@ -59,14 +61,14 @@ def seed_device(seed: int, device: torch.device) -> None:
 
 
 def host_state() -> Generators:
-    """What the host's generators would draw next, to find out whether something draws from them."""
+    """Return the next draws of the host's generators, to detect draws in between."""
     state = np.random.get_state(legacy=False)
     generator = state.pop("state")
     return _torch_state(), random.getstate(), generator["key"].tobytes(), (generator["pos"], *state.values())
 
 
 class Watch:
-    """Whether something drew from the host's generators, or the device's, inside of it.
+    """Detect draws from the generators of the host or the device inside a block.
 
     Parameters
     ----------
@@ -105,19 +107,20 @@ def unchanged_generators(device: torch.device) -> Iterator[None]:
 
 
 class ItemSeeds:
-    """Seeds the generators for each item, and saves that where no item draws.
+    """Seeding of the generators for each item, skipped while no item draws.
 
-    Seeding three generators takes longer than fetching many an item. So items are fetched unseeded at first, and
-    afterwards it is looked up whether anything was drawn. If so, what was fetched is thrown away and fetched again with
-    a seed for each item, and from then on every item is seeded. Item i is a function of (i, epoch) and of its draws,
-    and the draws of a seeded item are a function of its seed; so what is returned is the same as if every item had been
-    seeded from the start, in whichever micro-batch, rank or worker process the first draw happens.
+    Seeding three generators takes longer than fetching many an item. Items are therefore fetched
+    unseeded at first, followed by a check for draws. After a draw, the fetched items are discarded
+    and fetched again with a seed for each item, and every later item is seeded. Item i is a
+    function of (i, epoch) and of its draws, and the draws of a seeded item are a function of its
+    seed. The result is the same as if every item had been seeded, in whichever micro-batch, rank or
+    worker process the first draw happens.
 
-    A draw is noticed because a twin of each generator, which nobody else has, must draw the same number next; a draw of
-    anything moves the one and not the other (they agree by chance once in 2**52 draws). An item that draws *unseeded*
-    and puts the generator's state back is the one kind that this does not see.
+    A draw is detected with a private copy of each generator: both must draw the same number next
+    (they agree by chance once in 2**52 draws). Only an item that draws *unseeded* and restores the
+    generator's state is not detected.
 
-    Measured on one core: 5 µs to look, once per fetch, against 9 µs to seed, once per item.
+    Measured on one core: 5 µs to check, once per fetch, against 9 µs to seed, once per item.
 
     Parameters
     ----------
@@ -130,11 +133,11 @@ class ItemSeeds:
     def __init__(self, seed: int, purpose: int = ITEM):
         self._seed, self._purpose = seed, purpose
         self.draws = False
-        """Whether some item was seen to draw."""
+        """True once an item has drawn."""
         self._settled = False
         self._others_draw = False
-        """Whether somebody else was: then it is looked up before each fetch, too."""
-        self._python = random.Random()  # noqa: S311 - no secret: it must repeat what the generator under watch draws
+        """True once other code has drawn. Generators are then also checked before each fetch."""
+        self._python = random.Random()  # noqa: S311 - no secret: it must repeat the draws of the watched generator
         self._numpy = np.random.RandomState()
         self._torch = _torch_state()
 
@@ -156,7 +159,8 @@ class ItemSeeds:
             if not self._drawn():
                 return result
         if not self._others_draw:
-            # Somebody else may have drawn since the last fetch, evaluation or the model: another try tells.
+            # Evaluation or the model may have drawn since the last fetch. A second try separates
+            # the cases.
             self._others_draw = True
             self._settle()
             return self.fetch(fetch)
@@ -168,14 +172,14 @@ class ItemSeeds:
         seed_host(seed_of(self._purpose, self._seed, epoch, item))
 
     def _drawn(self) -> bool:
-        """Whether somebody drew from the host's generators since the last call, or since ``_settle``."""
+        """Return whether the host's generators were used since the last call or ``_settle``."""
         drawn = random.getrandbits(64) != self._python.getrandbits(64)
         drawn |= np.random.random_sample() != self._numpy.random_sample()  # Both return the same 53 bits.
         # torch's state can be compared without drawing.
         return drawn or _torch_state() != self._torch
 
     def _settle(self) -> None:
-        """Make the twins equal to what they watch."""
+        """Copy the states of the watched generators."""
         seed = seed_of(self._purpose, self._seed)
         seed_host(seed)
         self._python.seed(seed)

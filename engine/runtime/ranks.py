@@ -1,10 +1,11 @@
-"""Which rank this is, on which device, and how it reaches the others.
+"""Identity of this rank, its device, and its process groups.
 
-The environment is read here, once. On CUDA there are two process groups: NCCL moves gradients, Gloo moves what the
-host decides on (flags, weights), so that a control operation never waits for the device. On the CPU one Gloo group
-does both. A single rank has no group at all: nothing to talk to, and half the start-up time saved.
+The environment is read here, once. On CUDA there are two process groups: NCCL reduces gradients,
+and Gloo carries the values that the host decides on (flags, weights), so that a control operation
+never waits for the device. On the CPU one Gloo group does both. A single rank has no group, which
+halves its start-up time.
 
-Not here: what is sent (``engine.runtime.control``, ``engine.strategies``).
+Not here: the messages (``engine.runtime.control``, ``engine.strategies``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RankEnvironment:
-    """What the launcher tells a rank, under torchrun's names. The defaults are those of a process that runs alone."""
+    """Environment variables that the launcher sets, with torchrun's names.
+
+    The defaults are those of a single process.
+    """
 
     rank: int = 0
     world_size: int = 1
@@ -35,7 +39,7 @@ class RankEnvironment:
     threads: int | None = None
     """``OMP_NUM_THREADS``, if it is set."""
     visible_devices: bool = False
-    """Whether ``CUDA_VISIBLE_DEVICES`` already narrows the devices down to this job's."""
+    """True if ``CUDA_VISIBLE_DEVICES`` is already restricted to this job's devices."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> RankEnvironment:
@@ -61,11 +65,12 @@ class Ranks:
     host_group: dist.ProcessGroup | None = None
     """Gloo; None for a single rank."""
     device_group: dist.ProcessGroup | None = None
-    """Where gradients are reduced: NCCL on CUDA, the host group on the CPU; None for a single rank."""
+    """Process group that reduces gradients: NCCL on CUDA, the host group on the CPU; None for a
+    single rank."""
 
     @property
     def first(self) -> bool:
-        """Whether this rank writes what is written once."""
+        """True on the rank that writes shared files."""
         return self.rank == 0
 
     def sum_on_host(self, vector: torch.Tensor) -> None:
@@ -127,7 +132,7 @@ def compare_collectives() -> None:
 
 
 def compares_collectives() -> bool:
-    """Whether the environment asks for it already, by ``TORCH_DISTRIBUTED_DEBUG=DETAIL``."""
+    """Return whether the environment sets ``TORCH_DISTRIBUTED_DEBUG=DETAIL``."""
     return get_debug_level() == DebugLevel.DETAIL
 
 
@@ -139,25 +144,26 @@ class _SilentLogger(Logger):
 def allow_files() -> None:
     """Let this process open as many files as it may: each tensor that a loader worker hands over is one while it lives."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # Some kernels allow less than they say.
+    with suppress(ValueError, OSError):  # Some kernels allow fewer than they report.
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def connect(
     environment: RankEnvironment, *, cuda: bool, patience: timedelta, devices: list[int] | None = None
 ) -> Ranks:
-    """Meet the other ranks. All ranks must call this.
+    """Connect to the other ranks. All ranks must call this.
 
     Parameters
     ----------
     environment : RankEnvironment
     cuda : bool
-        Whether to train on CUDA devices.
+        True to train on CUDA devices.
     patience : timedelta
-        How long a rank waits for the others, here and in every operation, before it fails. Who waits cannot know what the
-        others do, so it is for somebody else to find that they hang (``engine.launcher.stall.stalls``), and this is longer.
+        Timeout of every operation, including this one. A waiting rank cannot see the others; hangs
+        are detected by ``engine.launcher.stall.stalls``, and this timeout must be longer.
     devices : list of int, optional
-        The node's devices that the attempt holds, in rank order; used where ``CUDA_VISIBLE_DEVICES`` is not set.
+        The node's devices that the attempt holds, in rank order; used if ``CUDA_VISIBLE_DEVICES``
+        is not set.
     """
     device = torch.device("cpu")
     if cuda:

@@ -1,15 +1,17 @@
-"""How a run stops when somebody asks it to, also in the middle of a step that does not end.
+"""Stop of a run on request, also in the middle of a step that does not end.
 
-The request is a file, or without the service SIGTERM (``engine.runtime.torchrun``). Rank 0 looks for the file once per step, tells
-the others in the control operation, and all of them leave together after the step's checkpoint. That is the whole of it for a step of seconds.
+The request is a file, or without the service SIGTERM (``engine.runtime.torchrun``). Rank 0 checks
+for the file once per step and sends the flag in the control operation. All ranks leave together
+after the step's checkpoint.
 
-A step may also hang: in a wait for data, in a collective with a rank that is gone, in an evaluation. So a thread of rank
-0 looks too. At half the grace it gives up the step under way, saves the last completed one by itself, and ends the
-process; the launcher ends the others. Nothing of the saved state changes between two updates, so a copy made by another
-thread is whole, unless an update was being made: then the thread waits for it. Where a strategy needs all ranks to save
-there is nothing to be done alone, and the run ends with the checkpoint it has.
+A step may also hang: in a wait for data, in a collective with a rank that is gone, in an
+evaluation. A thread of rank 0 therefore checks too. After half the grace period it abandons the
+current step, saves the last completed one alone, and ends the process; the launcher ends the
+others. The saved state does not change between two updates, so a copy made by another thread is
+consistent; during an update the thread waits for its end. If the strategy needs all ranks to save,
+the run ends with the last checkpoint.
 
-Not here: what the launcher does after the grace (``engine.launcher.watch``).
+Not here: the action of the launcher after the grace period (``engine.launcher.watch``).
 """
 
 from __future__ import annotations
@@ -38,16 +40,16 @@ _ABANDON_AFTER: Final = 0.5
 
 
 class Stopping:
-    """The request to stop, on the rank that looks for it.
+    """Stop request, read by one rank.
 
     Parameters
     ----------
     folder : Path
         The attempt's folder.
     looks : bool
-        Whether this is the rank that looks.
+        True on the rank that checks for the file.
     device : torch.device
-        Where the state lives.
+        Device of the training state.
     """
 
     def __init__(self, folder: Path, *, looks: bool, device: torch.device):
@@ -64,7 +66,7 @@ class Stopping:
         self._updated = torch.cuda.Event() if looks and device.type == "cuda" else None  # type: ignore[no-untyped-call] # torch's own
 
     def asked(self) -> bool:
-        """Whether this rank was asked to stop: by the file, at which rank 0 alone looks, or by :meth:`request`."""
+        """True after a request by file, which only rank 0 checks, or by :meth:`request`."""
         now = time.monotonic()
         if self._looks and not self._asked and now >= self._look_again_at:
             self._asked = self._is_there()
@@ -91,7 +93,7 @@ class Stopping:
         return self._begun
 
     def watch(self) -> None:
-        """From here on, what outlives half the grace is abandoned."""
+        """Start the thread that abandons a step after half the grace period."""
         if self._looks:
             threading.Thread(target=self._watch, name="stopping", daemon=True).start()
 
@@ -148,7 +150,7 @@ class Stopping:
         return os.access(self._file, os.F_OK)  # Path.exists() takes ten times as long.
 
     def _save_alone(self) -> int:
-        """Save what is complete; returns an exit code."""
+        """Save the last completed step; returns an exit code."""
         if not self._whole:
             return 1
         try:
@@ -166,7 +168,7 @@ class Stopping:
         return 0
 
     def _grace_seconds(self) -> float | None:
-        """None where nobody will end the ranks: a person who made the file by hand waits for the step."""
+        """Grace period of the request; None for a file that a user made by hand."""
         if self._requested_grace_seconds is not None:
             return self._requested_grace_seconds
         try:

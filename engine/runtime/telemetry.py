@@ -1,9 +1,11 @@
-"""What leaves rank 0 while it trains: the metrics spool, the events, and short lines for a person.
+"""Output of rank 0 during training: the metrics spool, the events, and short log lines.
 
-Every line of a spool is flushed when it is written, so a reader that follows the file, or comes after a crash, has
-everything up to the last step. Nothing here reads a value from a device; ``engine.loop.report`` does, a step late.
+Every line of a spool is flushed when it is written, so a reader that follows the file, or opens it
+after a crash, has everything up to the last step. This module reads no values from a device;
+``engine.loop.report`` does, one step late.
 
-Not here: how lines travel on (``worker.upload.shipping``), what the series mean (``domain.training.metrics``).
+Not here: uploads (``worker.upload.shipping``), definitions of the series
+(``domain.training.metrics``).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from lockstep.domain.life.attempt import EVENTS, METRICS, EngineEvent
 from lockstep.domain.training import metrics
 
 _LINES_SECONDS: Final = 1.0
-"""Log lines about steps come at most this often: they are for a person; the spool has every step."""
+"""Minimum interval between log lines about steps; the spool has every step."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """As glibc's ``malloc.h`` has them."""
@@ -45,7 +47,7 @@ class Telemetry:
         self._events: TextIO | None = None
         self._said_at = -_LINES_SECONDS
         self._one_event = threading.Lock()
-        """Checkpoints are told of by the thread that writes them."""
+        """The thread that writes checkpoints reports events, too."""
         if writes:
             self._metrics = _append_to(folder / METRICS)
             self._events = _append_to(folder / EVENTS)
@@ -73,7 +75,7 @@ class Telemetry:
         self.say(f"warning: {message}")
 
     def says_now(self, *, always: bool) -> bool:
-        """Whether a line about this step is due; if so, the next one is due a moment later."""
+        """Return whether a line about this step is due; if so, start the next interval."""
         now = time.monotonic()
         if self._metrics is None or not (always or now - self._said_at >= _LINES_SECONDS):
             return False
@@ -94,11 +96,12 @@ def peak_bytes(device: torch.device) -> float:
 
 
 def forget_peak(device: torch.device) -> None:
-    """Let ``peak_bytes`` start anew: the checks of a start hold copies of the model, which training does not."""
+    """Reset ``peak_bytes``, which the copies of the model in the checks before step 1 raise."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
-    # What was freed goes back to the system first, or it would still count. Both are Linux's and glibc's own; where they
+    # Return freed memory to the system first, or it would still count. Both calls exist on Linux
+    # with glibc only; where they
     # are missing, the peak is that of the start.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
@@ -106,12 +109,15 @@ def forget_peak(device: torch.device) -> None:
 
 
 def keep_freed_memory(device: torch.device) -> None:
-    """Let the process keep what a step frees for the next step, instead of giving it back and having it zeroed again.
+    """Keep the memory that a step frees for the next step.
 
-    glibc gives the end of its heap back when more than a threshold is free, and takes large blocks from the system each
-    time; it moves both thresholds by what it happens to see first. Where a step's gradients lie above them, every step
-    faults in hundreds of pages anew: 5 % of a step of a small network, or nothing, by chance. On CUDA the host holds
-    little. Linux's and glibc's own, as above.
+    Otherwise the process returns it and the system zeroes it again.
+
+    glibc returns the end of its heap when more than a threshold is free, and takes large blocks
+    from the system each time; it adjusts both thresholds by the first sizes that it sees. If a
+    step's gradients lie above them, every step faults in hundreds of pages again: 5 % of a step of
+    a small network, or nothing, by chance. On CUDA the host holds little. Linux with glibc only, as
+    above.
     """
     if device.type == "cpu":
         with contextlib.suppress(OSError, AttributeError):

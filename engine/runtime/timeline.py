@@ -1,10 +1,11 @@
-"""Where a step's time went, as a partition of one line: the parts add up to the whole by construction.
+"""Breakdown of a step's time as a partition: the parts add up to the whole by construction.
 
-Between two marks all time belongs to the part that the second mark names. On the CPU a mark is a reading of the clock;
-on CUDA it is an event on the current stream, read a step later, so that marking never waits for the device. What the
-rank turns to goes to its pulse, for those who watch it from outside.
+Between two marks all time belongs to the part that the second mark names. On the CPU a mark is a
+reading of the clock. On CUDA it is an event on the current stream, read a step later, so marking
+never waits for the device. The current phase is also written to the rank's heartbeat.
 
-Not here: which parts there are (``domain.training.metrics``), and who marks them (``engine.loop.trainer``, ``engine.step.gradient``).
+Not here: the list of parts (``domain.training.metrics``), the callers (``engine.loop.trainer``,
+``engine.step.gradient``).
 """
 
 from __future__ import annotations

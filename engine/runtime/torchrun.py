@@ -1,6 +1,6 @@
-"""What a rank owes the torchrun that started it: to end with it, to stop at its SIGTERM, and to report its failure.
+"""Duties of a rank under torchrun: end with it, stop at its SIGTERM, and report its failure.
 
-Under the service the launcher does all of this by itself (``engine.launcher``), and nothing here is used.
+Under the service the launcher does all of this (``engine.launcher``), and this module is not used.
 
 Not here: the stop itself (``engine.runtime.stopping``).
 """
@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 TERMINATED: Final = 128 + signal.SIGTERM
 """Exit code of a run that SIGTERM ended, as a shell reports it."""
 GRACE_SECONDS: Final = 30.0
-"""What torchrun gives its ranks after SIGTERM (``--shutdown-timeout``), and then it kills them."""
+"""Time between SIGTERM and SIGKILL of torchrun (``--shutdown-timeout``)."""
 _ONE_REQUEST_SECONDS: Final = 1.0
 """Signals so close together are one request: systemd and Slurm send SIGTERM to all processes of a job, and torchrun
 sends its own to the ranks."""
@@ -43,9 +43,10 @@ def die_with_torchrun(environ: Mapping[str, str]) -> None:
 
 
 def _below_torch(pid: int) -> bool:
-    """Whether a process or one of its ancestors has loaded torch, as torchrun has.
+    """Return whether a process or one of its ancestors has loaded torch, as torchrun has.
 
-    Not the parent alone, which may be a shell script that torchrun runs. An orphan's ancestors are an init or a shell's.
+    All ancestors are checked because the parent may be a shell script that torchrun runs. The
+    ancestors of an orphan are an init or a shell.
     """
     while pid > 0:
         try:
@@ -105,14 +106,15 @@ def _end(why: str) -> NoReturn:
 
 
 def report_failure(environ: Mapping[str, str], text: str, *, is_echo: bool) -> None:
-    """Leave ``text`` where torchrun looks for it, and shows it at the end as the failure's traceback.
+    """Write ``text`` to torchrun's error file; torchrun prints it as the traceback of the failure.
 
     Parameters
     ----------
     environ : mapping
     text : str
     is_echo : bool
-        Whether another rank has printed its failure first. torchrun shows the earliest one as the root cause.
+        True if another rank has printed its failure first. torchrun shows the earliest one as the
+        root cause.
     """
     path = environ.get("TORCHELASTIC_ERROR_FILE")
     if not path:
