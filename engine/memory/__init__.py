@@ -1,9 +1,9 @@
-"""How much memory a rank needs: predicted, measured, and used to choose the micro-batch.
+"""Memory of a rank: its prediction, its measurement, and the choice of the micro-batch.
 
-* ``engine.memory.forecast`` works it out without allocating anything.
-* ``engine.memory.forecast_process`` has that done in a process of its own while the run starts.
-* ``engine.memory.measured`` says what a real run took.
-* ``engine.memory.auto`` settles ``micro_size: auto``.
+* ``engine.memory.forecast`` predicts it without allocating anything.
+* ``engine.memory.forecast_process`` runs the forecast in a separate process while the run starts.
+* ``engine.memory.measured`` measures real steps.
+* ``engine.memory.auto`` chooses the micro-batch for ``micro_size: auto``.
 
-Not here: the numbers' names and their words (``domain.training.memory``).
+Not here: the numbers' names and their texts (``domain.training.memory``).
 """

@@ -10,7 +10,8 @@ import sys
 def main(parent: int) -> None:
     """Answer the one request on stdin."""
     with os.fdopen(os.dup(1), "w") as answers:
-        # Imported late: what this imports prints nothing, but the answer's place must be known before.
+        # Imported late: this import prints nothing, but the file descriptor of the answer must be
+        # set first.
         from lockstep.engine.data.fetching import die_with_parent
         from lockstep.engine.memory.forecast_process import answer, be_quiet
 

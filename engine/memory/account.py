@@ -1,15 +1,16 @@
-"""Report a run's memory and its arithmetic: the forecast when it has come, and at the end how it compares.
+"""Report of a run's memory and FLOPs: the forecast when it arrives, and a comparison at the end.
 
-Only rank 0 reports. The forecast is worked out beside the run (``engine.memory.forecast_process``) and arrives some seconds after
-the first steps; the plan is then announced again, with it.
+Only rank 0 reports. The forecast is computed beside the run (``engine.memory.forecast_process``)
+and arrives some seconds after the first steps; the plan is then announced again, with the forecast.
 
-Forecast and measurement are the same quantity: what tensors hold. On CUDA torch's allocator has the peak of the whole
-run. On the CPU nothing counts tensors by itself, so they are counted in the first two steps
-(``engine.memory.tensors``), which take up to twice as long; the growth of the process would include libraries,
-the dataset and freed memory. Steps are numbered over the whole job, so a resumed run computes every step as the run it
-continues did, and an attempt that begins later is not measured.
+Forecast and measurement are the same quantity: the bytes that tensors hold. On CUDA torch's
+allocator has the peak of the whole run. On the CPU tensors are counted in the first two steps
+(``engine.memory.tensors``), which take up to twice as long; the growth of the process would include
+libraries, the dataset and freed memory. Steps are numbered over the whole job, so an attempt that
+starts later is not measured and computes its steps as the attempts before it did.
 
-Not here: how memory is measured (``engine.runtime.telemetry``), the series ``memory/peak_bytes`` (``engine.loop.report``).
+Not here: the memory probe (``engine.runtime.telemetry``), the series ``memory/peak_bytes``
+(``engine.loop.report``).
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 
 _LOOKS_APART: Final = 1000
-"""From one look at the memory to the next, as a multiple of what the look took."""
+"""Interval between two readings of the memory, as a multiple of the duration of one reading."""
 
 COUNTED_STEPS: Final = 2
-"""First steps of a job in which tensors are counted on the CPU. The first finds what there is; the peak is the second's."""
+"""First steps of a job in which tensors are counted on the CPU. The first finds the existing
+tensors; the peak is that of the second."""
 
 
 class Account:
@@ -82,7 +84,10 @@ class Account:
 
     @contextmanager
     def counting(self, batch: RankBatch) -> Iterator[None]:
-        """Count what tensors hold meanwhile, if ``batch`` is of one of the first steps. Call it around a step."""
+        """Count tensors inside the block if ``batch`` belongs to one of the first steps.
+
+        Wraps a step.
+        """
         if batch.step >= COUNTED_STEPS or not self._counts():
             yield
             return
@@ -103,7 +108,7 @@ class Account:
             self._count = None
 
     def uncounted(self) -> AbstractContextManager[None]:
-        """Leave out of the count what is no part of a step, such as the next step's samples."""
+        """Exclude work that is no part of a step, such as fetching the next samples."""
         return self._count.paused() if self._count is not None else nullcontext()
 
     def peak_bytes(self) -> float:
@@ -136,7 +141,7 @@ class Account:
         return plan.model_copy(update={"memory": predicted.memory})
 
     def finish(self, plan: BatchPlan) -> None:
-        """Report what training took, next to what was predicted."""
+        """Report the measured memory next to the predicted one."""
         self.close()
         measured, measure = self._measured(plan)
         forecast = plan.memory.peak if plan.memory is not None else None
@@ -163,7 +168,7 @@ class Account:
         return float(self._measured_bytes), "tensors"
 
     def _counts(self) -> bool:
-        """Whether tensors are counted in the first steps."""
+        """True if tensors are counted in the first steps."""
         return self._ranks.first and self._ranks.device.type == "cpu" and not self._train.compile
 
     def close(self) -> None:

@@ -20,12 +20,12 @@ ADVICE: Final = (
 
 @contextmanager
 def must_fit(what: str) -> Iterator[None]:
-    """Raise the advice where ``what`` runs out of memory inside.
+    """Raise the advice if ``what`` runs out of memory inside the block.
 
     Raises
     ------
     EngineError
-        ``out_of_memory``. What torch said of the sizes is its cause.
+        ``out_of_memory``. torch's own message is its cause.
     """
     try:
         yield

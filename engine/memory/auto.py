@@ -1,22 +1,24 @@
-"""``micro_size: auto``: the largest micro-batch that fits, or on the CPU the smallest that is as fast as any.
+"""``micro_size: auto``: the largest micro-batch that fits, or the smallest of the fastest on the CPU.
 
-Candidates are the rank's share of the batch halved again and again, rounded up: the share itself, ⌈share/2⌉, … 1. So
-slots come out equal, there are at most log2(B) + 2 of them, and a size is what halving after an out-of-memory would
-have led to (``BatchPlan.halved``).
+Candidates are the rank's shard of the batch halved again and again, rounded up: the shard itself,
+⌈shard/2⌉, … 1. Micro-batches are therefore equal, there are at most log2(B) + 2 candidates, and
+each could also result from halving after an out-of-memory (``BatchPlan.halved``).
 
-On CUDA memory decides. Two small sizes are tried first; memory grows linearly with the micro-batch, so they say which
-sizes are hopeless, and from the largest that is not, one size after another is tried until one leaves the headroom.
+On CUDA memory decides. Two small sizes are tried first. Memory grows linearly with the micro-batch,
+so they predict which sizes cannot fit. From the largest remaining size on, sizes are tried until
+one leaves the headroom.
 
-On the CPU throughput decides, because memory is plenty and caches are not. Sizes are tried upwards while they fit the
-rank's part of what is available, until two in a row have gained nothing. Of all within 5 % of the best the *smallest* is
-taken: larger ones gain nothing that can be told from noise, and a choice at the foot of a plateau seldom flips from one
-run to the next, while the best of a plateau is a draw of lots. A resumed run does not search, it takes its checkpoint's.
+On the CPU throughput decides, because memory is plenty and caches are not. Sizes are tried upwards
+while they fit the rank's part of the available memory, until two in a row have gained nothing. The
+*smallest* size within 5 % of the best is chosen: larger ones gain nothing above noise, and a choice
+at the foot of a plateau seldom changes from one run to the next. A resumed run does not search; it
+uses its checkpoint's size.
 
-A trial is a masked pass over real samples. It changes nothing of a run: parameters, buffers, gradients, optimizer state,
-random generators and DDP's buckets are afterwards what they were before. Masked passes do not use a compiled model, so
-under ``compile`` it is the model as it was that is tried.
+A trial is a masked forward and backward over real samples. It leaves parameters, buffers,
+gradients, optimizer state, random generators and DDP's buckets as they were. Masked passes do not
+use a compiled model, so under ``compile`` the uncompiled model is tried.
 
-Not here: what the ranks do when memory runs out later (``engine.loop.trainer``).
+Not here: reaction to a later out-of-memory (``engine.loop.trainer``).
 """
 
 from __future__ import annotations
@@ -48,11 +50,13 @@ from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.task.interface import Batch, Task
 
 AS_FAST: Final = 0.95
-"""Sizes with at least this part of the best throughput are equally fast: less cannot be told from noise."""
+"""Sizes with at least this fraction of the best throughput count as equally fast; smaller
+differences are noise."""
 _GAINLESS_MAX: Final = 2
 """Sizes in a row without a gain after which larger ones are not tried."""
 _BACKWARD_FACTOR: Final = 2.0
-"""Peak of a pass on the host, as a multiple of what forward keeps: more than was found in any model tried."""
+"""Peak of a pass on the host, as a multiple of the activations that forward keeps. An upper bound
+over the models tried."""
 _PASSES_MIN: Final = 3
 """Timed passes of a trial, of which the fastest counts: whatever else runs on a machine only ever makes one slower."""
 _TRIAL_SECONDS: Final = (0.3, 5.0)
@@ -61,7 +65,7 @@ _TRIAL_SECONDS: Final = (0.3, 5.0)
 
 @dataclass(frozen=True)
 class Trial:
-    """What a micro-batch of one size took, at most over the ranks."""
+    """Cost of a micro-batch of one size, the maximum over the ranks."""
 
     peak_bytes: float
     """Of the device, at the fullest moment of a pass."""
@@ -69,7 +73,7 @@ class Trial:
 
 
 class OutOfMemory:
-    """What a trial is worth that did not fit on some rank."""
+    """Result of a trial that did not fit on some rank."""
 
 
 OUT_OF_MEMORY: Final = OutOfMemory()
@@ -149,7 +153,9 @@ def settled(
     smallest: int = 1,
     say: Callable[[str], None],
 ) -> BatchPlan:
-    """The plan, with the micro-batch that :func:`choose` finds if it has none. All ranks must call this.
+    """Return the plan, with the micro-batch of :func:`choose` if it has none.
+
+    All ranks must call this.
 
     Parameters
     ----------
@@ -160,13 +166,13 @@ def settled(
     task : Task
     train : Train
     dataset : Dataset
-        To train on: its first samples are tried.
+        For training: its first samples are used.
     size : int
-        Samples in it.
+        Samples in the dataset.
     smallest : int
-        Samples that a micro-batch must have.
+        Minimum samples of a micro-batch.
     say : callable
-        Gets a line about what was tried.
+        Receives a line about the trials.
     """
     if plan.micro_batch_size is not None:
         return plan
@@ -193,23 +199,23 @@ def choose(
     smallest: int = 1,
     say: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Settle the micro-batch of a run. All ranks must call this, once everything that takes memory is there.
+    """Choose the micro-batch of a run. All ranks must call this, once everything else is in memory.
 
     Parameters
     ----------
     gradient : GradientStep
         Warmed up.
     make_batch : callable
-        A micro-batch of so many real samples, on the host.
+        Returns a micro-batch of the given number of real samples, on the host.
     ranks : Ranks
     share : int
-        Samples of a batch on the rank that has most.
+        Samples of a batch on the rank with the largest shard.
     headroom : float
-        Part of the memory to leave free.
+        Fraction of the memory to leave free.
     smallest : int
-        Samples that a micro-batch must have.
+        Minimum samples of a micro-batch.
     say : callable
-        Gets a line about what was tried.
+        Receives a line about the trials.
 
     Returns
     -------
@@ -239,7 +245,10 @@ def choose(
 
 
 class _Trials:
-    """Masked passes of one size on all ranks, and what they took. Between its passes, no rank waits for another."""
+    """Masked passes of one size on all ranks, and their cost.
+
+    No rank waits for another between its passes.
+    """
 
     def __init__(self, gradient: GradientStep, make_batch: Callable[[int], Batch], ranks: Ranks):
         self._gradient, self._make_batch, self._ranks = gradient, make_batch, ranks
@@ -258,21 +267,25 @@ class _Trials:
         return Trial(peak_bytes, seconds / size)
 
     def sentence(self) -> str:
-        """What was tried, in words."""
+        """Summary of the trials, for the log."""
         return ", ".join(self._tried)
 
     def limit_bytes(self, headroom: float) -> float:
-        """What the allocator of a CUDA device may hold, on the rank that has least. All ranks must call this."""
+        """Memory that the allocator of a CUDA device may hold, the minimum over the ranks.
+
+        All ranks must call this.
+        """
         device = self._ranks.device
         free, total = torch.cuda.mem_get_info(device)
         others = total - free - torch.cuda.memory_reserved(device)  # CUDA's own context, NCCL, other processes.
         return min(self._ranks.gather(total * (1 - headroom) - others))
 
     def fits_host(self, sizes: Sequence[int], headroom: float) -> Callable[[int], bool]:
-        """Which sizes fit into this host's memory, predicted by the two smallest. All ranks must call this.
+        """Return a predicate for sizes that fit into this host's memory. All ranks must call this.
 
-        What forward keeps for backward is counted, and as much again is granted to what backward makes meanwhile: this
-        is to keep a trial from exhausting the host, where there is no second try. Throughput decides long before.
+        The two smallest sizes predict the others. The activations that forward keeps are counted
+        twice, as an allowance for backward. This keeps a trial from exhausting the host, where
+        there is no second try. Throughput usually decides long before.
         """
         names = self._ranks.gather(socket.gethostname())
         limit = available_bytes() / names.count(names[self._ranks.rank]) * (1 - headroom)
@@ -314,7 +327,7 @@ class _Trials:
             torch.cuda.synchronize(self._ranks.device)
 
     def _alone(self, run: Callable[[], Any]) -> Any:
-        """What ``run`` returns, or None if memory ran out. Whatever it left is dropped."""
+        """Return the result of ``run``, or None if memory ran out. Its leftovers are freed."""
         try:
             return run()
         except Exception as error:
@@ -335,7 +348,10 @@ def _line(first: tuple[int, Any], second: tuple[int, Any]) -> Callable[[int], fl
 
 @contextmanager
 def _unchanged(gradient: GradientStep, device: torch.device) -> Iterator[None]:
-    """Put back what masked passes may change: buffers and random generators. Gradients are dropped by the trials."""
+    """Restore the state that masked passes may change: buffers and random generators.
+
+    Trials drop gradients themselves.
+    """
     host = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=True)
     on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     with gradient.buffers.unchanged():
@@ -350,7 +366,7 @@ def _unchanged(gradient: GradientStep, device: torch.device) -> Iterator[None]:
 
 
 def available_bytes(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> float:
-    """Memory of this host that can still be used: what the kernel says, and what a container's limit leaves."""
+    """Return the available memory of this host, by the kernel and by a container's limit."""
     found = {name: value for name, _, value in (line.partition(":") for line in meminfo.read_text().splitlines())}
     available = float(found["MemAvailable"].split()[0]) * 1024
     try:

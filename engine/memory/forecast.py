@@ -1,20 +1,21 @@
-"""Predict how much memory a rank will need, without allocating it.
+"""Prediction of a rank's memory, without allocating it.
 
-The model, one micro-batch and a whole step run under torch's fake tensors, which have shapes and no values, while
-``engine.memory.tensors`` counts what would be alive: the same count that measures a real run on the CPU. It is the
-engine's own step that runs (``engine.step.gradient``), with the spec's own optimizer, so whatever they keep or copy is in the
-numbers. Two slots where the run accumulates, because from the second on a whole gradient is there during forward.
+The model, one micro-batch and a whole step run under torch's fake tensors, which have shapes and no
+values, while ``engine.memory.tensors`` counts the live bytes: the same count that measures a real
+run on the CPU. The step is the engine's own (``engine.step.gradient``) with the spec's own
+optimizer, so everything that they keep or copy is included. Two micro-batches run if the plan
+accumulates, because from the second on a whole gradient is alive during forward.
 
-Under ``fsdp`` the other ranks are replaced by a process group that sends nothing. Under the other strategies a single
-rank runs, and what sharing adds or takes is added by rule.
+Under ``fsdp`` the other ranks are replaced by a process group that sends nothing. Under the other
+strategies a single rank runs, and the effect of several ranks is added by rule.
 
-Not in the number: memory that a kernel takes for itself and gives back (most take none; a convolution that copies a
-gradient into another layout took 16 % in the worst case found), the allocator's rounding and fragmentation, and CUDA's
-own context. The micro-batch is built from one sample, so where samples differ in size it stands for that one. A compiled
-model is taken as it was before: it usually keeps less.
+Not included: temporary memory of kernels (most use none; a convolution that copies a gradient into
+another layout took 16 % in the worst case found), the allocator's rounding and fragmentation, and
+CUDA's own context. The micro-batch is built from one sample, so with samples of different sizes the
+forecast is that of this sample. A compiled model is predicted as uncompiled; it usually keeps less.
 
-Not here: where this runs beside a training run (``engine.memory.forecast_process``), or before one (``engine.memory.job_forecast``); how
-the result is put into words (``domain.training.memory``).
+Not here: the forecast beside a run (``engine.memory.forecast_process``) or before one
+(``engine.memory.job_forecast``); the text of the result (``domain.training.memory``).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ SLOTS_MAX: Final = 2
 
 
 class NoForecastError(Exception):
-    """Why a task's memory cannot be predicted; completes the words "no forecast:"."""
+    """The memory of a task cannot be predicted. The message completes "no forecast:"."""
 
 
 def forecast(task: Task, train: Train, *, micro_batch_size: int, world_size: int, sample: Any) -> MemoryForecast:
@@ -113,10 +114,10 @@ def _fake_mode() -> FakeTensorMode:
 
 
 class _Forgetful(FakeTensorConverter):
-    """Keeps no weak reference to what an operation returns.
+    """Converter that keeps no weak references to the results of operations.
 
-    Where a model converts itself (``.float()``, ``.to()``), torch exchanges fake parameters in place, and refuses to with
-    one that somebody refers to.
+    If a model converts itself (``.float()``, ``.to()``), torch exchanges fake parameters in place,
+    and refuses to if one of them is referenced.
     """
 
     def set_tensor_memo(self, t: Tensor, v: FakeTensor) -> None:
@@ -139,12 +140,13 @@ def _explained() -> Iterator[None]:
 
 
 class _Sharing(NamedTuple):
-    """What sharing a model between ranks adds to one rank's memory, or takes from it."""
+    """Memory of one rank that sharing a model between ranks adds or removes."""
 
     copies: int
     """Of the gradient, on their way between ranks."""
     in_place: bool
-    """Whether gradients live in what is sent: then they are there from the first slot on."""
+    """True if gradients are views of the communication buffers; they then exist from the first
+    micro-batch on."""
     owners: int
     """Ranks among which the optimizer's state is shared out."""
     sharded: int = 1
@@ -202,7 +204,10 @@ _COPIES: Final = {"ddp": 1, "zero1": 1, "manual": 1}
 
 
 def _largest_part(sizes: list[int], owners: int) -> float:
-    """What part of all ``sizes`` the rank with most of them owns: the largest first, each to whoever has least."""
+    """Return the largest fraction of ``sizes`` that one rank owns.
+
+    Assigns the largest first, each to the rank with the least.
+    """
     owned = [0] * owners
     for size in sorted(sizes, reverse=True):
         owned[owned.index(min(owned))] += size
@@ -212,7 +217,8 @@ def _largest_part(sizes: list[int], owners: int) -> float:
 def _forecast(task: Task, train: Train, samples: list[Any], slots: int, sharing: _Sharing) -> MemoryForecast:
     batch = task.collate(samples)
     weight = task.weight(batch)
-    # What is sent is added afterwards, and fp16 reads values that bf16, of the same size, does not.
+    # Communication is added afterwards, and fp16 reads values that bf16, of the same size, does
+    # not.
     precision = Precision("fp32" if train.precision == "fp32" else "bf16")
     fake = _fake_mode()
     count = TensorCount()
@@ -262,7 +268,7 @@ def _accumulated(count: TensorCount, parameter: Tensor) -> None:
 
 
 class _Phases:
-    """A timeline that measures nothing: it tells the count what new tensors are."""
+    """Timeline that measures nothing; it sets the part of new tensors for the count."""
 
     def __init__(self, count: TensorCount):
         self._count = count

@@ -1,13 +1,15 @@
-"""The forecast beside a run: worked out in a process of its own, which costs the run little and can do it no harm.
+"""Forecast beside a run, in a process of its own that costs the run little and cannot harm it.
 
-Fake tensors take two seconds to import, and the forecast itself runs the person's code with tensors that have no values:
-a task that keeps one of them (a mask in a cache) would hand it to the real run, and break it. So another process does
-it, at a low priority, while the run begins. It gets one sample of the dataset and answers with one line of JSON: what
-was predicted, and how much arithmetic a sample takes. It dies with the run.
+Fake tensors take two seconds to import, and the forecast runs the user's code with tensors that
+have no values. A task that keeps one of them (a mask in a cache) would pass it to the real run and
+break it. A separate process therefore computes the forecast at a low priority while the run begins.
+It receives one sample of the dataset and answers with one line of JSON: the predicted memory, and
+the FLOPs of a sample. It dies with the run.
 
-On the CPU that process is forked from the rank: with several ranks, DDP has imported by then what fake tensors need, so
-that half a second of computing is left. A process that has used CUDA cannot be forked into one that differentiates, so
-there a new one is started, which sees no GPU; it takes five seconds of another core.
+On the CPU that process is forked from the rank: with several ranks, DDP has already imported most
+of the modules that fake tensors need, so half a second of work is left. A process that has used
+CUDA cannot be forked into one that differentiates, so on CUDA a new one is started that sees no
+GPU; it takes five seconds of another core.
 
     python -m lockstep.engine.memory PARENT < request > answer
 
@@ -46,7 +48,7 @@ _WHY_CHARS_MAX: Final = 500
 
 @dataclass(frozen=True)
 class Request:
-    """What the process needs to know."""
+    """Input of the process."""
 
     train: str
     """The spec's section, as JSON."""
@@ -61,11 +63,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What came of it."""
+    """Answer of the process."""
 
     memory: MemoryForecast | None = None
     why: str | None = None
-    """Why there is no forecast."""
+    """Reason for a missing forecast."""
     flops_per_sample: float | None = None
     """Model FLOPs of forward and backward; None where they could not be counted."""
 
@@ -91,7 +93,7 @@ class Aside:
         try:
             # A tensor that is a view would be pickled with all that it is a view of: often the whole dataset.
             pickled = pickle.dumps(tree_map_only(torch.Tensor, torch.clone, sample))
-        except Exception as error:  # noqa: BLE001 - whatever a person's type raises
+        except Exception as error:  # noqa: BLE001 - a user's type may raise anything
             self._predicted = Predicted(why=f"a sample of the dataset cannot be pickled: {describe(error)}")
             return
         request = Request(train.model_dump_json(), code, micro_batch_size, world_size, pickled)
@@ -141,7 +143,7 @@ def _start(request: Request, *, forks: bool) -> tuple[subprocess.Popen[bytes] | 
 
 
 class _Fork:
-    """A forked process that answers a request, with what we need of ``Popen``."""
+    """Forked process that answers a request, with the subset of ``Popen`` that is used here."""
 
     def __init__(self, request: Request, answer: IO[bytes]):
         parent = os.getpid()
@@ -175,7 +177,7 @@ def _answer_in_child(request: Request, answers: IO[bytes], parent: int) -> NoRet
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)  # The rank's own handlers belong to the run.
-        faulthandler.disable()  # Where this dies is nobody's concern but ours, and said in the answer.
+        faulthandler.disable()  # A crash here concerns this module alone and is part of the answer.
         die_with_parent(parent)
         be_quiet()
         torch.set_num_threads(1)  # The threads that the rank computed with are not here.
@@ -187,7 +189,7 @@ def _answer_in_child(request: Request, answers: IO[bytes], parent: int) -> NoRet
 
 
 def be_quiet() -> None:
-    """Leave the processor to the run, and its log alone: whatever the person's code prints, it has printed before."""
+    """Lower the priority and discard output, which the run itself has already printed."""
     os.nice(PRIORITY)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -217,14 +219,14 @@ def answer(request: Request) -> str:
 
 
 def _predict(request: Request) -> Predicted:
-    # Imported here: it is what takes two seconds, and the run's own side has no use for it.
+    # Imported here because it takes two seconds and the run itself does not use it.
     from lockstep.engine.memory.forecast import NoForecastError, flops_per_sample, forecast
 
     try:
         train = Train.model_validate_json(request.train)
         task = load_task(train.task, train.task_args, request.code)
         sample = pickle.loads(request.sample)  # noqa: S301 - our own parent wrote it
-    except Exception as error:  # noqa: BLE001 - a person's own code runs here
+    except Exception as error:  # noqa: BLE001 - a user's code runs here
         return Predicted(why=describe(error)[:_WHY_CHARS_MAX])
     memory, why, flops = None, None, None
     try:

@@ -1,13 +1,13 @@
-"""The forecast before a run: reads one request from stdin, writes one answer to stdout, and ends.
+"""Forecast before a run: reads one request from stdin, writes one answer to stdout, and ends.
 
     python -m lockstep.engine.memory.job_forecast PARENT < request.json > answer.json
 
-The api starts it for built-in tasks and the command line for a task of one's own, so that neither imports torch. A
-built-in task's sample is made up from its arguments: no dataset is read, and no weights. Any other task is asked for
-its first sample. The process ends with its parent.
+The api starts it for built-in tasks and the command line for a user's own task, so neither imports
+torch. The sample of a built-in task is generated from its arguments; no dataset and no weights are
+read. Any other task supplies its first sample. The process ends with its parent.
 
-Not here: the forecast (``engine.memory.forecast``), who asks (``api.jobs.forecasts``, ``client.forecasts``), the format of
-request and answer (``domain.training.predicted``).
+Not here: the forecast (``engine.memory.forecast``), its callers (``api.jobs.forecasts``,
+``client.forecasts``), the format of request and answer (``domain.training.predicted``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def answer(request: ForecastRequest) -> ForecastAnswer:
         return _answer(request)
     except NoForecastError as error:
         return ForecastAnswer(why=str(error)[:_WHY_CHARS_MAX])
-    except Exception as error:  # noqa: BLE001 - a person's own code runs here
+    except Exception as error:  # noqa: BLE001 - a user's code runs here
         return ForecastAnswer(why=describe(error)[:_WHY_CHARS_MAX])
 
 

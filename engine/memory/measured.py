@@ -1,7 +1,7 @@
-"""How much memory tensors really took: the number that a forecast is held against.
+"""Measurement of the memory that tensors used, the reference for forecasts.
 
-On CUDA torch's allocator counts. On the CPU nothing counts, so the profiler notes every allocation and release while
-something runs, and their running sum has the peak. It is independent of the count that forecasts and runs use
+On CUDA torch's allocator counts. On the CPU the profiler records every allocation and release, and
+their running sum has the peak. It is independent of the count that forecasts and runs use
 (``engine.memory.tensors``), and misses a release now and then.
 
 Not here: the peak that is reported with each step (``engine.runtime.telemetry``).
@@ -39,7 +39,9 @@ _LEFT_MAX = 0.01
 
 
 def measured_steps(task: Task, train: Train, ranks: Ranks, *, micro_batch_size: int, sample: Any) -> int:
-    """Peak of real steps of the engine, from nothing: what a forecast predicts. All ranks must call this.
+    """Return the peak of real steps of the engine, the quantity that a forecast predicts.
+
+    All ranks must call this.
 
     Parameters
     ----------
@@ -87,16 +89,16 @@ def measured_steps(task: Task, train: Train, ranks: Ranks, *, micro_batch_size: 
 
 
 class Counted(NamedTuple):
-    """In bytes, above what was held before."""
+    """Bytes above the amount that was held before."""
 
     peak: int
     left: int
-    """At the end. On the CPU a release in a thread that the profiler does not see (Gloo's, where it is the last holder
-    of what was sent) is missed, and the rest of the sum is too high by it."""
+    """Bytes at the end. On the CPU a release in a thread that the profiler does not see (Gloo's, if
+    it is the last holder of a sent buffer) is missed, and the rest of the sum is too high by it."""
 
 
 def count_of(run: Callable[[], object], device: torch.device) -> Counted:
-    """What tensors held during ``run``. On the CPU it is slowed down by the profiler."""
+    """Count the tensors during ``run``. On the CPU the profiler slows it down."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -111,9 +113,11 @@ def count_of(run: Callable[[], object], device: torch.device) -> Counted:
 
 
 def kept_for_backward(run: Callable[[], object]) -> int:
-    """Bytes that autograd keeps from the forwards of ``run``, parameters included. Costs next to nothing.
+    """Return the bytes that autograd keeps from the forwards of ``run``, parameters included.
 
-    Less than the peak: what backward makes meanwhile is not counted.
+    Costs next to nothing.
+
+    Less than the peak because temporary memory of backward is not counted.
     """
     kept: dict[int, int] = {}
 

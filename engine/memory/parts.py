@@ -1,6 +1,7 @@
-"""One rank's model, gradient and optimizer, and nothing else of a run: what a forecast and its measurement have in common.
+"""Model, gradient and optimizer of one rank, for forecasts and measurements.
 
-Not here: a whole run (``engine.loop.assembly``), of which this leaves out the loader, the checkpoints and the reports.
+Not here: a whole run (``engine.loop.assembly``), which adds the loader, the checkpoints and the
+reports.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from lockstep.engine.task.interface import Batch, Task
 
 
 class Parts(NamedTuple):
-    """What makes a step."""
+    """Components of a step."""
 
     model: nn.Module
     strategy: Strategy

@@ -1,14 +1,15 @@
-"""Count of the memory that tensors hold while something runs: on real tensors and on fake ones alike.
+"""Count of the memory that tensors hold during a block, for real and for fake tensors.
 
-Every operation passes a dispatch mode, which sees the storages it takes and returns. A storage is counted from the first
-operation that makes or takes it until it is freed. So a forecast (fake tensors) and a measurement (real ones) are the
-same count.
+Every operation passes a dispatch mode, which sees the storages of its arguments and results. A
+storage is counted from the first operation that uses it until it is freed. A forecast (fake
+tensors) and a measurement (real ones) are therefore the same count.
 
-What was there before the count began is counted from its first use on, so a first step is only partly counted. Count two
-steps, and take the peak of the second; or name what is there with :meth:`TensorCount.hold`.
+Tensors that exist before the count starts are counted from their first use on, so a first step is
+only partly counted. Count two steps and take the peak of the second, or register existing tensors
+with :meth:`TensorCount.hold`.
 
-Not counted: memory that a kernel takes for itself and gives back, and tensors that no operation of this thread touches.
-On the CPU, forward, backward and the optimizer run in one thread.
+Not counted: temporary memory of kernels, and tensors that no operation of this thread uses. On the
+CPU, forward, backward and the optimizer run in one thread.
 
 Not here: the allocator's own numbers (``engine.memory.measured``, ``engine.runtime.telemetry``).
 """
@@ -47,7 +48,7 @@ class TensorCount(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.part: Part = "activations"
-        """What new tensors are counted as."""
+        """Part that new tensors are counted as."""
         self.peak: dict[Part, int] = {}
         """Bytes of each part at the fullest moment since it was last entered."""
         self.peak_bytes = 0
