@@ -29,7 +29,7 @@ _NOT_TRAINING: Final[dict[str, Any]] = {
     "memory_headroom": True,
     "stall": True,
 }
-"""Fields that do not decide what is trained."""
+"""Fields that do not affect the training result."""
 _LAYOUT: Final = ("strategy.",)
 """Fields whose effect the checkpoint's layout records."""
 _LENGTH: Final = ("steps", "epochs")
@@ -48,7 +48,7 @@ class Change:
 
 
 def training_fields(train: Train) -> dict[str, Any]:
-    """Return the fields that decide what is trained, as a checkpoint holds them."""
+    """Return the fields that affect the training result, as a checkpoint holds them."""
     return train.model_dump(mode="json", exclude=_NOT_TRAINING)
 
 

@@ -1,20 +1,22 @@
-"""Checkpoints: whole or not there, and checked before they are used.
+"""Checkpoint files: written atomically and verified before use.
 
-1. Everything is written into a temporary folder beside its final place (the same file system), each file synced. A
-   file's SHA-256 is made of the bytes on their way to it, so that a disk that changes them is found out.
+1. Everything is written into a temporary folder beside its final path (the same file system), and
+each file is synced. The SHA-256 of a file is computed from the bytes before they reach the disk, so
+corruption by the disk is detected.
 2. ``manifest.json``, with size and SHA-256 of every file, is written and synced last.
-3. The folder is renamed to ``step-00000050`` and its parent synced: from here on the checkpoint is durable.
-4. Only then are older ones deleted. Each first loses its name, at once and whole.
+3. The folder is renamed to ``step-00000050`` and its parent synced. The checkpoint is now durable.
+4. Only then are older checkpoints deleted. Each is renamed first, atomically.
 
-A process that dies at any point leaves the checkpoints before it untouched, and at most folders whose names begin with
-a dot, which nobody reads and the next run clears away (:func:`tidy`). What was torn or changed afterwards fails its
-manifest and is refused by name.
+A process that dies at any point leaves earlier checkpoints untouched, and at most folders with a
+leading dot, which are never read and which the next run removes (:func:`tidy`). A checkpoint that
+was truncated or changed afterwards fails its manifest and is refused by name.
 
-``state.pt`` is what ``torch.save`` writes: plain values and tensors, nothing that runs code when it is loaded. Which
-ones is ``engine.checkpoints.state``'s to say. Other files may lie beside it, such as the exported model.
+``state.pt`` is the output of ``torch.save``: plain values and tensors, nothing that runs code when
+it is loaded. ``engine.checkpoints.state`` defines its contents. Other files may lie beside it, such
+as the exported model.
 
-Not here: writing while training goes on (``engine.checkpoints.saving``), where a checkpoint goes from this node (the agent
-publishes it), which ones are kept (``domain.life.retention``).
+Not here: writing during training (``engine.checkpoints.saving``), publishing (the agent), retention
+(``domain.life.retention``).
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ State = dict[str, Any]
 
 
 class DamagedCheckpointError(Exception):
-    """A checkpoint's files are not what its manifest says. The message names the file."""
+    """The files of a checkpoint differ from its manifest. The message names the file."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ Part = Callable[[Path], Written]
 
 @dataclass(frozen=True)
 class Measured:
-    """What a checkpoint was worth, for keeping the best."""
+    """Metric of a checkpoint, for keeping the best."""
 
     name: str
     """Of the metric, such as ``eval/loss``."""
@@ -140,9 +142,12 @@ def save(
 
 
 def prune(parent: Path, newest: Saved, *, keep_last: int) -> None:
-    """Delete what ``newest`` makes superfluous: all but the newest ``keep_last`` and the best by the same metric.
+    """Delete the checkpoints that ``newest`` replaces.
 
-    What claims to be of a later step goes too: a run saves behind such a checkpoint only because it was damaged.
+    The newest ``keep_last`` and the best by the same metric stay.
+
+    Checkpoints with a later step are deleted too: a run saves at an earlier step only if they are
+    damaged.
     """
     metric = newest.measured.name if newest.measured else None
     earlier = [folder for folder in complete(parent) if _step_of(folder) <= newest.step]
@@ -153,7 +158,10 @@ def prune(parent: Path, newest: Saved, *, keep_last: int) -> None:
 
 
 def tidy(parent: Path) -> None:
-    """Clear away what a run that was killed left half done. Only while nobody writes below ``parent``."""
+    """Remove the temporary folders of a run that was killed.
+
+    Only valid while no process writes below ``parent``.
+    """
     if not parent.is_dir():
         return
     for path in parent.glob(f".{_PREFIX}*.{_ASIDE}"):
@@ -175,7 +183,7 @@ def complete(parent: Path) -> Iterator[Path]:
 
 
 def measured_of(folder: Path) -> Measured | None:
-    """What a checkpoint's manifest says of its worth; None where it says nothing that can be read."""
+    """Return the metric in a checkpoint's manifest; None if there is none or it cannot be read."""
     try:
         said = read_manifest((folder / MANIFEST).read_bytes()).metric
     except (OSError, ManifestError):
@@ -214,7 +222,7 @@ def verify(folder: Path) -> int:
 
 
 def damage_of(folder: Path) -> str:
-    """What :func:`verify` finds wrong with a checkpoint, in words; empty if it is whole."""
+    """Return the error of :func:`verify` for a checkpoint; empty if it is intact."""
     try:
         verify(folder)
     except DamagedCheckpointError as error:
@@ -259,7 +267,7 @@ def digest_of(path: Path) -> Written:
 
 
 class _Hashing:
-    """A binary stream that knows the digest of what went through it."""
+    """Binary stream that hashes the bytes that are written to it."""
 
     def __init__(self, file: BinaryIO):
         self._file, self._digest = file, hashlib.sha256()
@@ -300,7 +308,10 @@ def _value(folder: Path, metric: str | None) -> float | None:
 
 
 def _step_of(folder: Path) -> int:
-    """The step that a folder's name says; -1 where it says none. Names alone sort wrongly from the ninth digit on."""
+    """Return the step in a folder's name, or -1.
+
+    Names alone sort wrongly from the ninth digit on.
+    """
     digits = folder.name.removeprefix(_PREFIX)
     return int(digits) if digits.isdecimal() else -1
 
@@ -331,7 +342,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Delete a checkpoint: it loses its name first, so that no half of it is ever taken for one."""
+    """Delete a checkpoint. It is renamed first, so a partly deleted one is never read."""
     trash = _beside(folder, _TRASH)
     shutil.rmtree(trash, ignore_errors=True)
     folder.rename(trash)

@@ -37,14 +37,15 @@ class NotExportableError(Exception):
 
 
 def parts(model: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Part]:
-    """The files of an export.
+    """Return the files of an export.
 
     Parameters
     ----------
     model : mapping of str to Tensor
         A whole state dict, on any device.
     about : mapping
-        JSON values: what ``spec.json`` says. Its numbers and texts are in the model's metadata, too.
+        JSON values: the contents of ``spec.json``. Its numbers and strings are in the model's
+        metadata, too.
 
     Raises
     ------
@@ -68,7 +69,7 @@ def parts(model: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Part]
 
 
 def files_of(folder: Path) -> tuple[dict[str, Part], list[str]]:
-    """Return the files that a task wrote for its export, and what cannot be part of a checkpoint.
+    """Return the files that a task wrote for its export, and the entries to leave out.
 
     Parameters
     ----------
@@ -79,7 +80,8 @@ def files_of(folder: Path) -> tuple[dict[str, Part], list[str]]:
     -------
     parts : dict of str to Part
     refused : list of str
-        Each with its reason: folders, links, the names of Lockstep's own files, and names that a manifest does not take.
+        Each with its reason: folders, links, the names of Lockstep's own files, and names that a
+        manifest does not accept.
     """
     taken: dict[str, Part] = {}
     refused = []
@@ -120,7 +122,7 @@ def _once(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, s
         if first != name:
             tied[name] = first
             continue
-        # A part of another tensor's memory is written out on its own: the format knows no views.
+        # A view of another tensor is written as a tensor of its own: the format has no views.
         storage = tensor.untyped_storage().data_ptr()
         kept[name] = tensor.clone() if storage in storages and tensor.numel() else tensor
         storages.add(storage)

@@ -1,15 +1,17 @@
-"""Weights to start from: ``train.init_from`` (contract C42).
+"""Initial weights: ``train.init_from`` (contract C42).
 
-It names one of
+Its value is one of
 
 * a checkpoint's folder, or a folder with a ``model.safetensors``;
-* a ``.safetensors`` file, or a file that ``torch.save`` wrote: a checkpoint's ``state.pt``, or a state dict;
-* ``job:ID`` or ``job:ID@STEP``, a checkpoint of another job, which the agent has put into the attempt's ``init/``.
+* a ``.safetensors`` file, or a file that ``torch.save`` wrote: a checkpoint's ``state.pt``, or a
+  state dict;
+* ``job:ID`` or ``job:ID@STEP``, a checkpoint of another job, which the agent has put into the
+  attempt's ``init/``.
 
-The weights must be the model's, key by key; everything else begins anew: optimizer, schedule, data. Numbers are converted
-to the model's format. Reading runs no code.
+The weights must match the model's, key by key. Everything else starts fresh: optimizer, schedule,
+data. Numbers are converted to the model's format. Reading runs no code.
 
-Not here: going on with a run (``engine.checkpoints.state``), whose every part must fit.
+Not here: resuming a run (``engine.checkpoints.state``), where every part must match.
 """
 
 from __future__ import annotations
@@ -34,14 +36,15 @@ _SAFETENSORS: Final = ".safetensors"
 
 
 def load_initial(model: nn.Module, given: str, folder: Path, ranks: Ranks) -> None:
-    """Put the weights that ``given`` names into ``model``. All ranks must call this.
+    """Load the weights that ``given`` names into ``model``. All ranks must call this.
 
     Parameters
     ----------
     model : nn.Module
-        The person's, before anything wraps it.
+        The user's, before it is wrapped.
     given : str
-        ``train.init_from``. A relative path starts at the working directory, which is the job's code.
+        ``train.init_from``. A relative path starts at the working directory, which is the job's
+        code.
     folder : Path
         The attempt's folder.
     ranks : Ranks
@@ -49,7 +52,7 @@ def load_initial(model: nn.Module, given: str, folder: Path, ranks: Ranks) -> No
     Raises
     ------
     EngineError
-        ``bad_spec``: there is nothing there, or it does not fit; ``storage``: it is damaged.
+        ``bad_spec``: it does not exist or does not match; ``storage``: it is damaged.
     """
     path = _path(given, folder)
     weights = _weights(path, given, ranks)
@@ -102,7 +105,7 @@ def _weights(path: Path, given: str, ranks: Ranks) -> dict[str, Any]:
 
 
 def _damage(path: Path) -> str:
-    """What is wrong with a checkpoint; nothing where there is no manifest to check."""
+    """Return the damage of a checkpoint; empty if there is no manifest to check."""
     if not (path / attempt.MANIFEST).is_file():
         return ""
     try:

@@ -1,19 +1,22 @@
-"""Checkpoints while training goes on: a copy between two steps, and a thread that writes it.
+"""Checkpoints during training: a copy between two steps, and a thread that writes it.
 
-1. *Copy.* The state of step t is copied into host memory that is kept from one save to the next; training waits for
-   this alone. On CUDA the memory is page-locked and the copy runs on a stream of its own, behind which the next
-   *update* queues up; forward and backward of the next step, which change no parameter, overlap it.
-2. *Write.* A thread writes, syncs and renames (``engine.checkpoints.checkpoint``), says so once the checkpoint is durable, and only
-   then deletes older ones.
+1. *Copy.* The state of step t is copied into host memory that is kept from one save to the next;
+training waits for this alone. On CUDA the memory is page-locked and the copy runs on a stream of
+its own, and the next *update* waits for it; forward and backward of the next step, which change no
+parameter, overlap it.
+2. *Write.* A thread writes, syncs and renames (``engine.checkpoints.checkpoint``), reports the
+checkpoint once it is durable, and only then deletes older ones.
 
-At most one is being written: a second would need a second copy of the state, and a disk that cannot keep up does not
-get faster by being asked for more. A save that finds the last one unfinished waits for it, and the job is told once.
+At most one is written at a time. A second one would need a second copy of the state, and more
+requests do not make a slow disk faster. A save that starts before the last one has finished waits
+for it, and the job receives one warning.
 
-What goes wrong in the thread is raised in the rank that asked, at its next :meth:`Saver.poll`, :meth:`Saver.begin` or
-:meth:`Saver.finish`. Waiting for the thread has no limit of its own: a disk that never answers is a stall, and found as
-one.
+Errors of the thread are raised in the rank's next :meth:`Saver.poll`, :meth:`Saver.begin` or
+:meth:`Saver.finish`. Waiting for the thread has no timeout of its own: a disk that never answers is
+a stall and is detected as one.
 
-Not here: the files (``engine.checkpoints.checkpoint``), what the state is made of (``engine.checkpoints.state``).
+Not here: the files (``engine.checkpoints.checkpoint``), the contents of the state
+(``engine.checkpoints.state``).
 """
 
 from __future__ import annotations
@@ -36,11 +39,12 @@ from lockstep.engine.runtime.errors import reason_of
 _WAIT_TOLD_SECONDS: Final = 1.0
 """A save that had to wait longer for the one before it is worth a warning."""
 ABANDON_SECONDS: Final = 2.0
-"""What a rank that fails gives the checkpoint that is being written: the whole gang must be gone within five seconds."""
+"""Time that a failing rank grants to an unfinished checkpoint: the whole gang must be gone within
+five seconds."""
 
 
 _NO_PINNED_MEMORY: Final = "out of memory"
-"""In what CUDA says of page-locked memory that it cannot have; torch raises no type of its own for it."""
+"""Part of CUDA's message if page-locked memory is exhausted; torch has no exception type for it."""
 
 
 class HostCopy:
@@ -57,10 +61,11 @@ class HostCopy:
         self._sources: State | None = None
 
     def take(self, state: State) -> State:
-        """A copy of ``state`` as it is now. What :meth:`take` returned before is overwritten.
+        """Return a copy of ``state``. Overwrites the copy of the last :meth:`take`.
 
-        Tensors that are one and the same in ``state`` (tied weights) are so in the copy. On CUDA the copy is only
-        queued: :meth:`wait` until it is there, and :meth:`hold` before anything of the state is changed.
+        Tensors that are identical in ``state`` (tied weights) are identical in the copy. On CUDA
+        the copy is only queued: call :meth:`wait` before reading it, and :meth:`hold` before
+        changing the state.
         """
         filling = _Filling(self._buffers, pinned=self._cuda is not None)
         if self._stream is None:
@@ -75,7 +80,8 @@ class HostCopy:
                 current.wait_event(self._stream.record_event())
                 taken = {key: model if key == "model" else filling.copy(value) for key, value in state.items()}
                 self._copied = self._stream.record_event()
-            # What was gathered for this save alone must not be reused while it is still being read.
+            # Tensors that were gathered for this save alone must not be reused before they are
+            # copied.
             self._sources = state
         self._buffers = filling.used
         return taken
@@ -108,7 +114,7 @@ class _Filling:
         if isinstance(value, Tensor):
             return self._tensor(value.detach())
         if isinstance(value, dict):
-            copied = copy.copy(value)  # With its type and attributes: a state_dict knows its modules' versions.
+            copied = copy.copy(value)  # With its type and attributes: a state_dict carries the versions of its modules.
             copied.update({key: self.copy(each) for key, each in value.items()})
             return copied
         if isinstance(value, list | tuple):
@@ -218,12 +224,15 @@ class Saver:
         return self._save(step, state, measured, others)
 
     def poll(self) -> None:
-        """Call before each update: what failed in the thread is raised here, and the device finishes its copy first."""
+        """Raise errors of the thread, and let the device finish its copy.
+
+        Call before each update.
+        """
         self._copies.hold()
         self._raise()
 
     def finish(self) -> None:
-        """Wait until what was begun is durable.
+        """Wait until the last checkpoint is durable.
 
         Raises
         ------
@@ -236,7 +245,7 @@ class Saver:
         self._raise()
 
     def abandon(self) -> None:
-        """This rank has failed: give what is being written a moment to become durable, and then leave it."""
+        """Wait a moment for an unfinished checkpoint, then give it up: this rank has failed."""
         if self._thread is not None:
             self._thread.join(ABANDON_SECONDS)
 

@@ -1,23 +1,25 @@
-"""What of a run is saved, and what a run that goes on checks before it believes it.
+"""Contents of a checkpoint, and the checks of a run that resumes from it.
 
 ``state.pt`` holds ``model``, ``optimizer``, ``step`` (completed optimizer steps), and
 
-* ``identity``: what decides which samples a step holds (batch size, seed, size of the dataset). With another one the
-  same step is at another place in the data, and the checkpoint is refused.
-* ``samples`` and ``parameters``: what the dataset and the model are known by (``engine.data.fingerprint``); others are
-  refused, by name.
-* ``layout``: what the last bits of a result depend on. In the same layout a resumed run is exact, in another it is equal
-  to rounding.
-* ``train``: the training fields of the spec. A run that resumes with others reports them (``engine.checkpoints.changes``).
-* ``precision``: the loss scale, where there is one.
-* ``extra``: what else the strategy needs, of each rank; used again on as many ranks.
+* ``identity``: the values that decide which samples a step holds (batch size, seed, size of the
+  dataset). With other values the same step is at another offset in the data, and the checkpoint is
+  refused.
+* ``samples`` and ``parameters``: fingerprints of the dataset and the model
+  (``engine.data.fingerprint``); others are refused, by name.
+* ``layout``: the values that the last bits of a result depend on. In the same layout a resumed run
+  is exact, in another it is equal to rounding.
+* ``train``: the training fields of the spec. A run that resumes with others reports them
+  (``engine.checkpoints.changes``).
+* ``precision``: the loss scale, if there is one.
+* ``extra``: further state of the strategy, for each rank; used again on the same number of ranks.
 
-The state is whole, however it is spread over ranks while training, so that any number of ranks can go on from it. The
-position of the loader and of the schedule is the step; random draws are seeded from it too (``engine.runtime.randomness``), so no
-generator's state is kept.
+The state is complete whatever its distribution over ranks during training, so any number of ranks
+can resume from it. The step is the position of the loader and of the schedule. Random draws are
+seeded from it too (``engine.runtime.randomness``), so no generator state is stored.
 
-Not here: files and digests (``engine.checkpoints.checkpoint``), the thread that writes them (``engine.checkpoints.saving``), when to save
-(``engine.loop.trainer``).
+Not here: files and digests (``engine.checkpoints.checkpoint``), the thread that writes them
+(``engine.checkpoints.saving``), the time of a save (``engine.loop.trainer``).
 """
 
 from __future__ import annotations
@@ -65,12 +67,12 @@ class TrainingState:
     size : int
         Of the training dataset.
     samples : mapping
-        How some of its samples look (``engine.data.fingerprint.samples_of``).
+        Fingerprints of some samples (``engine.data.fingerprint.samples_of``).
     look_again : callable
-        Looks at the same samples once more.
+        Computes the fingerprints of the same samples once more.
     precision : Precision
     spec : JobSpec, optional
-        Of the job, where there is one; written beside the exported model.
+        Of the job, if there is one; written beside the exported model.
     export_files : callable, optional
         ``Task.export_files`` with the model.
     """
@@ -136,7 +138,7 @@ class TrainingState:
         final: bool,
         values: Mapping[str, float],
     ) -> None:
-        """Save the state after ``step``. All ranks must call this where the strategy saves together.
+        """Save the state after ``step``. All ranks must call this if the strategy saves together.
 
         Parameters
         ----------
@@ -144,12 +146,12 @@ class TrainingState:
             Completed optimizer steps.
         strategy, optimizer
         ends : bool
-            Whether no step follows. Then the checkpoint is durable at the return; otherwise it may still be written
-            while training goes on, and :meth:`poll` must come before the next update.
+            True if no step follows. The checkpoint is then durable at the return; otherwise it may
+            be written during training, and :meth:`poll` must come before the next update.
         final : bool
-            Whether it is the run's last step: the model is exported, too.
+            True if this is the run's last step: the model is exported, too.
         values : mapping of str to float
-            What the step measured, for keeping the best.
+            Metrics of the step, for keeping the best.
         """
         if not (self._saver is not None or strategy.saves_together):
             return
@@ -178,7 +180,10 @@ class TrainingState:
             self._saver.begin(step, state, measured=measured)
 
     def poll(self) -> None:
-        """Call before each update. Raises what went wrong with a checkpoint that was written meanwhile."""
+        """Raise errors of a checkpoint that is written in the background.
+
+        Call before each update.
+        """
         if self._saver is not None:
             self._saver.poll()
 
@@ -219,7 +224,7 @@ class TrainingState:
         if name is None:
             return None
         if step == self._resumed_step and self._resumed is not None:
-            return self._resumed  # Nothing was trained since: what was measured then still holds.
+            return self._resumed  # No step was trained since then: the metrics still hold.
         value = values.get(name)
         # An evaluation that is not due now may still come; any other number would be here.
         expected = not name.startswith(_EVAL) or any(key.startswith(_EVAL) for key in values)
@@ -268,16 +273,18 @@ class TrainingState:
     # --- restoring
 
     def restored(self, model: nn.Module, *, steps: int, goes_on: bool) -> State | None:
-        """The state to go on from, on every rank; None at a fresh start. All ranks must call this.
+        """Return the state to resume from, on every rank; None at a fresh start.
+
+        All ranks must call this.
 
         Parameters
         ----------
         model : nn.Module
-            The person's, whose weights the checkpoint must have.
+            The user's, whose weights the checkpoint must have.
         steps : int
             Optimizer steps of the whole run.
         goes_on : bool
-            Whether this folder's own checkpoints count, where there is no ``resume``.
+            True to use this folder's own checkpoints if there is no ``resume``.
         """
         found, damage = self._ranks.from_first(self._find(goes_on=goes_on) if self._ranks.first else (None, ""))
         if damage:
@@ -312,7 +319,10 @@ class TrainingState:
             self._telemetry.say(f"training fields changed since the checkpoint of step {state['step']}: {changed}")
 
     def _refuse_another(self, name: str, state: State, model: nn.Module) -> None:
-        """Raise where the checkpoint is not of this run, with what differs. All ranks must call this."""
+        """Raise if the checkpoint belongs to another run, with the differences.
+
+        All ranks must call this.
+        """
         there = state["identity"]
         wrong = [
             f"{key} {there.get(key)!r}, now {value!r}"
@@ -326,7 +336,7 @@ class TrainingState:
             raise EngineError(
                 Reason.BAD_SPEC, f"the checkpoint {name} belongs to another model: {fingerprint.sentence(wrong)}"
             )
-        # Rank 0 has looked at the samples, and speaks for all.
+        # Rank 0 checks the samples for all ranks.
         wrong = self._ranks.from_first(self._other_samples(state.get("samples", {})) if self._ranks.first else [])
         if wrong:
             raise EngineError(
@@ -344,9 +354,9 @@ class TrainingState:
         return wrong
 
     def _find(self, *, goes_on: bool) -> tuple[Path | None, str]:
-        """The checkpoint to go on from, verified, inside the folder; or what is wrong with the one that was given.
+        """Return the verified checkpoint to resume from, or the damage of the one that was given.
 
-        Rank 0 only: one reader's verdict holds for all.
+        Rank 0 only, for all ranks.
         """
         checkpoint.tidy(self._folder / attempt.CHECKPOINTS)
         resume = self._folder / attempt.RESUME
@@ -374,7 +384,7 @@ class TrainingState:
             raise EngineError(Reason.NETWORK, message)
 
     def _damage_of(self, folder: Path) -> str:
-        """What is wrong with a checkpoint, which is said; empty if it is whole."""
+        """Return and log the damage of a checkpoint; empty if it is intact."""
         damage = checkpoint.damage_of(folder)
         if damage:
             self._telemetry.event("checkpoint_skipped", folder=folder.name, why=damage)

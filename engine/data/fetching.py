@@ -1,9 +1,12 @@
-"""From items to micro-batches: samples fetched, augmented, collated and weighed, in this process or in workers.
+"""Creation of micro-batches from items: fetch, augment, collate and weigh.
 
-All of it runs under the seeds of ``engine.runtime.randomness.ItemSeeds``, so what a sample's augmentation draws is a function of
-(seed, epoch, item), whoever fetches it and in whichever micro-batch.
+Runs in this process or in workers.
 
-Not here: which items a micro-batch holds (``engine.data.loader``, ``engine.loop.evaluation``).
+Everything runs under the seeds of ``engine.runtime.randomness.ItemSeeds``, so the augmentation of a
+sample is a function of (seed, epoch, item), whichever process fetches it and in whichever
+micro-batch.
+
+Not here: the items of a micro-batch (``engine.data.loader``, ``engine.loop.evaluation``).
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from lockstep.engine.runtime import failure_text, randomness
 from lockstep.engine.runtime.errors import EngineError, describe, put_at, reason_of
 
 _WORKER_END_SECONDS: Final = 2.0
-"""How long a worker may take to be gone after what it had begun to send could not be read."""
+"""Time for a worker to exit after its message could not be read."""
 _PR_SET_PDEATHSIG: Final = 1
 
 Item = tuple[int, int]
@@ -116,7 +119,9 @@ def _sample(dataset: Dataset[Any], index: int, split: str) -> Any:
 def micro_batches(
     fetcher: Fetcher[M], slots: Iterable[list[Item]], *, workers: int, ahead: int, pin: bool
 ) -> Iterator[M]:
-    """One micro-batch after the other. What goes wrong in a worker is raised here, with its own reason and words.
+    """Yield micro-batches in order.
+
+    Errors of a worker are raised here, with their reason and message.
 
     Parameters
     ----------
@@ -128,7 +133,7 @@ def micro_batches(
     ahead : int
         Micro-batches that the workers together keep ready.
     pin : bool
-        Whether batches are put into page-locked memory.
+        True to put batches into page-locked memory.
     """
     if not workers:
         return (pinned(fetcher[items]) if pin else fetcher[items] for items in slots)
@@ -149,10 +154,10 @@ def micro_batches(
 
 @dataclass(frozen=True)
 class _Failed:
-    """What went wrong in a worker, in place of a micro-batch.
+    """Error of a worker, sent in place of a micro-batch.
 
-    Words and no exception: one that pickle writes is not always one that it can read. torch's own way is to call the
-    exception's type with the whole traceback, which loses the reason, and the message among the lines.
+    It is sent as text because some exceptions can be pickled and not unpickled. torch calls the
+    exception's type with the whole traceback, which loses the reason and hides the message.
     """
 
     reason: Reason
@@ -160,7 +165,10 @@ class _Failed:
     traceback: str
 
     def error(self) -> EngineError:
-        """What the rank raises: the worker's traceback comes after its own, so that the last lines are the person's."""
+        """Return the error to raise in the rank.
+
+        The worker's traceback comes last, so the last lines are the user's.
+        """
         error = EngineError(self.reason, self.message)
         error.add_note(self.traceback)
         return error
@@ -181,14 +189,14 @@ class _InWorker(Dataset[Any]):
 
 
 _CANNOT_PICKLE: Final = (TypeError, AttributeError, pickle.PicklingError)
-"""What Python's pickle raises for a value that it cannot write."""
+"""Errors of pickle for a value that it cannot write."""
 
 
 class _Results(queues.Queue):  # type: ignore[type-arg] # generic in the stubs alone
-    """Queue from the workers to the rank that replaces what cannot be sent by the reason.
+    """Queue from the workers to the rank that replaces a value that cannot be sent by the reason.
 
-    A queue pickles in a thread of its own. Python's prints what that raises and drops the value, for which the rank
-    would wait until its stall limit.
+    A queue pickles in a thread of its own. Python's queue prints the error and drops the value, and
+    the rank would wait for it until its stall limit.
     """
 
     def _on_queue_feeder_error(self, error: Exception, sent: tuple[int, Any]) -> None:
@@ -205,21 +213,21 @@ class _Results(queues.Queue):  # type: ignore[type-arg] # generic in the stubs a
 
 
 class _WorkerContext(ForkContext):
-    """Start method ``fork``, with queues that report what cannot be sent."""
+    """Start method ``fork``, with queues that report values that cannot be sent."""
 
     def Queue(self, maxsize: int = 0) -> queues.Queue[Any]:  # noqa: N802 - multiprocessing's name
         return _Results(maxsize, ctx=self)
 
 
 def _received(batches: Any) -> Iterator[Any]:
-    """What the workers send, from torch's iterator."""
+    """Yield the workers' messages, from torch's iterator."""
     while True:
         try:
             made = next(batches)
         except StopIteration:
             return
         except Exception:
-            # Of a worker that is gone torch knows little, or cannot read what it had begun to send.
+            # torch reports little about a worker that is gone, or cannot read its partial message.
             _require_alive(batches._workers)
             raise
         if isinstance(made, _Failed):
@@ -244,7 +252,7 @@ def _require_alive(workers: list[Any]) -> None:
 
 
 def _as_it_is(batch: M) -> M:
-    """What torch would otherwise do to a micro-batch that is made already is to turn its arrays into tensors."""
+    """Return the micro-batch unchanged. torch's default would convert its arrays to tensors."""
     return batch
 
 

@@ -1,11 +1,13 @@
-"""What a checkpoint remembers of its model and its dataset, and how another one is told from it (contract C43).
+"""Fingerprints of model and dataset in a checkpoint, and their comparison (contract C43).
 
-A model is known by the names, shapes and number formats of its state, and by the order in which the optimizer has its
-parameters: moments belong to places in that order. A dataset is known by its length and by what a few of its samples
-look like once collated. Whole numbers and text must be the same; floating point numbers and bytes (pixels) may differ in
-a part per thousand, because decoders do so from machine to machine.
+The fingerprint of a model is the names, shapes and number formats of its state, and the order of
+its parameters in the optimizer, because moments belong to positions in that order. The fingerprint
+of a dataset is its length and a few collated samples. Integers and text must be equal;
+floating-point numbers and bytes (pixels) may differ by one part per thousand, because decoders
+differ between machines.
 
-Not here: what is done about a difference (``engine.checkpoints.state``, ``engine.checkpoints.initial``).
+Not here: the reaction to a difference (``engine.checkpoints.state``,
+``engine.checkpoints.initial``).
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ Samples = dict[str, Look]
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any], *, formats: bool) -> list[str]:
-    """What keeps the state ``there`` from being that of the model ``here``, key by key.
+    """Return the differences between the states ``there`` and ``here``, key by key.
 
     Parameters
     ----------
     there, here : mapping of str to Tensor
-        State dicts. What is no tensor is compared by its presence alone.
+        State dicts. Only the presence of values that are no tensors is compared.
     formats : bool
-        Whether another number format counts, too; weights to start from are converted.
+        True to compare number formats, too; initial weights are converted.
     """
     found = [f"missing: {name}" for name in here if name not in there]
     found += [f"unexpected: {name}" for name in there if name not in here]
@@ -76,7 +78,7 @@ def samples_of(
     seed: int,
     known: Mapping[int, Batch] | None = None,
 ) -> Samples:
-    """How the first, the middle and the last sample look.
+    """Return the fingerprints of the first, the middle and the last sample.
 
     Parameters
     ----------
@@ -86,9 +88,9 @@ def samples_of(
     collate : callable
         The task's.
     seed : int
-        Of the run: what a sample draws depends on it.
+        Of the run; the draws of a sample depend on it.
     known : mapping of int to Batch, optional
-        Samples that were fetched and collated for another purpose; they are not fetched again.
+        Collated samples that were fetched before; they are not fetched again.
     """
     known = known or {}
     return {
@@ -111,7 +113,7 @@ def other_samples(there: Samples, here: Samples) -> list[str]:
 
 
 def look(value: Any, part: str = "") -> Look:
-    """What is remembered of one collated sample: plain values only."""
+    """Return the fingerprint of one collated sample: plain values only."""
     if isinstance(value, Mapping):
         return _joined((look(each, _inside(part, key)) for key, each in value.items()))
     if isinstance(value, list | tuple):

@@ -1,15 +1,18 @@
-"""From positions to micro-batches: this rank's slots of each batch, fetched before it is needed.
+"""Loader of this rank's micro-batches of each batch, fetched in advance.
 
-What batch t holds is decided by ``engine.data.order`` and ``domain.training.plan``; a rank computes its own slots, so ranks share no
-sampler state and a run that starts at step 10,000 starts at once. Samples are fetched
+``engine.data.order`` and ``domain.training.plan`` define the samples of batch t. A rank computes
+its own micro-batches, so ranks share no sampler state and a run that starts at step 10,000 starts
+at once. Samples are fetched
 
-* in line, as long as that takes no time worth mentioning, and where the model draws from the generators that the
-  samples are made with (``engine.runtime.randomness``): when the batch is needed, or sooner, while the rank waits for others;
-* otherwise by a thread of the rank, while the step before computes. A thread costs a hand-over, and competes for the
-  interpreter's lock, so tiny samples are slower with one than without;
-* or by ``loader.workers`` processes. They die with their rank, however it dies.
+* inline, if that is fast, or if the model uses the same generators as the samples
+  (``engine.runtime.randomness``): when the batch is needed, or earlier while the rank waits for
+  others;
+* otherwise by a thread of the rank during the step before. A thread costs a hand-over and competes
+  for the interpreter's lock, so tiny samples are slower with one than without;
+* or by ``loader.workers`` processes. They die with their rank.
 
-Not here: how items become micro-batches (``engine.data.fetching``), evaluation's batches (``engine.loop.evaluation``).
+Not here: collation of items (``engine.data.fetching``), evaluation's batches
+(``engine.loop.evaluation``).
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.task.interface import Batch, Task
 
 _THREAD_END_SECONDS: Final = 1.0
-"""How long a closing loader waits for the item it is fetching; the thread is a daemon and ends with the process."""
+"""Time that a closing loader waits for the current item; the thread is a daemon and ends with the
+process."""
 _IN_LINE_SECONDS: Final = 2e-3
 _IN_LINE_TRIES: Final = 8
 """Once so many batches in a row took longer than this to fetch, a thread fetches: one alone may be the machine's fault."""
@@ -47,16 +51,17 @@ class Slot:
 
     batch: Batch
     samples: int
-    """0 for an empty slot, whose batch is one masked sample."""
+    """0 for an empty micro-batch, whose batch is one masked sample."""
     weights: tuple[float, ...]
-    """Units of each loss term; all zero for an empty slot."""
+    """Units of each loss term; all zero for an empty micro-batch."""
     position: int
-    """Of its first sample in the whole batch: the samples of a slot are consecutive."""
+    """Offset of its first sample in the whole batch; the samples of a micro-batch are
+    consecutive."""
 
 
 @dataclass(frozen=True)
 class RankBatch:
-    """This rank's slots of one batch."""
+    """Micro-batches of one batch on this rank."""
 
     step: int
     """Counted from 0."""
@@ -71,7 +76,7 @@ class RankBatch:
 
 @dataclass(frozen=True)
 class Length:
-    """How long a run is, in steps and in samples."""
+    """Length of a run in steps and in samples."""
 
     steps: int
     samples: int
@@ -121,7 +126,7 @@ class _Collated:
 
 
 class _Planned:
-    """The items of each of this rank's non-empty slots, step after step, in O(1) memory."""
+    """Items of each of this rank's non-empty micro-batches, step after step, in O(1) memory."""
 
     def __init__(self, plan: BatchPlan, length: Length, *, rank: int, dataset_size: int, seed: int, first_step: int):
         self._plan, self._length, self._rank = plan, length, rank
@@ -133,7 +138,7 @@ class _Planned:
             yield from self.slots(step)
 
     def slots(self, step: int) -> list[list[Item]]:
-        """The items of each non-empty slot of one step."""
+        """Return the items of each non-empty micro-batch of one step."""
         origin = step * self._plan.batch_size
         return [
             order.samples(origin + start, origin + stop, size=self._size, seed=self._seed)
@@ -142,7 +147,7 @@ class _Planned:
         ]
 
     def bounds(self, step: int) -> list[tuple[int, int]]:
-        """Where each slot of one step begins and ends in its batch; an empty one ends where it begins."""
+        """Return start and end of each micro-batch of one step; equal for an empty one."""
         size = self._length.batch_size(self._plan, step)
         if size not in self._bounds:  # All batches have one size, but for the last.
             self._bounds[size] = self._plan.slots(self._rank, size)
@@ -184,8 +189,11 @@ class Batches:
         self.replan(plan, first_step)
 
     def replan(self, plan: BatchPlan, step: int) -> None:
-        """Go on at ``step`` with another split of the same batches. What was fetched ahead is discarded."""
-        self.close(seconds=None)  # What is being fetched draws from the generators that the next fetch seeds.
+        """Continue at ``step`` with another split of the same batches.
+
+        Batches fetched in advance are discarded.
+        """
+        self.close(seconds=None)  # The current fetch uses the generators that the next fetch seeds.
         self._plan, self._next_step = plan, step
         self._planned = _Planned(
             plan, self._length, rank=self._rank, dataset_size=self._dataset_size, seed=self._seed, first_step=step
@@ -202,9 +210,11 @@ class Batches:
             self._thread.request()
 
     def fetch_ahead(self) -> None:
-        """Fetch the next batch, unless a thread does: for a moment at which this rank would only wait for others.
+        """Fetch the next batch, unless a thread does.
 
-        What it raises comes with the next ``take``.
+        Called while the rank would only wait for others.
+
+        Errors are raised by the next ``take``.
         """
         if self._thread is None and self._ahead is None and self._next_step < self._length.steps:
             try:
@@ -225,7 +235,10 @@ class Batches:
         return ahead
 
     def close(self, seconds: float | None = _THREAD_END_SECONDS) -> None:
-        """End the thread or the worker processes; for what the thread is fetching, wait so long, or until it is there."""
+        """Stop the thread or the worker processes.
+
+        Wait up to ``seconds`` for the thread's current fetch; None waits until its end.
+        """
         if self._thread is not None:
             self._thread.close(seconds)
         self._thread = self._from_workers = self._ahead = None
@@ -256,7 +269,7 @@ class Batches:
 
 
 class _Ahead:
-    """A thread that calls ``fetch`` once per request and hands over what it returned or raised."""
+    """Thread that calls ``fetch`` once per request and returns its result or error."""
 
     def __init__(self, fetch: Callable[[], RankBatch]):
         self._fetch = fetch

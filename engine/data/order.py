@@ -1,14 +1,15 @@
-"""Which sample is where: the order of an epoch, and the samples of a batch.
+"""Order of the samples in an epoch, and the samples of a batch.
 
-The order of an epoch is a keyed permutation, a function of (seed, epoch, position) that needs O(1) memory and starts
-at once at any size: a balanced Feistel network over the next even power of two, walked until it lands inside the
-range (Black & Rogaway 2002, "Ciphers with arbitrary finite domains"). The epochs' orders lie end to end; batch *t* is
-positions [tB, (t+1)B) of that line. Nobody calls ``set_epoch``, nobody pads, nothing is dropped or repeated, and the
-number of ranks does not enter (contract C7, C8).
+The order of an epoch is a keyed permutation, a function of (seed, epoch, position) that needs O(1)
+memory and starts at once at any size: a balanced Feistel network over the next even power of two,
+walked until it lands inside the range (Black & Rogaway 2002, "Ciphers with arbitrary finite
+domains"). The orders of the epochs are concatenated; batch *t* is positions [tB, (t+1)B). No
+``set_epoch`` is needed, nothing is padded, dropped or repeated, and the order is independent of the
+number of ranks (contract C7, C8).
 
-Positions are worked out a block at a time, because a thousand of them together take hardly longer than ten do.
+Positions are computed in blocks: a thousand at once take hardly longer than ten.
 
-Not here: how a batch is split over ranks and slots (``domain.training.plan``).
+Not here: the split of a batch over ranks and micro-batches (``domain.training.plan``).
 """
 
 from __future__ import annotations

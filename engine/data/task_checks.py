@@ -1,10 +1,10 @@
-"""What a task gives to the engine, its model and its datasets: of the right kind, and the same on every rank.
+"""Checks of a task's model and datasets: of the right kind, and the same on every rank.
 
-The engine shares a dataset out itself. One that is shared out already, as a script does it under torchrun, would be
-trained in parts, and never the same ones on another number of ranks.
+The engine shards a dataset itself. A dataset that is already sharded, as scripts do under torchrun,
+would be trained in parts, and in other parts on another number of ranks.
 
-Not here: the loss, which the probe looks at (``engine.preflight.additivity_check``), and whether a dataset is that of a checkpoint
-(``engine.checkpoints.state``).
+Not here: the loss (``engine.preflight.additivity_check``), the comparison of a dataset with a
+checkpoint's (``engine.checkpoints.state``).
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def require_dense(model: nn.Module) -> None:
 
 
 def dataset_of(task: Task, split: str, *, seed: int) -> tuple[Dataset[Any], int]:
-    """The task's dataset of ``split``, and its length.
+    """Return the task's dataset of ``split`` and its length.
 
-    ``random``, ``numpy.random`` and torch are seeded alike before each call, on every rank and for
-    every split: a ``random_split`` inside ``dataset()`` divides the items the same way each time.
-    Afterwards the generators are what they were before.
+    ``random``, ``numpy.random`` and torch are seeded equally before each call, on every rank and
+    for every split, so a ``random_split`` inside ``dataset()`` divides the items the same way each
+    time. Afterwards the states of the generators are restored.
 
     Parameters
     ----------
@@ -87,10 +87,10 @@ def dataset_of(task: Task, split: str, *, seed: int) -> tuple[Dataset[Any], int]
     Raises
     ------
     EngineError
-        ``bad_spec``: it is none, has no length or no items, or is empty.
+        ``bad_spec``: it is no dataset, has no length or no items, or is empty.
     """
     with randomness.unchanged_generators(torch.device("cpu")):
-        # Not of the split: the draws of one split decide what the others hold.
+        # Independent of the split: the draws of one split decide the items of the others.
         randomness.seed_host(randomness.seed_of(randomness.DATASET, seed))
         dataset: Any = task.dataset(split)
     if dataset is None:
@@ -122,7 +122,7 @@ def dataset_of(task: Task, split: str, *, seed: int) -> tuple[Dataset[Any], int]
 
 
 def require_same_data(ranks: Ranks, sizes: dict[str, int], samples: Samples, look_again: Callable[[], Samples]) -> None:
-    """Every rank must have the whole dataset, and the same. All ranks must call this.
+    """Raise unless every rank has the whole dataset, and the same one. All ranks must call this.
 
     Parameters
     ----------
@@ -130,9 +130,10 @@ def require_same_data(ranks: Ranks, sizes: dict[str, int], samples: Samples, loo
     sizes : mapping of str to int
         Length of each split on this rank.
     samples : mapping
-        How some samples of the training dataset look on this rank (``engine.data.fingerprint.samples_of``).
+        Fingerprints of some samples of the training dataset on this rank
+        (``engine.data.fingerprint.samples_of``).
     look_again : callable
-        Looks at the same samples once more: those that are others each time say nothing.
+        Computes them once more: samples that differ each time prove nothing.
 
     Raises
     ------
@@ -157,7 +158,7 @@ def require_same_data(ranks: Ranks, sizes: dict[str, int], samples: Samples, loo
 
 
 def _has_items(dataset: Any) -> bool:
-    """Whether a dataset returns items by their number. torch's own base class only raises."""
+    """Return whether a dataset has items by number. torch's base class only raises."""
     method = getattr(type(dataset), "__getitem__", None)
     return method is not None and method is not Dataset.__getitem__
 

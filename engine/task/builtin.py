@@ -1,6 +1,6 @@
-"""The built-in tasks, by the names that specs use. ``domain.spec.tasks`` has the same names with their argument schemas.
+"""Built-in tasks by name. ``domain.spec.tasks`` has the same names with their argument schemas.
 
-Not here: a person's own task (``engine.task.loading``).
+Not here: a user's own task (``engine.task.loading``).
 """
 
 from __future__ import annotations

@@ -162,6 +162,6 @@ class CausalLM(TextTask):
 
 
 def token_cache() -> Path:
-    """Where a node keeps encoded text: the user's cache folder."""
+    """Return the folder for encoded text on a node: the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "lockstep" / "tokens"

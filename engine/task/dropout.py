@@ -1,23 +1,26 @@
-"""Dropout whose masks belong to the samples: the same whatever the ranks, the micro-batch and the number of slots.
+"""Dropout whose masks belong to the samples and do not depend on ranks or micro-batches.
 
-A mask is a function of (seed, step, position in the batch, layer, use, element) and of nothing drawn before, so a
-batch that is split otherwise, resumed or repeated drops the same activations. Nothing is drawn from a generator.
+A mask is a function of (seed, step, position in the batch, layer, use, element). It does not depend
+on earlier draws, so a batch that is split otherwise, resumed or repeated drops the same
+activations. No generator is used.
 
-How. Every activation of a sample has an index, and four of them share one 64-bit word:
+Every activation of a sample has an index, and four of them share one 64-bit word:
 
     word(position, j)  =  mix(key(seed, step) + layer + position · ROW + j · COLUMN)    mod 2^64
 
-``mix`` is two multiplications and two shifts of the kind of SplitMix64's finalizer (Steele, Lea & Flood 2014); its four
-16-bit lanes are compared with the rate, which is therefore a multiple of 1/65536. Within one layer two words have
-equal inputs only if their positions or their indices differ by more than 950 million (the shortest vector of the
-lattice a · ROW + b · COLUMN = 0 mod 2^64), and layers and steps are 64-bit hashes apart. Wrap-around is what int64
-does on every device, and lanes are in the order of little-endian machines, which all of torch's are.
+``mix`` is two multiplications and two shifts of the kind of SplitMix64's finalizer (Steele, Lea &
+Flood 2014); its four 16-bit lanes are compared with the rate, which is therefore a multiple of
+1/65536. Within one layer two words have equal inputs only if their positions or their indices
+differ by more than 950 million (the shortest vector of the lattice a · ROW + b · COLUMN = 0 mod
+2^64), and layers and steps are 64-bit hashes apart. int64 wraps around on every device, and lanes
+are in little-endian order, as on all machines that torch supports.
 
-Activation checkpointing computes a layer again during backward; it gets the masks of the forward, because a use is
-counted in forwards only. Under ``torch.compile`` the key and the positions are tensors, so a step recompiles nothing.
+Activation checkpointing computes a layer again during backward; it gets the masks of the forward,
+because a use is counted in forwards only. Under ``torch.compile`` the key and the positions are
+tensors, so a step recompiles nothing.
 
-Not here: who says which samples a slot holds (``engine.step.gradient``), random operations that draw from generators
-(``engine.runtime.randomness``).
+Not here: the assignment of samples to micro-batches (``engine.step.gradient``), operations that
+draw from generators (``engine.runtime.randomness``).
 """
 
 from __future__ import annotations
@@ -54,13 +57,13 @@ _LANE_MIN: Final = -(1 << 15)
 
 
 class _Current:
-    """The slot that a model is computing, shared by all its layers."""
+    """Current micro-batch of a model, shared by all its layers."""
 
     def __init__(self) -> None:
         self.rows: Tensor | None = None
-        """Shape (B,): key and position of each sample; None outside of a slot."""
+        """Shape (B,): key and position of each sample; None outside of a micro-batch."""
         self.backward = False
-        """Whether a layer that is called now is computed again."""
+        """True while layers are recomputed in backward."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Current:
         return _Current()  # A copy of the model is no part of the run.
@@ -111,7 +114,7 @@ class Dropout(nn.Module):
         return (x * self._keep(rows_B, x)).mul_(self._scale)
 
     def _keep(self, rows_B: Tensor, x: Tensor) -> Tensor:
-        """Which activations stay, a bool tensor of the shape of ``x``."""
+        """Return the mask of activations to keep, a bool tensor of the shape of ``x``."""
         layer = self._layer
         use = self._use()
         if use:
@@ -119,7 +122,8 @@ class Dropout(nn.Module):
         features = math.prod(x.shape[1:])
         keys_B1 = (rows_B + layer).unsqueeze(1)
         if torch.compiler.is_compiling():
-            # One fused loop over the activations, with the same masks. Not a view as int16: what inductor makes of it
+            # One fused loop over the activations, with the same masks. Not a view as int16:
+            # inductor's code for it
             # writes outside of its memory (torch 2.13, CPU). The xor with nothing keeps inductor from multiplying
             # symbolically: it has no numbers beyond 64 bits.
             index = torch.arange(features, device=x.device)
@@ -131,7 +135,7 @@ class Dropout(nn.Module):
         return (lanes >= self._threshold).view(x.shape)
 
     def _use(self) -> int:
-        """How often this module was used before in this forward."""
+        """Return the number of earlier uses of this module in this forward."""
         used = self._uses[0]
         if not self._current.backward:
             self._uses[0] = used + 1
@@ -170,7 +174,9 @@ def name_layers(model: nn.Module) -> None:
 
 
 class Masks:
-    """Tells the dropouts of one model which samples they see. Costs nothing for a model that has none.
+    """Sets the current samples for the dropouts of one model.
+
+    Costs nothing for a model without any.
 
     Parameters
     ----------
@@ -215,9 +221,9 @@ class Masks:
             layer._uses[0] = 0
 
     def begin_backward(self) -> None:
-        """The forward is over: what is computed from here on is computed again."""
+        """Mark the end of forward: layers that run from here on are recomputed."""
         self._current.backward = True
 
     def end(self) -> None:
-        """No slot is computed: the layers are ordinary dropouts."""
+        """Leave the micro-batch: the layers are ordinary dropouts."""
         self._current.rows = None

@@ -1,7 +1,8 @@
-"""``hf_causal_lm``: fine-tunes a causal language model of Hugging Face's ``transformers`` from a folder on the node.
+"""``hf_causal_lm``: fine-tuning of a causal language model of Hugging Face's ``transformers``.
 
-The folder is what ``save_pretrained`` writes: ``config.json``, weights, and the tokenizer's files. Nothing is fetched from
-anywhere. The loss is the engine's own sum over tokens, not the model's mean.
+The model's folder on the node is the output of ``save_pretrained``: ``config.json``, weights, and
+the tokenizer's files. Nothing is downloaded. The loss is the engine's own sum over tokens, not the
+model's mean.
 
 Not here: the arguments and their limits (``domain.spec.tasks.HfCausalLMArgs``).
 """

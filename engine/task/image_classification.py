@@ -1,6 +1,7 @@
 """``image_classification``: a small convolutional net on scikit-learn's bundled handwritten digits.
 
-GroupNorm, not BatchNorm: what a sample contributes must not depend on the others in its micro-batch.
+It uses GroupNorm instead of BatchNorm because the loss of a sample must not depend on the other
+samples of its micro-batch.
 
 Not here: the arguments and their limits (``domain.spec.tasks.ImageClassificationArgs``).
 """

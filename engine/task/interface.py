@@ -1,11 +1,12 @@
-"""What a person writes to train their own model: a subclass of ``Task``.
+"""Base class of a user's own task: ``Task``.
 
-The engine owns the loop, and a task says what is particular: the model, the samples, the loss. The contract of a loss
-is short: it returns the *sum* over the units that ``weight`` counts, never a mean. The engine divides once, by the
-weight of the whole batch over all ranks and accumulation steps, which is what makes the gradient independent of how
-the batch was split.
+The engine owns the loop; a task supplies the model, the samples and the loss. The contract of a
+loss is short: it returns the *sum* over the units that ``weight`` counts, never a mean. The engine
+divides once, by the weight of the whole batch over all ranks and accumulation steps. The gradient
+is therefore independent of the split of the batch.
 
-Not here: the built-in tasks (``engine.task.builtin``), and how a task is found (``engine.task.loading``).
+Not here: the built-in tasks (``engine.task.builtin``), the search for a task by name
+(``engine.task.loading``).
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ class Task:
     """
 
     batch_dependent: ClassVar[bool] = False
-    """True says that the loss of a sample depends on the others in its micro-batch (batch normalisation, in-batch
-    negatives). Such a loss depends on how the batch is split, so the promise about the batch is given up."""
+    """True if the loss of a sample depends on the others in its micro-batch (batch normalisation,
+    in-batch negatives). Such a loss depends on the split of the batch, so the promise about the
+    batch is given up."""
 
     conditional: ClassVar[bool] = False
     """Set to True if a micro-batch may use a part of the model only (experts, LayerDrop, one head per task), and the first
@@ -45,7 +47,7 @@ class Task:
     Under strategy ``fsdp`` such a model is gathered as a whole, not block by block."""
 
     unit: ClassVar[str] = "samples"
-    """What ``weight`` counts. A task that says ``tokens`` gets ``throughput/tokens_per_second``."""
+    """Unit that ``weight`` counts. A task with ``tokens`` gets ``throughput/tokens_per_second``."""
 
     def prepare(self) -> None:
         """Download, tokenize, index. Called once per node, on its first rank, before the others go on."""
@@ -55,18 +57,19 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} must write model(self): it returns the nn.Module to train")
 
     def dataset(self, split: str) -> Dataset[Any]:
-        """The map-style dataset of ``split``: ``"train"``, or ``"eval"`` where the spec asks for evaluation.
+        """Return the map-style dataset of ``split``: ``"train"`` or ``"eval"``.
 
-        It has a length, is whole on every rank (the engine shares it out), and item i is a function of
-        (i, epoch) alone. For augmentation, call the functions of ``random``, ``numpy.random`` or
-        torch's default generator: ``numpy.random.rand()``, ``torch.rand(3)``. Before each item the
-        loader seeds all three from (seed, epoch, i), so the draws depend neither on the number of
-        ranks nor on the worker that fetches. A generator of the dataset's own
-        (``numpy.random.default_rng()``, ``torch.Generator()``, ``random.Random()``) is not seeded: what
-        it draws depends on what was fetched before, and so on the ranks. Create one inside
-        ``__getitem__`` from a seed that was drawn there, if a library asks for one.
+        ``"eval"`` is requested only if the spec has evaluation. The dataset has a length, is
+        complete on every rank (the engine shards it), and item i is a function of (i, epoch) alone.
+        For augmentation, call the functions of ``random``, ``numpy.random`` or torch's default
+        generator: ``numpy.random.rand()``, ``torch.rand(3)``. Before each item the loader seeds all
+        three from (seed, epoch, i), so the draws depend neither on the number of ranks nor on the
+        worker that fetches. A generator of the dataset's own (``numpy.random.default_rng()``,
+        ``torch.Generator()``, ``random.Random()``) is not seeded: its draws depend on the items
+        fetched before, and so on the ranks. If a library needs one, create it inside
+        ``__getitem__`` from a seed that was drawn there.
 
-        The same three generators are seeded alike before each call of this method, so a
+        The same three generators are seeded equally before each call of this method, so a
         ``random_split`` in it gives disjoint splits.
         """
         raise NotImplementedError(
@@ -85,10 +88,12 @@ class Task:
             ) from error
 
     def weight(self, batch: Batch) -> float | dict[str, float]:
-        """How many units ``loss`` sums over in this micro-batch, counted on the host, before the device sees it.
+        """Return the number of units that ``loss`` sums over in this micro-batch.
 
-        A dict gives a divisor for each term of a loss that is a dict too. By default: the samples, which is the first
-        dimension of the first tensor in the batch.
+        Called on the host.
+
+        A dict gives a divisor for each term of a loss that is a dict too. By default the number of
+        samples, which is the first dimension of the first tensor in the batch.
         """
         return float(_first_tensor(batch).shape[0])
 
@@ -101,7 +106,7 @@ class Task:
             f"{type(self).__name__} must write loss(self, model, batch): it returns the sum of the loss over the batch"
         )
 
-    def penalty(self, model: nn.Module) -> Tensor:  # noqa: ARG002 - what a task that overrides it is given
+    def penalty(self, model: nn.Module) -> Tensor:  # noqa: ARG002 - for tasks that override it
         """A term of the objective that depends on the parameters alone. Added once per step, not per micro-batch."""
         return torch.zeros(())
 
@@ -129,19 +134,20 @@ class Task:
         return {"loss": (sums, weight)}
 
     def finalize(self, totals: dict[str, float]) -> dict[str, float]:
-        """What is logged as ``eval/<name>``, from each name's weighted mean over the whole eval split.
+        """Return the values of ``eval/<name>`` from the weighted means over the eval split.
 
-        Here go perplexity, F1 and other functions of the totals. By default the means themselves, and for a loss of
-        several terms their sum as ``loss``.
+        Override it for perplexity, F1 and other functions of the totals. By default the means
+        themselves, and for a loss of several terms their sum as ``loss``.
         """
         return {**totals, "loss": sum(totals.values())} if totals and "loss" not in totals else totals
 
     def export_files(self, model: nn.Module, folder: Path) -> None:
         """Write the files that other programs need beside ``model.safetensors`` to load the model.
 
-        Called on rank 0 at the end of the run. Each file becomes a part of the last checkpoint; folders do not. By
-        default, the configuration of a ``transformers`` model, with the model's class and the type of its weights.
-        A task with a tokenizer adds it, so that the checkpoint's folder is one that ``from_pretrained`` loads::
+        Called on rank 0 at the end of the run. Each file becomes a part of the last checkpoint;
+        folders do not. By default, the configuration of a ``transformers`` model, with the model's
+        class and the type of its weights. A task with a tokenizer adds it, and ``from_pretrained``
+        then loads the checkpoint's folder::
 
             def export_files(self, model, folder):
                 super().export_files(model, folder)
@@ -150,7 +156,7 @@ class Task:
         Parameters
         ----------
         model : nn.Module
-            What ``model()`` returned. Its weights may be spread over the ranks.
+            Result of ``model()``. Its weights may be sharded over the ranks.
         folder : Path
             An empty folder.
         """

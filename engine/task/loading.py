@@ -1,9 +1,9 @@
-"""From the name in the spec to a task: a built-in one, or ``file.py:Class`` of the job's code.
+"""Import of the task that the spec names: a built-in one, or ``file.py:Class`` of the job's code.
 
-Every way in which this can go wrong is the person's to mend and ends as ``bad_spec``, with what was looked for, where,
-and what was found instead.
+Every failure is the user's to fix and ends as ``bad_spec``, with the name, the searched place and
+the names found there.
 
-Not here: whether the name may be used at all (``domain.spec.job``).
+Not here: validation of the name (``domain.spec.job``).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.task.interface import Task
 
 _MODULE: Final = "lockstep_task"
-"""Name under which a person's file is imported; its own name could be that of an installed module."""
+"""Module name of a user's file; the file's own name could be that of an installed module."""
 
 
 def load_task(name: str, args: dict[str, Any], code: Path) -> Task:
-    """The task that a spec names, constructed with its arguments.
+    """Return the task that a spec names, constructed with its arguments.
 
     Parameters
     ----------
@@ -34,13 +34,13 @@ def load_task(name: str, args: dict[str, Any], code: Path) -> Task:
     args : dict
         ``train.task_args`` of the spec.
     code : Path
-        Folder of the job's code. For a person's own task it goes first in the import path.
+        Folder of the job's code. For a user's own task it goes first in the import path.
 
     Raises
     ------
     EngineError
-        ``bad_spec``: the file or the class is missing, is no task, or its constructor refuses the arguments. An
-        exception raised inside the person's own code passes through as it is.
+        ``bad_spec``: the file or the class is missing, is no task, or its constructor refuses the
+        arguments. Exceptions of the user's own code are not changed.
     """
     if names.is_own_task(name):
         file, _, class_name = name.rpartition(":")

@@ -1,8 +1,9 @@
-"""Text as tokens: files, tokenizers, memory-mapped tokens, and the windows that are trained on.
+"""Text as tokens: files, tokenizers, memory-mapped tokens, and training windows.
 
-Bytes are their own tokens: one file is mapped as it lies, and the files of a folder are read one after the other. With
-a tokenizer the text is encoded once per node, into a file of numbers that every rank maps, so that no rank holds a text
-larger than memory. The file's name is a digest of text and tokenizer, so what has changed is encoded anew.
+Bytes are tokens themselves: one file is mapped directly, and the files of a folder are read in
+sequence. With a tokenizer the text is encoded once per node into a file of numbers that every rank
+maps, so no rank holds the text in memory. The file's name is a digest of text and tokenizer, so a
+change of either encodes again.
 
 Not here: the tasks that train on windows (``engine.task.causal_lm``, ``engine.task.hf_causal_lm``).
 """
@@ -35,7 +36,7 @@ EVAL_EVERY: Final = 20
 """One window in so many belongs to the eval split. Spread over the text, because its first files differ from its last."""
 _NOT_TEXT: Final = frozenset({"site-packages", "dist-packages", "__pycache__"})
 _BLOCK_BYTES: Final = 1 << 20
-"""Text encoded at a time, up to the next end of a line: what a tokenizer does may not cross a block's border."""
+"""Bytes of text encoded at a time, up to the next end of a line; tokens do not cross blocks."""
 
 Sequences = tuple[Tensor, Tensor]
 """Tokens (B, T) and the tokens that follow them (B, T)."""
@@ -141,9 +142,10 @@ def load_tokenizer(file: Path) -> Any:
 
 
 def encoder(tokenizer: Any) -> Encode:
-    """How a tokenizer of the ``tokenizers`` library encodes running text: all of it, without marks at the ends of blocks.
+    """Return a function that encodes running text with a tokenizer of the ``tokenizers`` library.
 
-    A tokenizer that once cut or padded its texts was saved to go on doing so.
+    It encodes all of the text, without special tokens at the ends of blocks. A saved tokenizer may
+    truncate or pad its texts; both are turned off.
     """
     tokenizer.no_truncation()
     tokenizer.no_padding()
