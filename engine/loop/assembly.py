@@ -1,12 +1,13 @@
-"""Everything one rank needs for its loop, put together in the order in which it must happen.
+"""Construction of everything that one rank needs for its loop, in the required order.
 
 1. ``prepare`` on the node's first rank, then the model and the datasets, on all.
-2. The checkpoint to go on from, or the weights to start from, if there are any: before any wrapper sees the model.
-3. The strategy around model and loss, two masked passes through it, and only then the optimizer, which may be sharded.
-4. The micro-batch, if it is to be found out: with everything else in memory already.
-5. The loader, which starts at the step that the checkpoint names.
+2. The checkpoint to resume from, or the initial weights, if any: before the model is wrapped.
+3. The strategy around model and loss, two masked passes through it, and only then the optimizer,
+which may be sharded.
+4. The micro-batch, if it is to be chosen: with everything else in memory already.
+5. The loader, which starts at the checkpoint's step.
 
-Not here: the loop that uses it (``engine.loop.trainer``), and what a changed plan does to a running step (there too).
+Not here: the loop (``engine.loop.trainer``), which also applies a changed plan.
 """
 
 from __future__ import annotations
@@ -75,17 +76,17 @@ class Assembly:
     sample: Any
     """The first of the dataset."""
     masked: Batch
-    """That one collated, for passes that leave no trace."""
+    """That sample collated, for masked passes."""
     steps_done: int
-    """Those of the checkpoint that the run goes on from; 0 at a fresh start."""
+    """Steps of the checkpoint that the run resumes from; 0 at a fresh start."""
     parameters: int
     """Numbers in the model's parameters, over all ranks once."""
     probed: Probed
-    """Whether the loss was seen to be a sum."""
+    """Result of the additivity check of the loss."""
     needs_several: bool
-    """Whether no micro-batch may hold one sample only, because of BatchNorm."""
+    """True if no micro-batch may hold a single sample, because of BatchNorm."""
     warnings: list[str]
-    """What makes the run depend on its layout (``engine.preflight.repeatability``)."""
+    """Reasons for a dependence of the run on its layout (``engine.preflight.repeatability``)."""
     replicas: ReplicaCheck
 
 
@@ -143,7 +144,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         load_initial(model, train.init_from, folder, ranks)
         telemetry.event("initialized", **{"from": train.init_from})
     repeats = check_loss(task, model, sample, precision, seed=train.seed, device=ranks.device)
-    # A run that goes on was probed when it began: what has become of its model since must not end it.
+    # A resumed run was checked at its start; the state of its model since then must not end it.
     probed = Probed(None) if steps_done else probe(task, model, dataset, size=samples, seed=train.seed, name=train.task)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     replicas = ReplicaCheck(model, ranks)
@@ -234,7 +235,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
 
 
 def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
-    """Say what is about to be trained, and what of the promise does not hold."""
+    """Log the training to come, and the parts of the promise that do not hold."""
     announce_plan(assembly, plan, telemetry)
     telemetry.say(
         f"{assembly.parameters:,} parameters, {assembly.samples:,} samples, {assembly.length.steps:,} steps"
@@ -270,7 +271,7 @@ def announce_usage(assembly: Assembly, telemetry: Telemetry) -> None:
 
 
 def announce_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
-    """Say how the batch is split: at the start, and whenever that changes."""
+    """Log the split of the batch: at the start and after each change."""
     report_plan(assembly, plan, telemetry)
     telemetry.say(plan.sentence())
 
@@ -292,16 +293,18 @@ def _usage(
     resumes: bool,
     by_block: bool,
 ) -> Usage:
-    """Return the parts of the model that micro-batches use, as far as the strategy must know before it shares the model.
+    """Return the parts of the model that micro-batches use.
+
+    Only as far as the strategy needs them before it wraps the model.
 
     Parameters
     ----------
     known : bool
-        Whether the run was conditional before a restart.
+        True if the run was conditional before a restart.
     resumes : bool
-        Whether the run was accepted before, so that unused parameters are not refused again.
+        True if the run was accepted before; unused parameters are then not refused again.
     by_block : bool
-        Whether ranks gather the model block by block.
+        True if ranks gather the model block by block.
     """
     task = objective.task
     if task.conditional or known or not by_block:

@@ -36,7 +36,7 @@ class _Share:
         self._bounds = start, stop = part(size, ranks.world_size, ranks.rank)
         self._micro_batch_size = micro_batch_size
         self.counted = ceil_div(stop - start, micro_batch_size)
-        """How many of the micro-batches count: the first ones."""
+        """Number of leading micro-batches that count."""
         _, most = part(size, ranks.world_size, 0)
         self._surplus = ceil_div(most, micro_batch_size) - self.counted if equally else 0
 
@@ -63,7 +63,7 @@ def evaluate(
     The host's generators are used, so the loader's thread must be idle.
     """
     task, model = strategy.objective.task, strategy.model
-    size = len(dataset)  # type: ignore[arg-type] # a map-style dataset has a length, which torch's type does not say
+    size = len(dataset)  # type: ignore[arg-type] # a map-style dataset has a length, which torch's type omits
     share = _Share(size, ranks, micro_batch_size, equally=strategy.collective_forward)
     loader = micro_batches(
         Fetcher(dataset, task.collate, seed=seed, purpose=randomness.EVAL_ITEM),

@@ -1,12 +1,16 @@
-"""What follows from a step whose loss or gradient is not finite (contract C17). It moved nothing, in any case.
+"""Reaction to a step whose loss or gradient is not finite (contract C17).
 
-The update itself looks: on the CPU before it begins, on CUDA on the device, where the kernel leaves parameters, moments
-and counters as they were, without the host waiting (``engine.step.optimizer``). Here the numbers are judged when they have
-arrived on the host, which on CUDA is one step later; they are equal on all ranks, so all of them come to the same end.
+Such a step changes nothing.
 
-Both numbers are looked at in every step, because a loss may be finite and its gradient not (a square root at 0).
+The update itself checks: on the CPU before it starts, on CUDA on the device, where the kernel
+leaves parameters, moments and counters unchanged without the host waiting
+(``engine.step.optimizer``). This module checks the numbers when they have arrived on the host, on
+CUDA one step later. They are equal on all ranks, so all ranks take the same decision.
 
-Not here: an infinity that a smaller loss scale cures (``engine.model.precision``).
+Both numbers are checked in every step, because a loss may be finite and its gradient not (a square
+root at 0).
+
+Not here: an infinity that a smaller loss scale removes (``engine.model.precision``).
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from lockstep.engine.runtime.telemetry import Telemetry
 Policy = Literal["stop", "skip"]
 
 SKIPPED_IN_A_ROW_MAX: Final = 100
-"""A run that skips this many steps one after the other has weights that no batch will mend."""
+"""Limit of consecutive skipped steps. No batch can repair the weights of such a run."""
 _BEFORE_ANY_UPDATE: Final = (
     ", before any update: look for NaN and infinity in the samples of the first batch, and for a logarithm of 0 or a "
     "division by 0 in loss()"
@@ -46,9 +50,11 @@ class NonFinite:
         self._in_a_row = 0
 
     def judge(self, report: StepReport) -> None:
-        """Stop the run over a step that is not finite, or say that it was skipped. Equal on all ranks.
+        """Stop the run at a step that is not finite, or log that it was skipped.
 
-        On CUDA this waits for the step's values. A step is judged once; asking again does nothing.
+        Equal on all ranks.
+
+        On CUDA this waits for the step's values. Further calls for the same step do nothing.
         """
         if report.step <= self._judged:
             return
@@ -60,7 +66,8 @@ class NonFinite:
         self._skipped += 1
         self._in_a_row += 1
         if self._policy == "skip" and self._in_a_row < SKIPPED_IN_A_ROW_MAX:
-            # At the 1st, 2nd, 4th, 8th …: a run that skips every other step says so a few times, and stays readable.
+            # At the 1st, 2nd, 4th, 8th …, to keep the log of a run that skips every other step
+            # readable.
             if self._skipped & (self._skipped - 1) == 0:
                 self._telemetry.warn(f"{what}: the step is skipped, the {_ordinal(self._skipped)} of this run so far")
             return
@@ -71,7 +78,7 @@ class NonFinite:
 
 
 def _what(report: StepReport) -> str | None:
-    """What of a step is not finite, for a person; None if all of it is."""
+    """Return the names of a step's values that are not finite; None if all are."""
     loss, norm = report.loss(), report.grad_norm()
     if loss is not None and not math.isfinite(loss):
         return f"the loss of step {report.step} is {loss}" + (_BEFORE_ANY_UPDATE if report.step == 1 else "")

@@ -1,8 +1,9 @@
-"""From what a step left behind to its line in the spool.
+"""Values of a step for its line in the spool.
 
-On the CPU a step is reported at its end. On CUDA its values are still on the device then: their copy to the host is
-queued behind the step, and it is reported when the next step has been launched. Reading waits for that copy alone; a
-plain ``.item()`` would wait for everything queued since, the running step included.
+On the CPU a step is reported at its end. On CUDA its values are still on the device then: their
+copy to the host is queued behind the step, and it is reported after the launch of the next step.
+Reading waits for that copy alone; a plain ``.item()`` would wait for everything queued since,
+including the running step.
 
 Not here: the files (``engine.runtime.telemetry``), the marks (``engine.runtime.timeline``).
 """
@@ -59,7 +60,7 @@ class StepReport:
 
     @property
     def counted(self) -> bool:
-        """Whether the batch had any weight."""
+        """True if the batch had any weight."""
         return any(divisor > 0 for divisor in self.divisors)
 
     def losses(self) -> dict[str, float]:
@@ -102,7 +103,7 @@ class StepReport:
         return values | {f"eval/{name}": value for name, value in self.evaluated.items()}
 
     def times(self) -> dict[str, float]:
-        """Where the step's time went, and the throughput that follows from it."""
+        """Breakdown of the step's time, and the resulting throughput."""
         if self._times is None and self.line is not None:
             self._times = self._timed(self.line)
         return self._times or {}

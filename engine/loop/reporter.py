@@ -1,12 +1,14 @@
-"""When a step is judged, and when its line is written.
+"""Schedule of the checks and reports of steps.
 
-On the CPU a step's values are there at once: it is judged before its update, and reported at its end. On CUDA they are
-read when the next step has been launched, so a report waits for one step; nothing else in the loop may wait for it.
+On the CPU a step's values are available at once: it is checked before its update and reported at
+its end. On CUDA they are read after the launch of the next step, so a report waits for one step;
+the rest of the loop must not wait for it.
 
-What a step achieved is written before its checkpoint is: a run that dies right after the checkpoint is resumed behind
-this step, and would otherwise never report it. Only its times wait for the checkpoint.
+The metrics of a step are written before its checkpoint. A run that dies right after the checkpoint
+resumes behind this step and would otherwise never report it. Only its times wait for the
+checkpoint.
 
-Not here: the values themselves (``engine.loop.report``), the files (``engine.runtime.telemetry``).
+Not here: the values (``engine.loop.report``), the files (``engine.runtime.telemetry``).
 """
 
 from __future__ import annotations
@@ -17,15 +19,15 @@ from lockstep.engine.runtime.telemetry import Telemetry
 
 
 class Reporter:
-    """Judges and reports the steps of one rank's run.
+    """Checks and reports the steps of one rank's run.
 
     Parameters
     ----------
     telemetry : Telemetry
     non_finite : NonFinite
-        What follows from a step that is not finite.
+        Reaction to a step that is not finite.
     late : bool
-        Whether values are read one step later.
+        True if values are read one step later.
     """
 
     def __init__(self, telemetry: Telemetry, non_finite: NonFinite, *, late: bool):
@@ -39,7 +41,7 @@ class Reporter:
         self._updated: StepReport | None = None
 
     def begin(self, steps: int) -> None:
-        """Tell how many steps the run has."""
+        """Set the number of steps of the run."""
         self._steps = steps
 
     def before_update(self, report: StepReport) -> None:

@@ -1,12 +1,15 @@
-"""The training loop: one optimizer step after another, until the run is over or somebody asks it to stop.
+"""Training loop: optimizer steps until the end of the run or a stop request.
 
-A step is: the slots' gradient, reduced once (``engine.step.gradient``); the next batch, already fetched (``engine.data.loader``);
-one control operation (``engine.runtime.control``); the update (``engine.step.optimizer``); then evaluation, checkpoint and report
-where they are due. All decisions rest on numbers that are equal on every rank, so ranks never part ways.
+A step consists of the gradient of all micro-batches, reduced once (``engine.step.gradient``); the
+next batch, already fetched (``engine.data.loader``); one control operation
+(``engine.runtime.control``); the update (``engine.step.optimizer``); then evaluation, checkpoint
+and report if they are due. All decisions use numbers that are equal on every rank, so ranks never
+diverge.
 
-A batch of weight zero (every target masked, say) is consumed and counted, but updates nothing: no decay, no momentum.
+A batch of weight zero (every target masked, say) is consumed and counted, but updates nothing: no
+decay, no momentum.
 
-Not here: how a rank starts and fails (``engine.__main__``).
+Not here: start and failure of a rank (``engine.__main__``).
 """
 
 from __future__ import annotations
@@ -40,12 +43,12 @@ from lockstep.engine.task.interface import Task
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run left its loop."""
+    """Result of the training loop."""
 
     steps_done: int
     """Completed optimizer steps, those before a resume included."""
     stopped: bool
-    """Whether it was asked to stop before its end."""
+    """True if the run was stopped before its end."""
     loss: float | None
     """Of the last reported step."""
     checkpoint: Path | None
@@ -60,17 +63,17 @@ class Trainer:
     train : Train
         The spec's section.
     plan : BatchPlan
-        Its micro-batch may be left open; then it is found out.
+        Its micro-batch may be open; it is then chosen at the start.
     task : Task
     ranks : Ranks
     folder : Path
-        The attempt's folder: spools, checkpoints, ``stop`` and ``resume`` are in it.
+        The attempt's folder with spools, checkpoints, ``stop`` and ``resume``.
     goes_on : bool
-        Whether to go on from the newest checkpoint of this very folder, as a run without the service does.
+        True to resume from the newest checkpoint of this folder, as a run without the service does.
     pulse : Pulse, optional
-        Where this rank shows what it does; left out where nobody looks.
+        Heartbeat of this rank; omitted if no process reads it.
     spec : JobSpec, optional
-        The whole of it, for what is exported at the end.
+        The whole spec, for the export at the end.
     code : Path, optional
         Folder of the job's code; with it, the run's memory is predicted.
     """
@@ -101,7 +104,7 @@ class Trainer:
         self._saved_step = -1
         self._following: tuple[RankBatch | None] | None = None
         self._evaluates = True
-        """Whether the last evaluation, if any, had anything to count."""
+        """True if the last evaluation, if any, had any weight."""
 
     def run(self) -> Ending:
         """Train from the start, or from a checkpoint, to the end. All ranks must call this."""
@@ -133,7 +136,7 @@ class Trainer:
                 raise
             self._reporter.write_pending()
             self._account.finish(self.plan)
-            # No rank leaves before the last checkpoint is durable: one that is gone looks like a rank that failed.
+            # No rank leaves before the last checkpoint is durable: a missing rank counts as failed.
             self.ranks.meet()
         finally:
             self._stopping.over()
@@ -172,7 +175,10 @@ class Trainer:
         return stopped
 
     def _step(self, batch: RankBatch, divisors: tuple[float, ...]) -> tuple[RankBatch | None, Verdict]:
-        """One optimizer step; returns the next batch, and what the ranks agreed on. All ranks must call this."""
+        """Run one optimizer step. All ranks must call this.
+
+        Returns the next batch and the result of the control operation.
+        """
         parts, timeline = self._parts, self._timeline
         parts.batches.request()
         timeline.mark("other", then="forward")
@@ -248,12 +254,12 @@ class Trainer:
         return verdict
 
     def _statement(self, accumulated: Accumulated) -> Statement:
-        """What the others must know of this rank's slots, and of its part of the next batch."""
+        """Return this rank's message about its micro-batches and its shard of the next batch."""
         failed, sums = accumulated.out_of_memory or not accumulated.reduced, accumulated.sums
         following = None if failed else self._next()
         return Statement(
             Flags(
-                # Rank 0 looks; the others hear of it here.
+                # Rank 0 checks and sends the flag to the others.
                 stop=self._stopping.asked(),
                 out_of_memory=accumulated.out_of_memory,
                 unreduced=not accumulated.reduced,
@@ -329,7 +335,7 @@ class Trainer:
         """Save on rank 0; the others go on, unless the strategy needs them. All ranks must call this."""
         parts = self._parts
         self._pulse.mark("checkpoint")
-        parts.replicas.compare(self.steps_done)  # What is wrong is not saved.
+        parts.replicas.compare(self.steps_done)  # A divergent model is not saved.
         average_statistics(parts.strategy.model, self.ranks)
         final = self.steps_done == parts.length.steps
         with self._stopping.save():

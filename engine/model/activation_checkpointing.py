@@ -1,17 +1,20 @@
-"""Activation checkpointing: compute a block's activations again in backward instead of keeping them.
+"""Activation checkpointing: recompute a block's activations in backward.
 
-What is kept of a block is its input; everything inside is computed a second time, with the same random numbers and
-under the same autocast, when backward reaches it (Chen et al. 2016, arXiv 1604.06174). Memory for activations falls
-from all blocks to one, and the inputs of the others; the price is one more forward.
+Only the input of a block is kept. Everything inside is computed a second time, with the same random
+numbers and under the same autocast, when backward reaches it (Chen et al. 2016, arXiv 1604.06174).
+The activations of one block and the inputs of the others are in memory at a time; the price is one
+more forward.
 
-A block is an element of an ``nn.ModuleList`` or ``nn.Sequential`` that has layers of its own: what deep models repeat.
-Where a model has none, its own children are taken. A single layer is no block, because its input is all it keeps, and
-neither is a child that is the whole model: computing everything again at once would save nothing.
+A block is an element of an ``nn.ModuleList`` or ``nn.Sequential`` that has layers of its own, the
+repeated unit of deep models. In a model without any, its direct children are the blocks. A single
+layer is no block, because its input is all it keeps. A child that is the whole model is no block
+either: computing everything again at once would save nothing.
 
-A block keeps its object, its name and its parameters; only its class becomes a subclass with another ``forward``. So
-state dicts, hooks, ``isinstance`` and the copies that ``nn.DataParallel`` makes work as before.
+A block keeps its object, its name and its parameters; only its class becomes a subclass with
+another ``forward``. State dicts, hooks, ``isinstance`` and the copies of ``nn.DataParallel`` work
+as before.
 
-Not here: how much memory that saves (``engine.memory``).
+Not here: the saved memory (``engine.memory``).
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ def _blocks(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modul
 
 
 def _has_layers(module: nn.Module) -> bool:
-    """Whether this is a module that is called, and has layers of its own with parameters."""
+    """Return whether this module is called and has layers of its own with parameters."""
     lists = isinstance(module, nn.ModuleList | nn.ModuleDict)
     return not lists and any(True for child in module.children() for _ in child.parameters())
 

@@ -40,7 +40,7 @@ def places_of(model: nn.Module) -> list[Place]:
 
 
 class Buffers:
-    """What some buffers hold at a moment."""
+    """Values of some buffers at a moment."""
 
     def __init__(self, found: list[tuple[Place, Tensor, Tensor]]):
         self._found = found
@@ -54,7 +54,7 @@ class Buffers:
         return [place for place, *_ in self._found]
 
     def changed(self) -> Buffers:
-        """Those that hold something else by now; the host waits for the device."""
+        """Return the buffers with new values; the host waits for the device."""
         return Buffers(
             [
                 (place, buffer, value)
@@ -123,7 +123,7 @@ class StepBuffers:
             self._step, self._before = step, Buffers.at(self._places)
 
     def end(self, *, refused: bool | Tensor) -> None:
-        """The step is over; where it moved nothing, buffers are what they were before."""
+        """End the step. If it was refused, restore the buffers."""
         if refused is not False:
             self._before.put_back(where=None if refused is True else refused)
 

@@ -1,13 +1,14 @@
-"""``compile: true``: torch.compile of the person's model, inside of whatever a strategy wraps around it.
+"""``compile: true``: torch.compile of the user's model, inside the wrapper of a strategy.
 
-* The model alone is compiled, not DDP's wrapper: entering and leaving ``no_sync`` recompiles nothing (contract C44),
-  while dynamo, which looks for a wrapper around it, still cuts the graph where DDP's buckets end, so that buckets are
-  reduced while earlier layers are differentiated.
-* The state dict, evaluation and passes that leave no trace use the model as it was. So the warm-up's single sample
-  costs no compilation, and a batch that divides evenly is compiled for its one size. The first slot of another size
-  compiles once more, for any size; a slot of one sample, which torch treats apart, may once again.
+* Only the model is compiled, not DDP's wrapper. Entering and leaving ``no_sync`` recompiles nothing
+  (contract C44), and dynamo, which searches for a wrapper, still splits the graph at the ends of
+  DDP's buckets, so buckets are reduced during backward of earlier layers.
+* The state dict, evaluation and masked passes use the uncompiled model. The warm-up's single sample
+  therefore costs no compilation, and a batch that divides evenly is compiled for its one size. The
+  first micro-batch of another size compiles once more, for any size; a micro-batch of one sample, a
+  special case of torch, may compile once again.
 
-Not here: what a compiled model must not do (graph breaks only cost time).
+Not here: restrictions on compiled models (graph breaks only cost time).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.runtime.errors import EngineError, reason_of
 
 BACKEND = "inductor"
-"""What compiles. Tests use one that needs no compiler of C++."""
+"""Compiler backend. Tests use one that needs no C++ compiler."""
 
 
 def compiled(model: nn.Module) -> nn.Module:
@@ -34,13 +35,13 @@ def compiled(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Say what to change where the model cannot be compiled."""
+    """Raise an error with advice if the model cannot be compiled."""
     try:
         yield
     except Exception as error:
         if reason_of(error) is Reason.OUT_OF_MEMORY or not _is_compilers(error):
             raise
-        # The first line may say no more than which backend it was.
+        # The first line may only name the backend.
         said = " ".join([line.strip() for line in str(error).splitlines() if line.strip()][:2]) or type(error).__name__
         raise EngineError(
             Reason.BAD_SPEC,
@@ -51,7 +52,7 @@ def explained() -> Iterator[None]:
 
 
 def _is_compilers(error: Exception) -> bool:
-    """Whether the compiler raised this, and not the model that it ran."""
+    """Return whether the compiler raised this error, not the compiled model."""
     # Imported by now if it did; at the top, they would cost every run a second.
     from torch._dynamo.exc import TorchDynamoException
     from torch._inductor.exc import InductorError

@@ -1,15 +1,17 @@
-"""BatchNorm: its running statistics over all ranks, and the samples that it needs at least (contract C24).
+"""BatchNorm: running statistics over all ranks, minimum micro-batches (contract C24).
 
-Each rank's layers see only its own micro-batches, so their running means and variances drift apart, and what would be
-evaluated or saved would be rank 0's. Before an evaluation and before a checkpoint they are replaced, on every rank, by
-their mean over the ranks. Statistics are updated linearly (new = (1 - momentum) old + momentum seen), so the mean of
-the ranks' statistics goes the same way however often it is taken; training does not read them.
+The layers of a rank process only its own micro-batches, so running means and variances differ
+between ranks, and an evaluation or a checkpoint would use rank 0's. Before each of them, every
+rank's statistics are replaced by the mean over the ranks. Statistics are updated linearly (new = (1
+- momentum) old + momentum seen), so the result is independent of how often the mean is taken;
+training does not read them.
 
-Behind a linear layer or global pooling, a layer sees one value per channel and sample. It has no
+Behind a linear layer or global pooling, a layer gets one value per channel and sample. It has no
 variance in a micro-batch of one sample, and torch refuses to train it. Masked passes therefore run
 two copies of their sample, and a plan with such micro-batches is refused before the first step.
 
-Not here: that such a model depends on its micro-batches, which its task must declare (``engine.preflight.additivity_check``).
+Not here: the dependence on micro-batches, which a task must declare
+(``engine.preflight.additivity_check``).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.interface import Batch, Task
 
 NO_VARIANCE: Final = "more than 1 value per channel"
-"""Part of what torch raises for a batch of one value per channel."""
+"""Part of torch's error for a batch of one value per channel."""
 
 
 def masked_samples(model: nn.Module) -> int:
@@ -39,17 +41,17 @@ def masked_samples(model: nn.Module) -> int:
 
 def masked_batch(task: Task, model: nn.Module, sample: Any) -> Batch:
     """The batch of a masked pass."""
-    # Copies: some collations change what they are given.
+    # Copies, because some collate functions change their arguments.
     return task.collate([copy.deepcopy(sample) for _ in range(masked_samples(model))])
 
 
 def refuses_one_sample(error: BaseException) -> bool:
-    """Whether ``error`` is torch's refusal to train BatchNorm on one value per channel."""
+    """Return whether ``error`` is torch's refusal to train BatchNorm on one value per channel."""
     return isinstance(error, ValueError) and NO_VARIANCE in str(error)
 
 
 def has_single_samples(plan: BatchPlan, size: int) -> bool:
-    """Whether a batch of ``size`` has a micro-batch of one sample on some rank."""
+    """Return whether a batch of ``size`` has a micro-batch of one sample on some rank."""
     return any(stop - start == 1 for rank in range(plan.world_size) for start, stop in plan.slots(rank, size))
 
 
@@ -87,10 +89,10 @@ def _trained_layers(model: nn.Module) -> list[str]:
 
 
 def average_statistics(model: nn.Module, ranks: Ranks) -> None:
-    """Give every rank the mean of all ranks' running statistics. All ranks must call this.
+    """Set every rank's running statistics to the mean over all ranks. All ranks must call this.
 
-    Every rank counts alike. The number of batches that a layer has seen becomes the largest of the ranks'. Models
-    without such layers cost nothing.
+    All ranks have equal weight. The number of batches of a layer becomes the maximum over the
+    ranks. Models without such layers cost nothing.
 
     Parameters
     ----------

@@ -1,10 +1,12 @@
-"""The objective of one micro-batch: the task's sums, each times its factor, and the penalty once per step.
+"""Objective of one micro-batch: scaled sums of the task, and the penalty once per step.
 
-The model *and* the task's loss are one module, so that a micro-batch has one forward and one sync mode, whatever the
-task calls inside (contract C10): strategies wrap this module, and DDP reads its flag in forward, not in backward.
-Autocast holds for one thread, and ``nn.DataParallel`` runs this module in threads, so it is entered in here too.
+The model *and* the task's loss are one module, so a micro-batch has one forward and one sync mode,
+whatever the task calls inside (contract C10): strategies wrap this module, and DDP reads its flag
+in forward, not in backward. Autocast is local to a thread, and ``nn.DataParallel`` runs this module
+in threads, so it is entered here too.
 
-Not here: how slots are weighted and when they synchronise (``engine.step.gradient``), what ranks share (``engine.strategies``).
+Not here: weights and synchronization of micro-batches (``engine.step.gradient``), communication
+between ranks (``engine.strategies``).
 """
 
 from __future__ import annotations
@@ -37,23 +39,24 @@ class Objective(nn.Module):
         self.precision = precision if precision is not None else Precision()
         self.has_penalty = type(task).penalty is not Task.penalty
         self.before_penalty: Callable[[], None] = lambda: None
-        """What a strategy does before the penalty reads parameters."""
+        """Hook of a strategy, called before the penalty reads parameters."""
         # In a tuple, where torch does not see a second module with the same parameters.
         self._compiled = (compiled,) if compiled is not None else ()
 
     def forward(
         self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The scaled objective, and the unscaled sums.
+        """Return the scaled objective and the unscaled sums.
 
         Parameters
         ----------
         batch : Batch
             On the device.
         scales : mapping of str to float, or None
-            Factor of each term. Empty, it masks the terms and not the penalty: a slot without samples. None masks all.
+            Factor of each term. Empty, it masks the terms and not the penalty: a micro-batch
+            without samples. None masks all.
         penalize : bool
-            Whether the penalty is added here.
+            True to add the penalty.
         """
         with self.precision.autocast():
             sums = as_terms(self._loss(batch, masked=not scales))

@@ -1,17 +1,18 @@
-"""The number format of forward and backward, and how gradients survive a narrow one.
+"""Number format of forward and backward, and loss scaling for a narrow one.
 
-``bf16`` and ``fp16`` are autocast over float32 parameters: what gains from the narrow format runs in it, sums and
-weights stay in float32, and so do the gradients that slots are added up in (contract C12: 256 micro-batches added up in
-bfloat16 are off by 2 %). Parameters that are narrow themselves would have narrow gradients, and are refused, unless the
-strategy adds up in float32.
+``bf16`` and ``fp16`` are autocast over float32 parameters: operations that gain from the narrow
+format run in it; sums, weights and the gradients that micro-batches add up stay in float32
+(contract C12: 256 micro-batches added up in bfloat16 are off by 2 %). Parameters in a narrow format
+would have narrow gradients, and are refused, unless the strategy adds up in float32.
 
-``fp16`` has five bits of exponent, so small gradients would become zero: the objective is multiplied by a scale before
-backward, and the gradient divided by it once per step, after the reduction and before its norm. An infinity says that
-the scale was too large. Then the same batch is run again at half the scale, on all ranks, so that no data is lost and
-a step is always the same place in the data (contract C15); the usual way, to leave the batch out, moves everything
-behind it. All scales are powers of two, so that scaling alone changes no digit.
+``fp16`` has five bits of exponent, so small gradients would become zero. The objective is
+multiplied by a scale before backward, and the gradient divided by it once per step, after the
+reduction and before its norm. An infinity means that the scale was too large. The same batch is
+then run again at half the scale, on all ranks, so no data is lost and a step is always at the same
+offset in the data (contract C15). The usual alternative, to skip the batch, shifts every later one.
+All scales are powers of two, so scaling alone changes no digit.
 
-Not here: what happens to a step whose gradient is not finite at any scale (``engine.loop.non_finite``).
+Not here: a step whose gradient is not finite at any scale (``engine.loop.non_finite``).
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _NO_CAST: Final = nullcontext()
 
 
 class Precision:
-    """How one run computes.
+    """Number format of one run.
 
     Parameters
     ----------
     name : str
-        As the spec has it.
+        As in the spec.
     device : torch.device
     """
 
@@ -52,9 +53,10 @@ class Precision:
         self._scaler = Scaler() if name == "fp16" else None
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """What the task's loss and evaluation run in.
+        """Return the context of the task's loss and of evaluation.
 
-        It holds for the thread that enters it, so it is entered inside of what strategies wrap.
+        It is local to the thread that enters it, so it is entered inside the module that strategies
+        wrap.
         """
         if self._format is None:
             return _NO_CAST
@@ -67,20 +69,20 @@ class Precision:
     def unscale(self, parameters: Iterable[nn.Parameter]) -> bool:
         """Divide the reduced gradient by the scale. Once per step.
 
-        On CUDA this waits for the device, under ``fp16`` alone: whether the batch is run again is for the host to know
-        before it goes on.
+        On CUDA this waits for the device, under ``fp16`` only: the host must decide whether to run
+        the batch again.
 
         Returns
         -------
         bool
-            Whether this rank's gradient has infinities or NaNs.
+            True if this rank's gradient has infinities or NaNs.
         """
         return self._scaler is not None and self._scaler.unscale(parameters)
 
     def repeats(self, verdict: Verdict) -> bool:
-        """Whether the batch just run is to be run again, at a smaller scale. Equal on all ranks.
+        """Return whether to run the last batch again at a smaller scale. Equal on all ranks.
 
-        To be asked once after each run of a batch that fitted into memory.
+        Call it once after each run of a batch that fitted into memory.
         """
         return self._scaler is not None and self._scaler.repeats(verdict)
 
@@ -90,17 +92,17 @@ class Precision:
         return self._scaler.scale if self._scaler is not None else None
 
     def state(self) -> dict[str, float]:
-        """What a run that goes on needs; equal on all ranks."""
+        """Return the state for a checkpoint; equal on all ranks."""
         return {} if self._scaler is None else self._scaler.state()
 
     def load(self, state: dict[str, float]) -> None:
-        """Restore what ``state`` gave; that of a run in another precision is left alone."""
+        """Restore the result of ``state``. The state of another precision is ignored."""
         if self._scaler is not None and state:
             self._scaler.load(state)
 
 
 class Scaler:
-    """The loss scale of one run. Everything it decides rests on what all ranks agreed on, so it is equal on all."""
+    """Loss scale of one run. All decisions use values that are equal on all ranks."""
 
     START: Final = 2.0**16
     GROW_AFTER: Final = 2000
@@ -195,10 +197,12 @@ def require_wide_parameters(model: nn.Module, *, accumulates_in_float32: bool) -
 
 
 def use_tf32(device: torch.device, *, on: bool) -> None:
-    """Let matrix products and convolutions in float32 use TF32 (10 bits of mantissa) on CUDA, or really not.
+    """Turn TF32 on or off for float32 matrix products and convolutions on CUDA.
 
-    torch leaves it on for convolutions unless told otherwise. Both calls are the ones that keep its older flags and its
-    newer ``fp32_precision`` in agreement: setting the newer ones makes ``torch.compile``, which reads the older, fail.
+    TF32 has 10 bits of mantissa.
+    torch enables it for convolutions by default. Both calls keep torch's older flags and its newer
+    ``fp32_precision`` consistent: setting the newer ones makes ``torch.compile``, which reads the
+    older, fail.
     """
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high" if on else "highest")

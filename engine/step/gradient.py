@@ -43,31 +43,32 @@ from lockstep.engine.task.interface import Batch, Task
 
 @dataclass(frozen=True)
 class Accumulated:
-    """What one rank's slots came to."""
+    """Result of one rank's micro-batches."""
 
     sum_up: Callable[[], Sums]
-    """What gives ``sums``, until the next slots are run: a forecast's tensors have no values, and nobody asks for them."""
+    """Function that computes ``sums``, valid until the next micro-batches run. Lazy, because the
+    tensors of a forecast have no values."""
     out_of_memory: bool = False
-    """Some slot did not fit: there is no gradient, on any rank."""
+    """True if some micro-batch did not fit: no rank has a gradient."""
     reduced: bool = True
-    """Whether every gradient of this rank reached the others."""
+    """True if every gradient of this rank was reduced."""
     overflow: bool = False
-    """Whether this rank's gradient is not finite, under a precision that scales it."""
+    """True if this rank's gradient is not finite, under a precision with loss scaling."""
     told: list[list[float]] | None = None
-    """What every rank said of its slots, where that travelled with the gradient."""
+    """Messages of all ranks, if they were sent with the gradient."""
 
     @property
     def sums(self) -> Sums:
-        """Sum of each loss term over this rank's slots."""
+        """Sum of each loss term over this rank's micro-batches."""
         return self.sum_up()
 
 
 Statement = Callable[[Accumulated], Sequence[float]]
-"""What this rank has to say to the others of what its slots came to, before their gradient is reduced."""
+"""Message that this rank sends to the others before the gradient is reduced."""
 
 
 class GradientStep:
-    """Runs a rank's slots and leaves the whole batch's gradient in the parameters.
+    """Runs a rank's micro-batches and leaves the whole batch's gradient in the parameters.
 
     Parameters
     ----------
@@ -93,7 +94,7 @@ class GradientStep:
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
         self.masks = Masks(strategy.model, seed=seed, device=ranks.device)
-        """Those of the model's ``lockstep.Dropout`` layers."""
+        """Masks of the model's ``lockstep.Dropout`` layers."""
         self._window = Window(strategy.model)
         self._window.watch_optimizers()
         self.buffers = StepBuffers(moved)
@@ -102,15 +103,15 @@ class GradientStep:
         self._hook: RemovableHandle | None = None
         self._masked_samples = masked_samples(strategy.model)
         self._counted: list[Tensor] = []
-        """Terms of this step's slots so far, those of empty slots left out."""
+        """Terms of this step's micro-batches so far, without empty ones."""
         self._sums: Sums | None = None
         self._unsaid: Exception | None = None
-        """What kept this rank from saying anything."""
+        """Error that prevented this rank's message."""
         self.terms: tuple[str, ...] = ()
         self.draws_on_host = False
-        """Whether the model draws from the host's generators; known after the warm-up."""
+        """True if the model draws from the host's generators; known after the warm-up."""
         self.seeds_host = False
-        """Whether the host's generators belong to the model (see ``engine.runtime.randomness``)."""
+        """True if the host's generators belong to the model (see ``engine.runtime.randomness``)."""
 
     def warm_up(self, masked: Batch) -> bool:
         """Run a few masked passes, which fix DDP's buckets. All ranks must call this, at the start and after a reset.
@@ -127,7 +128,7 @@ class GradientStep:
         with randomness.unchanged_generators(self._ranks.device), self.buffers.warm_up(self._model):
             for _ in range(self._strategy.warm_up_passes):
                 for parameter in self._model.parameters():
-                    # A view of a bucket would be replaced by the forward that builds the buckets anew.
+                    # The forward that rebuilds the buckets would replace a view of a bucket.
                     parameter.grad = None
                 with arrivals(self._model) as arrived:
                     self._strategy.begin_reduction()
@@ -165,20 +166,22 @@ class GradientStep:
         statement: Statement | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> Accumulated:
-        """Run every slot; the gradient is reduced in the last one. All ranks must call this.
+        """Run all micro-batches; the last one reduces the gradient. All ranks must call this.
 
-        Under a strategy that can repeat a step, a rank that runs out of memory reports that in the result.
+        Under a strategy that can repeat a step, a rank that runs out of memory reports that in the
+        result.
 
         Parameters
         ----------
         batch : RankBatch
         divisors : tuple of float
-            Units of each loss term in the whole batch, over all ranks and slots.
+            Units of each loss term in the whole batch, over all ranks and micro-batches.
         timeline : Timeline
         statement : callable, optional
-            Whose numbers travel with the gradient, if the strategy carries any: at most as many.
+            Returns the numbers to send with the gradient, if the strategy carries any: at most as
+            many.
         meanwhile : callable, optional
-            What can be done while they travel, where the strategy lets it: it counts as time for data.
+            Work during the exchange, if the strategy allows it: it counts as time for data.
         """
         strategy = self._strategy
         scales = {
@@ -189,10 +192,11 @@ class GradientStep:
         self.buffers.begin(batch.step)
         if strategy.carries:
             strategy.tell(self._said(statement, timeline), self._between(meanwhile, timeline))
-        # From here on, whatever is not sent is this step's: so a rank that fails in its first slot drains all of it.
+        # From here on, all unsent gradients belong to this step: a rank that fails in its first
+        # micro-batch drains all of them.
         strategy.begin_reduction()
         if len(batch.slots) == 1:
-            self.discard()  # What was left to add to, at the start or of a longer step: the one slot's sum is rounded otherwise.
+            self.discard()  # Leftovers of the start or of a longer step: adding to them would change the rounding of a single micro-batch.
         self._window.open()
         try:
             self._run_slots(batch, scales, timeline)
@@ -219,16 +223,16 @@ class GradientStep:
         return Accumulated(self._total, reduced=reduced, overflow=overflow, told=told)
 
     def rehearse(self, batch: Batch, samples: int) -> None:
-        """Forward and backward of a micro-batch that counts for nothing, on this rank alone: no other takes part.
+        """Run forward and backward of a masked micro-batch on this rank alone.
 
-        What it leaves are gradients of zero, and whatever the model changes by itself.
+        It leaves gradients of zero, and changes that the model makes by itself.
 
         Parameters
         ----------
         batch : Batch
             On the host.
         samples : int
-            How many it holds.
+            Samples in it.
         """
         try:
             with self._strategy.local():
@@ -241,7 +245,7 @@ class GradientStep:
 
     @property
     def model(self) -> nn.Module:
-        """The person's model."""
+        """The user's model."""
         return self._model
 
     def require_kept(self) -> None:
@@ -249,13 +253,13 @@ class GradientStep:
         self._window.require_kept()
 
     def nothing(self) -> Sums:
-        """The sums of a rank that ran no slot."""
+        """Return the sums of a rank without micro-batches."""
         if self._ranks.device.type == "cpu":
             return (0.0,) * len(self.terms)
         return torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
 
     def _said(self, statement: Statement | None, timeline: Timeline) -> Callable[[], Sequence[float]]:
-        """What this rank has to say once all of its gradients are there."""
+        """Return a function that makes the rank's message after its last gradient."""
 
         def said() -> Sequence[float]:
             if statement is None:
@@ -302,7 +306,7 @@ class GradientStep:
         timeline.mark("communication" if self._ranks.world_size > 1 else "backward", then="data")
 
     def _total(self) -> Sums:
-        """Each term's sum over this step's slots, once all of them are counted."""
+        """Return each term's sum over this step's micro-batches, once all of them are counted."""
         if self._sums is None:
             self._sums = self._added_up() if self._counted else self.nothing()
         return self._sums
@@ -311,7 +315,8 @@ class GradientStep:
         on_host = self._ranks.device.type == "cpu"
         if on_host and len(self._counted) == len(self.terms):
             return tuple(map(float, self._counted))
-        # All at once: a rank has up to hundreds of slots, and each small operation costs as much as a large one.
+        # All at once: a rank has up to hundreds of micro-batches, and each small operation costs as
+        # much as a large one.
         sums = torch.stack(self._counted).to(torch.float64).view(-1, len(self.terms)).sum(0)
         return tuple(sums.tolist()) if on_host else sums
 
@@ -334,7 +339,7 @@ class GradientStep:
         self._window.require_unchanged(seen)
         terms = self._in_order(sums)
         if scales:
-            self._counted += terms  # Before backward: what is said of them may travel with the gradient.
+            self._counted += terms  # Before backward, because the message may be sent with the gradient.
         timeline.mark("forward", then="backward")
         self.masks.begin_backward()
         self._strategy.backward(self._precision.scaled(objective))
@@ -353,7 +358,7 @@ class GradientStep:
         self.warm_up(masked)
 
     def discard(self) -> None:
-        """Drop the gradient, so that the next slot starts a new one."""
+        """Drop the gradient; the next micro-batch starts a new one."""
         self._strategy.discard()
 
     def close(self) -> None:
@@ -386,7 +391,7 @@ class GradientStep:
 
 
 def to_device(batch: Batch, device: torch.device) -> Any:
-    """A batch with its tensors on ``device``; what holds no tensors stays as it is."""
+    """Return a batch with its tensors on ``device``; values without tensors stay as they are."""
     if device.type == "cpu":
         return batch
     if isinstance(batch, Tensor):

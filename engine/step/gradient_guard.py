@@ -1,13 +1,15 @@
-"""What a task must leave alone while a step's gradient is accumulated (contract C21).
+"""Guard against interference of a task with the gradient of a step (contract C21).
 
-From the first forward of a step to its update, gradients and parameters belong to the engine. A task's ``loss`` that
-calls ``backward()`` or ``zero_grad()``, an optimizer of its own that steps, a batch that is begun inside of another: each
-would train on some other gradient than the batch's, in silence. Here they raise.
+From the first forward of a step to its update, gradients and parameters belong to the engine. A
+``loss`` that calls ``backward()`` or ``zero_grad()``, an optimizer of the task that steps, a batch
+inside another batch: each would silently train on another gradient than the batch's. These raise an
+error.
 
-Looking at every parameter in every micro-batch would cost more than it is worth, so the last one stands for all.
-Optimizers are noticed by torch's own hook before any optimizer's step.
+Checking every parameter in every micro-batch would cost too much, so only the last one is checked.
+torch's own hook, called before any optimizer's step, detects optimizers.
 
-Not here: parameters that get no gradient (``engine.step.gradient``), and what other ranks do (``engine.step.replicas``).
+Not here: parameters without a gradient (``engine.step.gradient``), differences between ranks
+(``engine.step.replicas``).
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ class Window:
             raise _illegal("the gradients were dropped or replaced between the last backward and the update")
 
     def look(self) -> Seen:
-        """What a forward must not change."""
+        """Return the state that a forward must not change."""
         gradient = self._watched.grad
         # Versions only grow: their sum stays as long as both do.
         return gradient, self._watched._version + (0 if gradient is None else gradient._version)

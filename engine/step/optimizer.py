@@ -1,16 +1,19 @@
-"""The optimizer of a spec, its rate at each step, and clipping of the whole batch's gradient.
+"""Optimizer of a spec, its learning rate at each step, and gradient clipping.
 
-All of it counts optimizer steps and sees the reduced gradient, never one slot's or one rank's share.
+All of it counts optimizer steps and uses the reduced gradient of the whole batch, never that of a
+micro-batch or a rank.
 
-* The kernel is torch's fused one, which goes once over parameters, gradients and moments and needs no memory of its own
-  (on one core 2 to 4 times faster than torch's default). Where there is none, torch chooses.
-* State is allocated before the first step, so that what a run needs is known before it trains. Numbers are those of a
-  state made at the first update.
-* A step whose loss or gradient is not finite moves nothing (contract C17): neither parameters, moments nor counters. On
-  the CPU that is looked up; on CUDA the fused kernel is told on the device, and the host does not wait.
+* The kernel is torch's fused one, which passes once over parameters, gradients and moments and
+  allocates nothing (on one core 2 to 4 times faster than torch's default). Where there is none,
+  torch chooses.
+* State is allocated before the first step, so the memory of a run is known before it trains. Its
+  values are those of a state created at the first update.
+* A step whose loss or gradient is not finite changes neither parameters, moments nor counters
+  (contract C17). On the CPU the host checks; on CUDA the fused kernel gets a flag on the device,
+  and the host does not wait.
 
-Not here: the gradient itself (``engine.step.gradient``), the rate's formula (``engine.step.schedule``), what follows from a step that
-is not finite (``engine.loop.non_finite``).
+Not here: the gradient (``engine.step.gradient``), the formula of the rate
+(``engine.step.schedule``), the reaction to a step that is not finite (``engine.loop.non_finite``).
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.task.interface import Task
 
 _KERNEL = ("fused", "foreach", "capturable")
-"""What of a group says how it is computed, and not what."""
+"""Keys of a group that select the implementation, not the computation."""
 
 
 class Optimizer:
@@ -45,12 +48,13 @@ class Optimizer:
         # Each group's rate relative to the spec's; the schedule multiplies it.
         self._relative = [group.get("lr", train.optimizer.lr) / train.optimizer.lr for group in groups]
         self._kernels: list[torch.optim.Optimizer] = []
-        """What moves this rank's parameters: ``inner``, or what a sharding ``inner`` keeps inside."""
+        """Optimizers that change this rank's parameters: ``inner``, or the one inside a sharding
+        ``inner``."""
         self.inner = strategy.optimizer(self._build, groups)
         self._parameters = [parameter for group in groups for parameter in group["params"]]
         on_device = any(parameter.is_cuda for parameter in self._parameters)
         self._masks = on_device and all(group["fused"] for kernel in self._kernels for group in kernel.param_groups)
-        """Whether a step that is not finite is masked on the device."""
+        """True if a step that is not finite is masked on the device."""
 
     def require_layout(self) -> None:
         """Check that gradients and moments have the memory layout of their parameters.
@@ -72,18 +76,19 @@ class Optimizer:
         return self._strategy.norm(gradients, share)
 
     def update(self, step: int, sums: Sums, norm: Tensor) -> bool | Tensor:
-        """Clip if the spec asks for it, and move the parameters by the rate of ``step``, if all is finite.
+        """Clip the gradient if requested, and update the parameters if all is finite.
 
-        Returns whether it was refused: on CUDA a number on the device, for which the host does not wait.
+        Returns whether the update was refused, on CUDA as a number on the device, for which the
+        host does not wait.
 
         Parameters
         ----------
         step : int
             Counted from 0.
         sums : Sums
-            The whole batch's loss.
+            Loss of the whole batch.
         norm : Tensor
-            What :meth:`norm` gave.
+            Result of :meth:`norm`.
         """
         refused: bool | Tensor = False
         if self._masks and isinstance(sums, Tensor):
@@ -133,7 +138,7 @@ class Optimizer:
 
 def _build(train: Train, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     settings = train.optimizer
-    # There is no fused kernel for complex numbers, and none that looks at gaps in memory. None: torch's choice.
+    # No fused kernel supports complex numbers or tensors with gaps in memory. None: torch's choice.
     fused = all(p.is_floating_point() and is_dense(p) for group in groups for p in _listed(group)) or None
     if isinstance(settings, AdamW):
         return torch.optim.AdamW(
@@ -180,10 +185,13 @@ def _zeros_like(parameter: Tensor) -> Tensor:
 
 
 def _keep_kernel(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-    """A checkpoint of another device or version says what to compute, and this run how."""
+    """Take the hyperparameters from a checkpoint and the kernel from this run.
+
+    The checkpoint may be of another device or version.
+    """
     mine, theirs = optimizer.param_groups, state["param_groups"]
     if len(mine) != len(theirs):
-        return state  # Refused by what comes next, with its own words.
+        return state  # The next call refuses it with a message of its own.
     groups = [
         saved | {name: own[name] for name in _KERNEL if name in own} for own, saved in zip(mine, theirs, strict=True)
     ]
@@ -191,10 +199,10 @@ def _keep_kernel(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dic
 
 
 def _check_groups(groups: list[dict[str, Any]], model: nn.Module) -> None:
-    """Every trainable parameter in one group, and no other.
+    """Raise unless every trainable parameter is in one group and the groups hold no other.
 
-    One left out would silently never be trained; one of the task's own would be trained on each rank's part of the batch,
-    and begin anew when the run goes on.
+    A missing one would silently never be trained. An additional one would be trained on each rank's
+    part of the batch, and reset when the run resumes.
     """
     given = {id(parameter) for group in groups for parameter in _listed(group)}
     left_out = [

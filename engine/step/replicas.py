@@ -1,19 +1,23 @@
-"""Whether all ranks hold the same model: at the start, every so many steps, and before each checkpoint (C22, C23).
+"""Comparison of the model between ranks (contract C22, C23).
 
-Ranks that are given the same gradient stay equal bit by bit, unless a device, a link or the task itself does something
-of its own; then each goes on training another model and nobody notices. DDP looks at shapes, once, in order; it takes
-rank 0's values for everybody's, and an order of parameters that differs between ranks it does not see at all.
+Runs at the start, at intervals, and before each checkpoint.
 
-A parameter's fingerprint is its bits, read as whole numbers, summed along its rows with a different odd factor for each
-row, mod 2^64. A single number that changes, by one bit even, always changes it: an odd factor times what is not zero
-is not zero mod 2^64. It costs one reading of the parameters. All fingerprints together are one number per rank, which
-is all that is exchanged as long as the ranks agree.
+Ranks with the same gradient stay equal bit by bit, unless a device, a link or the task itself
+interferes; then each silently trains another model. DDP compares shapes once, in order. It
+broadcasts rank 0's values, and does not detect an order of parameters that differs between ranks.
 
-How often is worked out from what it costs, so that it takes at most 1/200 of the time. Rank 0's clock decides, and its
-decision travels with the fingerprints, so ranks never disagree on when the next comparison is.
+The fingerprint of a parameter is the sum of its bits, read as integers, along its rows with a
+different odd factor for each row, mod 2^64. A single changed number, even by one bit, always
+changes it: an odd factor times a nonzero number is not zero mod 2^64. The cost is one read of the
+parameters. All fingerprints together are one number per rank, and only that is exchanged as long as
+the ranks agree.
 
-Not here: buffers, which may differ between evaluations (``engine.model.normalization``); what a checkpoint checks of itself
-(``engine.checkpoints.checkpoint``).
+The interval is derived from the cost of a comparison, to stay below 1/200 of the time. Rank 0's
+clock decides, and its decision is sent with the fingerprints, so ranks always agree on the next
+comparison.
+
+Not here: buffers, which may differ between evaluations (``engine.model.normalization``);
+verification of checkpoints (``engine.checkpoints.checkpoint``).
 """
 
 from __future__ import annotations
@@ -38,9 +42,9 @@ from lockstep.engine.task.dropout import COLUMN
 SHARE_MAX: Final = 0.005
 """Of the steps' time that comparing may take."""
 FIRST_STEPS: Final = 10
-"""Steps to the first comparisons, until it is known what one costs."""
+"""Steps to the first comparisons, before their cost is known."""
 _STEPS_NOTED: Final = 32
-"""Steps whose median is taken for what a step costs."""
+"""Number of steps whose median is the estimated cost of a step."""
 _GATHER: Final[Callable[..., object]] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 """Torch 2.13 renamed it, and warns of the old name on every rank."""
 _WHOLE_NUMBERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -95,7 +99,10 @@ class ReplicaCheck:
             )
 
     def due(self, step: int) -> bool:
-        """Whether to compare after ``step``, counted from 1. Equal on all ranks; call it once after each step."""
+        """Return whether to compare after ``step``, counted from 1.
+
+        Equal on all ranks; call it once after each step.
+        """
         if not self._active:
             return False
         now = self._clock()
@@ -209,7 +216,7 @@ def _together(found: Tensor) -> int:
 
 
 def _who(column: list[int]) -> str:
-    """Which ranks hold something else, if most of them agree."""
+    """Return the ranks that differ, if most of them agree."""
     usual, count = Counter(column).most_common(1)[0]
     if 2 * count > len(column):
         others = [rank for rank, value in enumerate(column) if value != usual]

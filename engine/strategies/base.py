@@ -183,7 +183,7 @@ class Strategy:
         return 0
 
     def tell(self, say: Callable[[], Sequence[float]] | None, meanwhile: Callable[[], None] | None = None) -> None:
-        """Send the result of ``say`` along with each gradient. Only valid where ``carries`` > 0.
+        """Send the result of ``say`` along with each gradient. Only valid if ``carries`` > 0.
 
         ``say`` is called in the backward that synchronises, when all of this rank's gradients are
         computed, and by ``drain``. ``meanwhile`` is called in that backward, after this rank has
