@@ -13,17 +13,17 @@ from lockstep.api.auth.bearer import Guard
 from lockstep.api.auth.origins import OwnPagesOnly
 from lockstep.api.auth.quotas import Quotas
 from lockstep.api.dashboard.files import Dashboard
-from lockstep.api.gauges import Figures
+from lockstep.api.gauges import ServiceGauges
 from lockstep.api.http import openapi, problems
 from lockstep.api.http.bounded import BoundedCheck
 from lockstep.api.http.compression import Compression
-from lockstep.api.http.following import Following
-from lockstep.api.http.request_middleware import Envelope
-from lockstep.api.http.response_cache import Rendered
+from lockstep.api.http.following import ChangeStreams
+from lockstep.api.http.request_middleware import RequestMiddleware
+from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
 from lockstep.api.jobs.forecasts import Compute, Forecasts
 from lockstep.api.jobs.uploads import Uploads
-from lockstep.api.parts import Bell, Parts
+from lockstep.api.parts import AppState
 from lockstep.api.readiness import Readiness
 from lockstep.api.routes import (
     checkpoints,
@@ -38,9 +38,10 @@ from lockstep.api.routes import (
     series,
     uploads,
 )
-from lockstep.api.settings import Settings
-from lockstep.api.telemetry import Telemetry
+from lockstep.api.settings import ApiSettings
+from lockstep.api.telemetry import ApiMetrics
 from lockstep.broker import probe
+from lockstep.broker.messages import Notifier
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.version import VERSION
 from lockstep.storage.control import scheduler_lease
@@ -83,10 +84,10 @@ def routed() -> FastAPI:
 
 
 def create_app(
-    settings: Settings,
+    settings: ApiSettings,
     database: Database,
     blobs: BlobStore,
-    publisher: Bell,
+    publisher: Notifier,
     *,
     compute_forecast: Compute | None = None,
 ) -> FastAPI:
@@ -101,9 +102,9 @@ def create_app(
         with database.read_jobs() as session:
             return scheduler_lease.silent_seconds(session)
 
-    following = Following(database)
-    telemetry = Telemetry(database, Figures(database, timings.lease_seconds), following)
-    app.state.parts = Parts(
+    following = ChangeStreams(database)
+    telemetry = ApiMetrics(database, ServiceGauges(database, timings.lease_seconds), following)
+    app.state.parts = AppState(
         database=database,
         uploads=Uploads(blobs),
         blobs=blobs,
@@ -120,7 +121,7 @@ def create_app(
         ),
         estimates=Estimates(database, timings.lease_seconds),
         forecasts=Forecasts(database, compute_forecast),
-        rendered=Rendered(),
+        rendered=ResponseCache(),
         following=following,
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
@@ -128,5 +129,5 @@ def create_app(
     app.add_middleware(Compression)
     if settings.auth == "off":
         app.add_middleware(OwnPagesOnly, allowed_hosts=settings.allowed_hosts)
-    app.add_middleware(Envelope, telemetry=telemetry)
+    app.add_middleware(RequestMiddleware, telemetry=telemetry)
     return app

@@ -21,7 +21,7 @@ import structlog
 
 from lockstep.api.jobs.views import node_state
 from lockstep.storage.control import gauges
-from lockstep.storage.control.gauges import ControlFigures
+from lockstep.storage.control.gauges import ControlGauges
 from lockstep.storage.db.database import Database
 
 REMEMBER_SECONDS: Final = 1.0
@@ -33,10 +33,10 @@ log = structlog.get_logger("api.figures")
 
 
 @dataclass(frozen=True)
-class Seen:
+class GaugeValues:
     """Result of one refresh."""
 
-    control: ControlFigures
+    control: ControlGauges
     nodes: dict[str, int]
     """Number of nodes by state."""
     node_silence_seconds: float
@@ -47,7 +47,7 @@ class Seen:
     """Longest time since the newest point, of the running jobs; 0 when none is running."""
 
 
-class Figures:
+class ServiceGauges:
     """Cache of the last refresh, shared by all callers.
 
     Parameters
@@ -63,10 +63,10 @@ class Figures:
         self._lease_seconds = lease_seconds
         self._clock = clock
         self._lock = threading.Lock()
-        self._looking: Future[Seen | None] | None = None
+        self._looking: Future[GaugeValues | None] | None = None
         self._looked_at = 0.0
 
-    def look(self) -> Seen | None:
+    def look(self) -> GaugeValues | None:
         """Return the current or recent gauges; None while the databases do not answer."""
         with self._lock:
             looking = self._looking
@@ -79,8 +79,8 @@ class Figures:
         except TimeoutError:
             return None
 
-    def _run(self, looking: Future[Seen | None]) -> None:
-        found: Seen | None = None
+    def _run(self, looking: Future[GaugeValues | None]) -> None:
+        found: GaugeValues | None = None
         try:
             found = self._look()
         except Exception as error:  # noqa: BLE001 -- reported as unavailable
@@ -88,7 +88,7 @@ class Figures:
         self._looked_at = self._clock()
         looking.set_result(found)
 
-    def _look(self) -> Seen:
+    def _look(self) -> GaugeValues:
         with self._database.read_jobs() as session:
             control = gauges.control(session)
         with self._database.read_series() as session:
@@ -103,7 +103,7 @@ class Figures:
         left = control.lease_seconds_left
         # An attempt that has just started has no points, or points of the previous attempt.
         lags = (min(ran, ages.get(job_id, ran)) for job_id, ran in control.running.items())
-        return Seen(
+        return GaugeValues(
             control=control,
             nodes=dict(states),
             node_silence_seconds=silence,

@@ -8,58 +8,52 @@ Not here: opening and closing the parts (``api.serving``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
 from lockstep.api.auth.bearer import ANYBODY, Guard, token_key
 from lockstep.api.auth.quotas import Quotas
-from lockstep.api.http.following import Following
-from lockstep.api.http.response_cache import Rendered
+from lockstep.api.http.following import ChangeStreams
+from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
 from lockstep.api.jobs.forecasts import Forecasts
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.readiness import Readiness
-from lockstep.api.telemetry import Telemetry
-from lockstep.broker.messages import Message
+from lockstep.api.telemetry import ApiMetrics
+from lockstep.broker.messages import Notifier
 from lockstep.domain.errors import LockstepError
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 
 
-class Bell(Protocol):
-    """Publisher of broker messages. It never blocks and never raises: every message may be lost."""
-
-    def publish(self, message: Message) -> None: ...
-
-
 @dataclass(frozen=True)
-class Parts:
+class AppState:
     """Objects shared by all requests of one application."""
 
     database: Database
     uploads: Uploads
     blobs: BlobStore
-    bell: Bell
+    bell: Notifier
     guard: Guard
     lease_seconds: float
     """A node without a heartbeat for longer than this is lost."""
     readiness: Readiness
     estimates: Estimates
     forecasts: Forecasts
-    rendered: Rendered
-    following: Following
-    telemetry: Telemetry
+    rendered: ResponseCache
+    following: ChangeStreams
+    telemetry: ApiMetrics
     quotas: Quotas
 
 
-def _parts_of(request: Request) -> Parts:
-    found: Parts = request.app.state.parts
+def _parts_of(request: Request) -> AppState:
+    found: AppState = request.app.state.parts
     return found
 
 
-async def _in_loop(request: Request) -> Parts:
+async def _in_loop(request: Request) -> AppState:
     # `async` although it awaits nothing: FastAPI runs a sync dependency in another thread.
     return _parts_of(request)
 
@@ -125,7 +119,7 @@ def _charge(request: Request, caller: bytes) -> None:
         raise quotas.refusal(standing)
 
 
-Here = Annotated[Parts, Depends(_in_loop)]
+AppStateDep = Annotated[AppState, Depends(_in_loop)]
 Actor = Annotated[str, Depends(_actor)]
 guarded = [Depends(_actor)]
 """Dependencies of every router under ``/v1``. They run before the body is read.

@@ -39,7 +39,7 @@ log = structlog.get_logger("api")
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReadinessResult:
     """Result of one check."""
 
     health: Health
@@ -90,9 +90,9 @@ class Readiness:
         self._clock = clock
         self._lock = threading.Lock()
         self._details: Mapping[str, str] = {}
-        self._seen: tuple[float, Seen] | None = None
+        self._seen: tuple[float, ReadinessResult] | None = None
 
-    def look(self) -> Seen:
+    def look(self) -> ReadinessResult:
         """Return the current or a recent result."""
         # Only the first check blocks its callers. Without the database a check takes seconds, and
         # every waiting caller would hold a thread.
@@ -108,7 +108,7 @@ class Readiness:
         finally:
             self._lock.release()
 
-    def _look(self) -> Seen:
+    def _look(self) -> ReadinessResult:
         checks = {
             "broker": "ok" if self._broker_answers() else "does not answer; jobs are accepted and start later",
             "database": "ok",
@@ -127,8 +127,10 @@ class Readiness:
         except LockstepError as error:
             checks["database"], details["database"] = NO_ANSWER, error.message
         if "scheduler" not in checks:
-            return Seen(Health(status="unavailable", checks=checks), details)
-        return Seen(Health(status="ok" if set(checks.values()) == {"ok"} else "degraded", checks=checks), details)
+            return ReadinessResult(Health(status="unavailable", checks=checks), details)
+        return ReadinessResult(
+            Health(status="ok" if set(checks.values()) == {"ok"} else "degraded", checks=checks), details
+        )
 
     def _log(self, details: Mapping[str, str]) -> None:
         """Log each problem once while it lasts, even if numbers in its text change."""

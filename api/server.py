@@ -17,7 +17,7 @@ import structlog
 from pydantic import ValidationError
 from structlog.typing import Processor
 
-from lockstep.api.settings import Settings
+from lockstep.api.settings import ApiSettings
 from lockstep.domain.errors import LockstepError
 from lockstep.storage.db import migrate
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: python -m lockstep.api [migrate]", file=sys.stderr)  # noqa: T201 -- usage of a command
         return 2
     try:
-        settings = Settings()
+        settings = ApiSettings()
         configure_logging(settings.log_format)
         return _migrate(settings) if arguments else _serve(settings)
     except ValidationError as error:
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
 
 
-def _migrate(settings: Settings) -> int:
+def _migrate(settings: ApiSettings) -> int:
     urls = settings.database_url, settings.series_url
     try:
         behind = migrate.pending(*urls)
@@ -53,7 +53,7 @@ def _migrate(settings: Settings) -> int:
     return 0
 
 
-def _serve(settings: Settings) -> int:
+def _serve(settings: ApiSettings) -> int:
     if settings.migrate == "on":
         migrate.upgrade(settings.database_url, settings.series_url)
     from lockstep.api.serving import serve

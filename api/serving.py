@@ -19,8 +19,8 @@ import uvicorn
 from lockstep.api.app import create_app
 from lockstep.api.auth.bearer import ensure_token
 from lockstep.api.jobs import forecasts
-from lockstep.api.parts import Parts
-from lockstep.api.settings import Settings
+from lockstep.api.parts import AppState
+from lockstep.api.settings import ApiSettings
 from lockstep.broker.publisher import Publisher
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.storage.db import schema
@@ -35,7 +35,7 @@ KEEP_ALIVE_SECONDS: Final = 30
 log = structlog.get_logger("api")
 
 
-def serve(settings: Settings) -> int:
+def serve(settings: ApiSettings) -> int:
     """Serve until a signal requests the stop."""
     with contextlib.ExitStack() as stack:
         # Keep all connections open: a burst of requests uses all of them, and bursts recur every
@@ -52,7 +52,7 @@ def serve(settings: Settings) -> int:
         with contextlib.suppress(OSError):  # reported by /readyz while it lasts
             blobs.create()
         app = create_app(settings, database, blobs, publisher, compute_forecast=forecasts.here())
-        parts: Parts = app.state.parts
+        parts: AppState = app.state.parts
         stack.callback(parts.forecasts.close)
         stack.callback(parts.following.join)
         config = uvicorn.Config(
@@ -70,7 +70,7 @@ def serve(settings: Settings) -> int:
 class _Server(uvicorn.Server):
     """Uvicorn server that logs its address once it listens, and closes log streams at shutdown."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, parts: Parts):
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, parts: AppState):
         super().__init__(config)
         self._parts = parts
         self._listener = listener

@@ -20,7 +20,7 @@ from lockstep.broker.settings import BrokerSettings
 from lockstep.storage.db.settings import StorageSettings
 
 
-class Settings(StorageSettings, BrokerSettings):
+class ApiSettings(StorageSettings, BrokerSettings):
     """``LOCKSTEP_*`` variables of the api, including those of the databases and the broker."""
 
     model_config = SettingsConfigDict(env_prefix="LOCKSTEP_", frozen=True, extra="ignore")

@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lockstep.api.gauges import Figures
-from lockstep.api.http.following import Following
+from lockstep.api.gauges import ServiceGauges
+from lockstep.api.http.following import ChangeStreams
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.version import VERSION
 from lockstep.storage.db.database import Database
@@ -32,7 +32,7 @@ WAIT_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # declared without types
 
 
-class Telemetry:
+class ApiMetrics:
     """Metrics of one application, in a registry of its own: tests create several per process.
 
     Parameters
@@ -43,7 +43,7 @@ class Telemetry:
     following : Following
     """
 
-    def __init__(self, database: Database, figures: Figures, following: Following):
+    def __init__(self, database: Database, figures: ServiceGauges, following: ChangeStreams):
         self.registry = CollectorRegistry()
         self.in_progress = Gauge(
             "lockstep_http_requests_in_progress", "Requests whose answer has not ended.", registry=self.registry
@@ -92,7 +92,7 @@ class Telemetry:
 class _Service(Collector):
     """Metrics that are read at each scrape."""
 
-    def __init__(self, database: Database, figures: Figures, following: Following):
+    def __init__(self, database: Database, figures: ServiceGauges, following: ChangeStreams):
         self._database = database
         self._figures = figures
         self._following = following

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lockstep.engine.checkpoints.checkpoint import Saved
+from lockstep.engine.checkpoints.checkpoint import SavedCheckpoint
 from lockstep.engine.checkpoints.saving import Saver
 
 LIMIT = 0.25
@@ -56,7 +56,7 @@ class Training:
             warn=print,
         )
 
-    def _note(self, _: Saved) -> None:
+    def _note(self, _: SavedCheckpoint) -> None:
         self.durable_at = time.perf_counter()
 
     def step(self) -> float:

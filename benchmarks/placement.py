@@ -18,7 +18,7 @@ import statistics
 import time
 from pathlib import Path
 
-from lockstep.domain.placement.decide import Node, Placed, Request, place
+from lockstep.domain.placement.decide import Node, Placed, PlacementRequest, place
 
 NODES, DEVICES, JOBS = 1_000, 8, 10_000
 
@@ -35,9 +35,9 @@ def cluster(dice: random.Random, share_free: float) -> list[Node]:
     ]
 
 
-def queue(dice: random.Random) -> list[Request]:
+def queue(dice: random.Random) -> list[PlacementRequest]:
     return [
-        Request(
+        PlacementRequest(
             job_id=f"job-{number:05d}",
             priority=dice.choice((0, 50, 50, 50, 100)),
             created_at=float(number),

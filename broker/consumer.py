@@ -23,7 +23,7 @@ from celery import Celery, bootsteps
 from celery.worker import WorkController, state
 
 
-class Supervisor(Protocol):
+class BackgroundService(Protocol):
     """The part of a program that must run whether or not there is a broker."""
 
     def start(self) -> None:
@@ -36,7 +36,7 @@ class Supervisor(Protocol):
         """Wait until it has ended. Called once, after ``ask_stop``."""
 
 
-def consume(app: Celery, supervisor: Supervisor, *, name: str, threads: int, end_seconds: float) -> None:
+def consume(app: Celery, supervisor: BackgroundService, *, name: str, threads: int, end_seconds: float) -> None:
     """Run a worker on the app's queue, and the supervisor, until SIGTERM or SIGINT. Call from the main thread.
 
     Parameters

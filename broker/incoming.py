@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import structlog
 
-from lockstep.broker.messages import RingScheduler, StartAssignment, StopAssignment
+from lockstep.broker.messages import StartAssignment, StopAssignment, WakeScheduler
 from lockstep.broker.queues import CONTROL
 
 MESSAGE_CHARS_MAX: Final = 16_384
@@ -55,7 +55,7 @@ def arguments_of(payload: object, queue: str) -> tuple[str, list[str]]:
         raise BadMessageError(f"the message is a {type(payload).__name__}, expected an object")
     headers = payload.get("headers")
     task = headers.get("task") if isinstance(headers, Mapping) else None
-    expected = {RingScheduler.task: 0} if queue == CONTROL else {StartAssignment.task: 1, StopAssignment.task: 1}
+    expected = {WakeScheduler.task: 0} if queue == CONTROL else {StartAssignment.task: 1, StopAssignment.task: 1}
     if not isinstance(task, str) or task not in expected:
         raise BadMessageError(f"the task is {task!r:.100}, expected one of {sorted(expected)}")
     body = payload.get("body")

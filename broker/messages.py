@@ -13,13 +13,13 @@ Not here: the publisher (``broker.publisher``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from lockstep.broker.queues import CONTROL, node_queue
 
 
 @dataclass(frozen=True)
-class RingScheduler:
+class WakeScheduler:
     """Look at the queue now: a job was submitted, or devices came free."""
 
     task: ClassVar[str] = "lockstep.ring_scheduler"
@@ -60,4 +60,10 @@ class StopAssignment(_ToNode):
     task: ClassVar[str] = "lockstep.stop_assignment"
 
 
-Message = RingScheduler | StartAssignment | StopAssignment
+Message = WakeScheduler | StartAssignment | StopAssignment
+
+
+class Notifier(Protocol):
+    """Sender of notifications. It never blocks and never raises: every message may be lost."""
+
+    def publish(self, message: Message) -> None: ...

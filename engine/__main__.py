@@ -33,10 +33,10 @@ from lockstep.domain.spec.job import JobSpec, PathCode, Train
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.spec.tasks import is_own_task
 from lockstep.domain.training.plan import BatchPlan, plan_of
-from lockstep.engine.loop.trainer import Ending, Trainer
+from lockstep.engine.loop.trainer import Trainer, TrainingResult
 from lockstep.engine.runtime import failure_text, folder_lock, randomness, torchrun
 from lockstep.engine.runtime.errors import EngineError, write_error
-from lockstep.engine.runtime.heartbeat import Pulse
+from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import (
     RankEnvironment,
     Ranks,
@@ -56,7 +56,7 @@ _UNWATCHED: Final = timedelta(minutes=30)
 
 
 @dataclass
-class Run:
+class RunOptions:
     """What to train and where its files go."""
 
     spec: JobSpec
@@ -72,7 +72,7 @@ class Run:
     patience: timedelta = _WATCHED
     """How long a rank waits for the others before it fails by itself."""
     trainer: Trainer | None = None
-    pulse: Pulse = field(default_factory=Pulse.unseen)
+    pulse: Heartbeat = field(default_factory=Heartbeat.unseen)
     terminated: bool = False
     """Whether this rank was sent SIGTERM."""
 
@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     options = _parser().parse_args(arguments)
     environment = RankEnvironment.read(os.environ)
     faulthandler.enable()
-    run: Run | None = None
+    run: RunOptions | None = None
     try:
         if options.attempt:
             run = _attempt(options.attempt, environment)
@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     _leave(code)
 
 
-def _report(error: BaseException, run: Run | None, environment: RankEnvironment) -> None:
+def _report(error: BaseException, run: RunOptions | None, environment: RankEnvironment) -> None:
     """Print what ended this rank. Without the service the first rank alone prints: the others share its stderr."""
     text = failure_text.text_of(error, environment.rank)
     prints = True
@@ -136,7 +136,7 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _rank(run: Run, environment: RankEnvironment) -> int:
+def _rank(run: RunOptions, environment: RankEnvironment) -> int:
     """Train. Returns the exit code."""
     use_threads(environment)
     if run.train.deterministic:
@@ -178,7 +178,7 @@ def _occupy(folder: Path, ranks: Ranks) -> None:
         raise LockstepError(ErrorCode.CONFLICT, taken)
 
 
-def _train(run: Run, ranks: Ranks, folder: Path) -> Ending:
+def _train(run: RunOptions, ranks: Ranks, folder: Path) -> TrainingResult:
     randomness.seed_host(randomness.seed_of(randomness.MODEL, run.train.seed))
     task = load_task(run.train.task, run.train.task_args, run.code)
     run.trainer = Trainer(
@@ -201,7 +201,7 @@ def _train(run: Run, ranks: Ranks, folder: Path) -> Ending:
         raise
 
 
-def _attempt(folder: Path, environment: RankEnvironment) -> Run:
+def _attempt(folder: Path, environment: RankEnvironment) -> RunOptions:
     """The run that an attempt's folder describes."""
     assignment = attempt.AssignmentFile.model_validate_json((folder / attempt.ASSIGNMENT).read_bytes())
     if assignment.spec.train is None or assignment.plan is None:
@@ -209,7 +209,7 @@ def _attempt(folder: Path, environment: RankEnvironment) -> Run:
     code = folder / attempt.CODE
     if not code.is_dir():
         code = Path(assignment.spec.code.path) if isinstance(assignment.spec.code, PathCode) else folder
-    return Run(
+    return RunOptions(
         spec=assignment.spec,
         train=assignment.spec.train,
         plan=assignment.plan,
@@ -217,11 +217,11 @@ def _attempt(folder: Path, environment: RankEnvironment) -> Run:
         cuda=assignment.device_kind == "cuda",
         folder=folder,
         devices=assignment.devices,
-        pulse=Pulse.begin(folder, environment.rank),
+        pulse=Heartbeat.begin(folder, environment.rank),
     )
 
 
-def _alone(options: argparse.Namespace, environment: RankEnvironment) -> Run:
+def _alone(options: argparse.Namespace, environment: RankEnvironment) -> RunOptions:
     """The run that a YAML file describes, on as many ranks as were started."""
     file: Path = options.file
     document = _read_yaml(file)
@@ -246,7 +246,7 @@ def _alone(options: argparse.Namespace, environment: RankEnvironment) -> Run:
             f"a batch of {plan.batch_size} cannot be shared by {environment.world_size} ranks",
             next_step=f"start at most {plan.batch_size} processes",
         )
-    return Run(
+    return RunOptions(
         spec=spec,
         train=spec.train,
         plan=plan,
@@ -274,7 +274,7 @@ def _be_deterministic(*, cuda: bool) -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def _closing_line(run: Run, ending: Ending, *, terminated: bool) -> str:
+def _closing_line(run: RunOptions, ending: TrainingResult, *, terminated: bool) -> str:
     what = "stopped" if ending.stopped else "done"
     if terminated:
         what += " by SIGTERM"

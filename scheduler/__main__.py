@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from lockstep.domain.errors import LockstepError
 from lockstep.scheduler import logs
 from lockstep.scheduler.service import run
-from lockstep.scheduler.settings import Settings
+from lockstep.scheduler.settings import SchedulerSettings
 
 
 def main() -> None:
     """Read the environment, then serve."""
     try:
-        settings = Settings()
+        settings = SchedulerSettings()
     except ValidationError as error:
         lines = (f"LOCKSTEP_{str(line['loc'][0]).upper()}: {line['msg']}" for line in error.errors() if line["loc"])
         sys.exit("scheduler: " + "; ".join(lines))

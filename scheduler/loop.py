@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from lockstep.domain.errors import LockstepError
-from lockstep.scheduler.report import Report
+from lockstep.scheduler.report import CycleReport
 
 BREATH_SECONDS: Final = 0.05
 """At least so long from the end of a pass to the next: a storm of bells is answered together, and writers on SQLite get in."""
@@ -24,7 +24,7 @@ BREATH_SECONDS: Final = 0.05
 log = structlog.get_logger("scheduler")
 
 
-class PassLoop:
+class ReconcileLoop:
     """Makes passes until it is asked to stop.
 
     Parameters
@@ -35,7 +35,7 @@ class PassLoop:
         The longest wait between two.
     """
 
-    def __init__(self, make_pass: Callable[[bool], Report], *, pass_seconds: float) -> None:
+    def __init__(self, make_pass: Callable[[bool], CycleReport], *, pass_seconds: float) -> None:
         self._make_pass = make_pass
         self._pass_seconds = pass_seconds
         # Not a Condition: a signal's handler may put something here, whatever lock the thread it interrupted holds.

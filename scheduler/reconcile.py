@@ -26,18 +26,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
-from lockstep.broker.messages import Message, StartAssignment, StopAssignment
+from lockstep.broker.messages import Notifier, StartAssignment, StopAssignment
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import AssignmentState, Intent
 from lockstep.domain.life.quarantine import to_quarantine
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.placement.decide import Placed, place
 from lockstep.domain.spec.stored import UnreadableSpecError
-from lockstep.scheduler.report import Report
+from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import attempts, gangs, nodes
 from lockstep.storage.control import scheduler_lease, scheduling
 from lockstep.storage.control.scheduling import QueuedJob
@@ -62,15 +62,9 @@ UNSEALED: Final = "waits until what its last attempt wrote is stored completely"
 log = structlog.get_logger("scheduler")
 
 
-class Bell(Protocol):
-    """Sender of notifications: never blocks and never raises."""
-
-    def publish(self, message: Message) -> None: ...
-
-
 def run_pass(
     database: Database,
-    bell: Bell,
+    bell: Notifier,
     timings: Timings,
     *,
     owner: str,
@@ -80,7 +74,7 @@ def run_pass(
     unreadable: dict[str, str] | None = None,
     stopping: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
-) -> Report:
+) -> CycleReport:
     """Run one reconcile cycle.
 
     Parameters
@@ -121,10 +115,10 @@ def run_pass(
         if held and scheduler_lease.gap_seconds(session) > timings.outage_seconds:
             spared = scheduling.spare(session, lease_seconds=timings.lease_seconds)
     if not held:
-        return Report()
+        return CycleReport()
     if spared:
         log.warning("the service was away; nobody is declared lost for a lease", assignments=spared)
-    one = _Pass(
+    one = _Cycle(
         database,
         bell,
         timings,
@@ -135,7 +129,7 @@ def run_pass(
         ends_at=clock() + WORK_SECONDS,
         clock=clock,
     )
-    one.report = Report(held=True, spared=spared)
+    one.report = CycleReport(held=True, spared=spared)
     try:
         one.run()
     finally:
@@ -144,13 +138,13 @@ def run_pass(
     return one.report
 
 
-class _Pass:
+class _Cycle:
     """Steps 2 to 9."""
 
     def __init__(
         self,
         database: Database,
-        bell: Bell,
+        bell: Notifier,
         timings: Timings,
         stopping: Callable[[], bool],
         *,
@@ -169,7 +163,7 @@ class _Pass:
         self.unreadable = {} if unreadable is None else unreadable
         self.ends_at = ends_at
         self.clock = clock
-        self.report = Report()
+        self.report = CycleReport()
 
     def run(self) -> None:
         self.lose_expired()
@@ -366,7 +360,7 @@ class _Pass:
             if self.clock() >= ends_at or not self.attempt("expire", one.job_id, partial(self._expire, one, ends_at)):
                 return
 
-    def _expire(self, due: retention.Due, ends_at: float) -> None:
+    def _expire(self, due: retention.DueDeletion, ends_at: float) -> None:
         if retention.expire(self.database, due, lambda: self.clock() < ends_at and not self.stopping()):
             self.report.expired += 1
             log.info("expired", job=due.job_id, what=due.what, days=due.days)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Report:
+class CycleReport:
     """Counts of one reconcile cycle."""
 
     held: bool = False

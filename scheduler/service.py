@@ -15,13 +15,13 @@ import structlog
 
 from lockstep.broker.app import make_app
 from lockstep.broker.consumer import consume
-from lockstep.broker.messages import RingScheduler
+from lockstep.broker.messages import WakeScheduler
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import CONTROL
-from lockstep.scheduler.loop import PassLoop
+from lockstep.scheduler.loop import ReconcileLoop
 from lockstep.scheduler.reconcile import run_pass
-from lockstep.scheduler.report import Report
-from lockstep.scheduler.settings import Settings
+from lockstep.scheduler.report import CycleReport
+from lockstep.scheduler.settings import SchedulerSettings
 from lockstep.storage.db import schema
 from lockstep.storage.db.database import Database
 
@@ -52,7 +52,7 @@ class _Every:
         return True
 
 
-def run(settings: Settings) -> None:
+def run(settings: SchedulerSettings) -> None:
     """Run one scheduler until it is asked to end. Call from the main thread.
 
     Raises
@@ -69,7 +69,7 @@ def run(settings: Settings) -> None:
     unreadable: dict[str, str] = {}
     renumber, expires = _Every(RENUMBER_SECONDS), _Every(EXPIRES_SECONDS)
 
-    def make_pass(rang: bool) -> Report:
+    def make_pass(rang: bool) -> CycleReport:
         return run_pass(
             database,
             publisher,
@@ -82,9 +82,9 @@ def run(settings: Settings) -> None:
             stopping=lambda: loop.stopping,
         )
 
-    loop = PassLoop(make_pass, pass_seconds=timings.pass_seconds)
+    loop = ReconcileLoop(make_pass, pass_seconds=timings.pass_seconds)
     app = make_app(settings.broker_url, queue=CONTROL)
-    app.task(name=RingScheduler.task)(loop.ring)
+    app.task(name=WakeScheduler.task)(loop.ring)
     try:
         consume(app, loop, name=f"scheduler@{owner}", threads=1, end_seconds=END_SECONDS)
     finally:

@@ -14,7 +14,7 @@ from lockstep.domain.life.timings import Timings
 from lockstep.storage.db.settings import StorageSettings
 
 
-class Settings(StorageSettings, BrokerSettings):
+class SchedulerSettings(StorageSettings, BrokerSettings):
     """``LOCKSTEP_…`` of one scheduler."""
 
     timings_scale: Annotated[float, Field(gt=0)] = 1.0

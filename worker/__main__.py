@@ -11,13 +11,13 @@ from pydantic import ValidationError
 
 from lockstep.domain.errors import LockstepError
 from lockstep.worker import logs, service
-from lockstep.worker.settings import Settings
+from lockstep.worker.settings import AgentSettings
 
 
 def main() -> None:
     """Read the settings, then run until SIGTERM."""
     try:
-        settings = Settings()
+        settings = AgentSettings()
     except ValidationError as error:
         lines = [f"LOCKSTEP_{'.'.join(map(str, line['loc'])).upper()}: {line['msg']}" for line in error.errors()]
         sys.exit("\n".join(["the node agent cannot start:", *lines]))

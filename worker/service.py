@@ -20,19 +20,19 @@ import structlog
 
 from lockstep.broker.app import make_app
 from lockstep.broker.consumer import consume
-from lockstep.broker.messages import RingScheduler, StartAssignment, StopAssignment
+from lockstep.broker.messages import StartAssignment, StopAssignment, WakeScheduler
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import node_queue
 from lockstep.domain.version import VERSION
 from lockstep.storage.db import schema
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
-from lockstep.worker.agent.supervisor import Bell, Supervisor
+from lockstep.worker.agent.supervisor import Supervisor, WakeUp
 from lockstep.worker.devices import inventory
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.fork_client import COMMAND as WARM_COMMAND
-from lockstep.worker.launch.fork_client import Warm
-from lockstep.worker.settings import Settings
+from lockstep.worker.launch.fork_client import ForkServer
+from lockstep.worker.settings import AgentSettings
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ CELERY_SECONDS = 3.0
 
 
 def run(
-    settings: Settings,
+    settings: AgentSettings,
     *,
     launcher_command: Sequence[str] = launching.LAUNCHER_COMMAND,
     warm_command: Sequence[str] | None = None,
@@ -71,9 +71,9 @@ def run(
             blobs=BlobStore(settings.store),
             devices=inventory.devices(settings.cpu_slots),
             version=VERSION,
-            freed=lambda: publisher.publish(RingScheduler()),
+            freed=lambda: publisher.publish(WakeScheduler()),
             environment=environment,
-            warm=Warm(environment, warm_command) if settings.warm_launch and warm_command is not None else None,
+            warm=ForkServer(environment, warm_command) if settings.warm_launch and warm_command is not None else None,
             launcher_command=launcher_command,
         )
         try:
@@ -82,16 +82,16 @@ def run(
             publisher.close()
 
 
-def _serve(settings: Settings, supervisor: Supervisor) -> None:
+def _serve(settings: AgentSettings, supervisor: Supervisor) -> None:
     app = make_app(settings.broker_url, queue=node_queue(settings.node_name))
 
     @app.task(name=StartAssignment.task)  # type: ignore[untyped-decorator]  # celery publishes no types
     def start_assignment(assignment_id: str) -> None:
-        supervisor.ring(Bell("start", assignment_id))
+        supervisor.ring(WakeUp("start", assignment_id))
 
     @app.task(name=StopAssignment.task)  # type: ignore[untyped-decorator]  # celery publishes no types
     def stop_assignment(assignment_id: str) -> None:
-        supervisor.ring(Bell("stop", assignment_id))
+        supervisor.ring(WakeUp("stop", assignment_id))
 
     consume(
         app,
@@ -103,7 +103,7 @@ def _serve(settings: Settings, supervisor: Supervisor) -> None:
 
 
 @contextmanager
-def _databases(settings: Settings) -> Iterator[tuple[Database, Database]]:
+def _databases(settings: AgentSettings) -> Iterator[tuple[Database, Database]]:
     heartbeats = Database(settings.database_url, settings.series_url)
     shipping = Database(settings.database_url, settings.series_url)
     try:

@@ -25,7 +25,7 @@ def node_name_of(text: str) -> str:
     return name or "node"
 
 
-class Settings(StorageSettings, BrokerSettings):
+class AgentSettings(StorageSettings, BrokerSettings):
     """``LOCKSTEP_…`` of one node agent."""
 
     node_name: str = Field(default_factory=lambda: node_name_of(socket.gethostname()))

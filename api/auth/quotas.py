@@ -28,7 +28,7 @@ NAME: Final = "requests"
 _ROUNDING_SECONDS: Final = 1e-6
 
 
-class Standing(NamedTuple):
+class QuotaState(NamedTuple):
     """State of a caller's quota after a request."""
 
     wait_seconds: int
@@ -64,7 +64,7 @@ class Quotas:
     def __len__(self) -> int:
         return len(self._empty_at)
 
-    def take(self, caller: bytes) -> Standing | None:
+    def take(self, caller: bytes) -> QuotaState | None:
         """Charge a request to ``caller``; return None if the limit is disabled."""
         if not self._requests:
             return None
@@ -79,20 +79,20 @@ class Quotas:
             self._empty_at.move_to_end(caller)
             while len(self._empty_at) > BUCKETS_MAX:
                 self._empty_at.popitem(last=False)
-        return Standing(
+        return QuotaState(
             wait_seconds=max(1, math.ceil(missing_seconds - _ROUNDING_SECONDS)) if empty_at == before else 0,
             remaining=max(0, int((at - empty_at + _ROUNDING_SECONDS) / each)),
             full_seconds=math.ceil(empty_at + self._window_seconds - at - _ROUNDING_SECONDS),
         )
 
-    def headers(self, standing: Standing) -> dict[str, str]:
+    def headers(self, standing: QuotaState) -> dict[str, str]:
         """Return the rate limit headers of a response."""
         return {
             "RateLimit-Policy": f'"{NAME}";q={self._requests};w={self._window_seconds}',
             "RateLimit": f'"{NAME}";r={standing.remaining};t={standing.full_seconds}',
         }
 
-    def refusal(self, standing: Standing) -> LockstepError:
+    def refusal(self, standing: QuotaState) -> LockstepError:
         """Return the error for a rejected request."""
         seconds = standing.wait_seconds
         return LockstepError(

@@ -31,7 +31,7 @@ from lockstep.domain.views import LogEnd, LogPage
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import change_feed
 from lockstep.storage.logs import log_pages
-from lockstep.storage.logs.log_pages import Chosen
+from lockstep.storage.logs.log_pages import LogSelection
 
 PERIOD_SECONDS: Final = 0.5
 HEARTBEAT_SECONDS: Final = 15.0
@@ -45,7 +45,7 @@ RETRY_MILLISECONDS: Final = 2000
 log = structlog.get_logger("api.following")
 
 
-class News(NamedTuple):
+class StreamUpdate(NamedTuple):
     """Current state of a followed job."""
 
     seq: int
@@ -63,16 +63,16 @@ class _Portion(NamedTuple):
     """True if nothing was stored after it."""
 
 
-class Follower:
+class StreamSubscription:
     """One open stream."""
 
-    def __init__(self, job_id: str, chosen: Chosen, news: News):
+    def __init__(self, job_id: str, chosen: LogSelection, news: StreamUpdate):
         self.job_id = job_id
         self.chosen = chosen
         self.news = news
         self._woken = asyncio.Event()
 
-    def tell(self, news: News) -> None:
+    def tell(self, news: StreamUpdate) -> None:
         """Wake the stream if the state has changed."""
         if news != self.news:
             self.news = news
@@ -92,7 +92,7 @@ class Follower:
         return True
 
 
-class Following:
+class ChangeStreams:
     """All open streams of one process.
 
     Parameters
@@ -112,13 +112,13 @@ class Following:
         self._database = database
         self._period_seconds = period_seconds
         self._heartbeat_seconds = heartbeat_seconds
-        self._followers: set[Follower] = set()
-        self._reads: dict[tuple[str, Chosen, str, News], asyncio.Task[_Portion]] = {}
+        self._followers: set[StreamSubscription] = set()
+        self._reads: dict[tuple[str, LogSelection, str, StreamUpdate], asyncio.Task[_Portion]] = {}
         self._poller: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="following")
         self._closing = False
 
-    def enter(self, job_id: str, chosen: Chosen, state: JobState) -> Follower:
+    def enter(self, job_id: str, chosen: LogSelection, state: JobState) -> StreamSubscription:
         """Register a stream. The caller must :meth:`leave` it.
 
         Raises
@@ -134,7 +134,7 @@ class Following:
                 f"{len(self._followers)} logs are followed already, and this process serves no more at once",
                 next_step="Read the log by page, with next_cursor, or try again in a few seconds.",
             )
-        follower = Follower(job_id, chosen, News(-1, state))
+        follower = StreamSubscription(job_id, chosen, StreamUpdate(-1, state))
         self._followers.add(follower)
         return follower
 
@@ -142,7 +142,7 @@ class Following:
         """Return the number of open streams."""
         return len(self._followers)
 
-    def leave(self, follower: Follower) -> None:
+    def leave(self, follower: StreamSubscription) -> None:
         self._followers.discard(follower)
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class Following:
         """Wait until no thread reads any more; the database can be closed afterwards."""
         self._threads.shutdown()
 
-    async def events(self, follower: Follower, cursor: str) -> AsyncIterator[bytes]:
+    async def events(self, follower: StreamSubscription, cursor: str) -> AsyncIterator[bytes]:
         """Yield the log from an offset as server-sent events.
 
         The stream ends when the job has ended and all lines are sent.
@@ -198,7 +198,7 @@ class Following:
             context = contextvars.Context()
             self._poller = asyncio.create_task(self._poll(), name="following", context=context)
 
-    async def _portion(self, follower: Follower, cursor: str, news: News) -> _Portion:
+    async def _portion(self, follower: StreamSubscription, cursor: str, news: StreamUpdate) -> _Portion:
         """Return the lines after an offset.
 
         Concurrent requests for the same lines share one read.
@@ -213,12 +213,12 @@ class Following:
         # A client that disconnects must not cancel the read of the others.
         return await asyncio.shield(read)
 
-    def _forget(self, key: tuple[str, Chosen, str, News], done: asyncio.Task[_Portion]) -> None:
+    def _forget(self, key: tuple[str, LogSelection, str, StreamUpdate], done: asyncio.Task[_Portion]) -> None:
         del self._reads[key]
         if not done.cancelled():
             done.exception()  # Marks the exception as retrieved: all readers may have disconnected.
 
-    def _read_portion(self, job_id: str, chosen: Chosen, cursor: str) -> _Portion:
+    def _read_portion(self, job_id: str, chosen: LogSelection, cursor: str) -> _Portion:
         with self._database.read_series() as session:
             page = log_pages.page(session, job_id, chosen, limit=LINES_PER_EVENT, cursor=cursor)
             last = log_pages.at_end(session, job_id, page.next_cursor, attempt=chosen.attempt)
@@ -252,14 +252,14 @@ class Following:
                         follower.tell(news[follower.job_id])
             await asyncio.sleep(self._period_seconds)
 
-    def _read_news(self, job_ids: set[str]) -> dict[str, News]:
+    def _read_news(self, job_ids: set[str]) -> dict[str, StreamUpdate]:
         # States before counts: the lines that were stored before the end of a job are then visible
         # no later than its end.
         with self._database.look_jobs() as look:
             states = change_feed.states(look, job_ids)
         with self._database.look_series() as look:
             counts = change_feed.counts(look, job_ids)
-        return {job_id: News(counts.get(job_id, 0), states.get(job_id)) for job_id in job_ids}
+        return {job_id: StreamUpdate(counts.get(job_id, 0), states.get(job_id)) for job_id in job_ids}
 
 
 async def _result_of(future: asyncio.Future[_Portion]) -> _Portion:
@@ -271,7 +271,7 @@ class LogStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, following: Following, follower: Follower, cursor: str):
+    def __init__(self, following: ChangeStreams, follower: StreamSubscription, cursor: str):
         # Proxies must not buffer the stream, and caches must not store it.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(following.events(follower, cursor), headers=headers)

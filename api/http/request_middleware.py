@@ -27,7 +27,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lockstep.api.http.problems import internal_error, problem_response
-from lockstep.api.telemetry import Telemetry
+from lockstep.api.telemetry import ApiMetrics
 
 REQUEST_ID: Final = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 REST_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -40,10 +40,10 @@ SLOW_SECONDS: Final = 1.0
 log = structlog.get_logger("api.requests")
 
 
-class Envelope:
+class RequestMiddleware:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, telemetry: Telemetry):
+    def __init__(self, app: ASGIApp, telemetry: ApiMetrics):
         self.app = app
         self.telemetry = telemetry
 

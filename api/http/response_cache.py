@@ -22,7 +22,7 @@ BYTES_MAX: Final = 32 * 2**20
 """Limit of all bodies together. One chart of a thousand points is about 60 kB."""
 
 
-class Rendered:
+class ResponseCache:
     """LRU cache of response bodies. Thread-safe."""
 
     def __init__(self, bytes_max: int = BYTES_MAX):

@@ -17,7 +17,7 @@ from lockstep.storage.jobs import change_feed, listing
 
 def of_jobs(
     database: Database,
-    marks: Sequence[listing.Mark],
+    marks: Sequence[listing.PageMark],
     *,
     limit: int,
     knows_nodes: bool | None,

@@ -40,7 +40,7 @@ _DAMAGE: Final = (
 _NEXT: Final = "pack the folder with: lockstep submit --code DIR"
 
 
-class Archive(BaseModel):
+class StoredArchive(BaseModel):
     """Metadata of an accepted archive, stored with it."""
 
     model_config = ConfigDict(frozen=True)
@@ -54,7 +54,7 @@ class Archive(BaseModel):
     """Names at the top level, sorted."""
 
 
-def examine(path: Path, sha256: str) -> Archive:
+def examine(path: Path, sha256: str) -> StoredArchive:
     """Read and check the whole archive at ``path``.
 
     Raises
@@ -76,7 +76,7 @@ def examine(path: Path, sha256: str) -> Archive:
         raise _refused(str(error), error.name) from None
     except _DAMAGE as error:
         raise _refused(f"the body is no tar archive compressed with gzip, or it is damaged ({error})", None) from None
-    return Archive(
+    return StoredArchive(
         sha256=sha256,
         bytes=path.stat().st_size,
         files=tree.files,

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from lockstep.api.http.body import JsonBody, fingerprint
 from lockstep.domain.errors import FieldError
-from lockstep.domain.spec.changes import NoPlaceError, path_of, put
+from lockstep.domain.spec.changes import FieldNotFoundError, path_of, put
 from lockstep.domain.spec.reading import invalid
 from lockstep.storage.db.tables import JobRow
 
@@ -60,7 +60,7 @@ def cloned(source: JobRow, changes: Mapping[str, Any]) -> JsonBody:
     for pointer, value in changes.items():
         try:
             put(document, path_of(pointer), value)
-        except NoPlaceError as error:
+        except FieldNotFoundError as error:
             errors.append(FieldError(pointer, str(error), value))
         except ValueError as error:
             errors.append(FieldError(f"/set/{_escaped(pointer)}", str(error), value))

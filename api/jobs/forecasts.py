@@ -60,7 +60,7 @@ class Compute(Protocol):
         """Abort the running computation."""
 
 
-class _Kept(NamedTuple):
+class _CachedForecast(NamedTuple):
     future: Future[ForecastAnswer]
     asked_at: float
 
@@ -89,7 +89,7 @@ class Forecasts:
         self._database, self._compute, self._wait_seconds = database, compute, wait_seconds
         self._clock = clock
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _CachedForecast] = OrderedDict()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="forecasts")
 
     def of(self, spec: JobSpec, *, nodes: list[str]) -> PlannedMemory | None:
@@ -146,7 +146,7 @@ class Forecasts:
             kept = self._kept.get(key)
             if kept is None or self._is_past(kept):
                 assert self._compute is not None
-                kept = self._kept[key] = _Kept(self._pool.submit(self._compute, request), self._clock())
+                kept = self._kept[key] = _CachedForecast(self._pool.submit(self._compute, request), self._clock())
             self._kept.move_to_end(key)
             self._drop_oldest()
         try:
@@ -154,7 +154,7 @@ class Forecasts:
         except (NotYetError, CancelledError):
             return None
 
-    def _is_past(self, kept: _Kept) -> bool:
+    def _is_past(self, kept: _CachedForecast) -> bool:
         """Return whether an answer without a forecast is old enough for another request."""
         return (
             kept.future.done()
@@ -223,10 +223,10 @@ def here() -> Compute | None:
 
     torch is searched for but not imported.
     """
-    return Beside() if importlib.util.find_spec("torch") is not None else None
+    return ForecastProcess() if importlib.util.find_spec("torch") is not None else None
 
 
-class Beside:
+class ForecastProcess:
     """Computation of forecasts in a subprocess."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from lockstep.api.jobs.forecasts import Forecasts
 from lockstep.api.jobs.submitting import check_capacity, settle
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.jobs.views import moment
-from lockstep.domain.placement.decide import Placed, Request, Waiting, nodes_asked, place
+from lockstep.domain.placement.decide import Placed, PlacementRequest, Waiting, nodes_asked, place
 from lockstep.domain.placement.forecast import starts
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid, read_spec
@@ -71,8 +71,8 @@ def plan(
     )
 
 
-def _request_of(spec: JobSpec, *, created_at: float) -> Request:
-    return Request(
+def _request_of(spec: JobSpec, *, created_at: float) -> PlacementRequest:
+    return PlacementRequest(
         job_id=_THIS,
         priority=spec.priority,
         created_at=created_at,

@@ -99,7 +99,7 @@ def _settle_ref(spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
         commit = repositories.commit_of(spec.code.git, spec.code.ref)
     except repositories.RepositoryError as error:
         return spec, (FieldError("/code/ref", str(error), spec.code.ref, "name a branch, a tag or a whole commit id"),)
-    except repositories.UnreachableError as error:
+    except repositories.RepositoryUnreachableError as error:
         step = "check the address, and that the service's machine may read it; or write the whole commit id as ref"
         return spec, (FieldError("/code/git", f"the repository does not answer: {error}", spec.code.git, step),)
     return spec.model_copy(update={"code": GitCode(git=spec.code.git, ref=commit)}), ()

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from lockstep.api.jobs.archives import Archive
+from lockstep.api.jobs.archives import StoredArchive
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.storage.objects.blobs import BlobStore
 
@@ -32,7 +32,7 @@ def archive_key(sha256: str) -> str:
 
 
 def notes_key(sha256: str) -> str:
-    """Return the key of its ``Archive`` metadata, which is stored before the archive itself.
+    """Return the key of its ``StoredArchive`` metadata, which is stored before the archive itself.
 
     An archive in the store therefore always has metadata.
     """
@@ -44,10 +44,10 @@ class Uploads:
 
     def __init__(self, blobs: BlobStore):
         self._blobs = blobs
-        self._known: OrderedDict[str, Archive] = OrderedDict()
+        self._known: OrderedDict[str, StoredArchive] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, sha256: str) -> Archive | None:
+    def find(self, sha256: str) -> StoredArchive | None:
         """Return the metadata of an archive; None if it is not in the store."""
         with _translated("read"):
             if not self._blobs.exists(archive_key(sha256)):
@@ -59,11 +59,11 @@ class Uploads:
             notes = Path(folder) / "notes.json"
             with _translated("read"):
                 self._blobs.get_file(notes_key(sha256), notes)
-            archive = Archive.model_validate_json(notes.read_bytes())
+            archive = StoredArchive.model_validate_json(notes.read_bytes())
         self._remember(archive)
         return archive
 
-    def keep(self, path: Path, archive: Archive) -> None:
+    def keep(self, path: Path, archive: StoredArchive) -> None:
         """Store an archive that passed the check."""
         with tempfile.TemporaryDirectory(prefix="lockstep-notes-") as folder:
             notes = Path(folder) / "notes.json"
@@ -73,7 +73,7 @@ class Uploads:
                 self._blobs.put_file(path, archive_key(archive.sha256))
         self._remember(archive)
 
-    def _remember(self, archive: Archive) -> None:
+    def _remember(self, archive: StoredArchive) -> None:
         with self._lock:
             self._known[archive.sha256] = archive
             while len(self._known) > REMEMBERED_MAX:

@@ -1,6 +1,6 @@
 """Conversion of rows to the types of ``domain.views``.
 
-A page of jobs takes a fixed number of statements, independent of the number of jobs: ``Around``
+A page of jobs takes a fixed number of statements, independent of the number of jobs: ``JobRelations``
 loads their related rows at once.
 
 Not here: selecting rows (``storage``), handling requests (``api.routes``).
@@ -31,7 +31,7 @@ from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.series_tables import ProgressRow
 from lockstep.storage.db.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
-from lockstep.storage.jobs.listing import Mark
+from lockstep.storage.jobs.listing import PageMark
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series
 
@@ -45,7 +45,7 @@ THROUGHPUT: Final = "throughput/samples_per_second"
 
 
 @dataclass(frozen=True)
-class Around:
+class JobRelations:
     """Rows of other tables that belong to some jobs, by job id."""
 
     attempts: Mapping[str, AttemptRow] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Around:
         database: Database,
         jobs: Sequence[JobRow],
         starts: Mapping[str, float] = NONE,
-    ) -> Around:
+    ) -> JobRelations:
         """Load the related rows of these jobs."""
         # A job that was never placed has no related rows, like most jobs of a long queue.
         ids = [job.id for job in jobs if job.attempt_count]
@@ -95,11 +95,11 @@ def waits_because(largest: int) -> str:
 
 def job_views(database: Database, jobs: Sequence[JobRow], starts: Mapping[str, float] = NONE) -> list[JobView]:
     """Return views of the jobs, in the same order."""
-    around = Around.load(database, jobs, starts)
+    around = JobRelations.load(database, jobs, starts)
     return [job_view(job, around) for job in jobs]
 
 
-def job_view(job: JobRow, around: Around) -> JobView:
+def job_view(job: JobRow, around: JobRelations) -> JobView:
     plan = None if job.plan is None else BatchPlan.model_validate(job.plan)
     attempt = around.attempts.get(job.id)
     waits = (job.wait_reason or around.waits_because) if job.state is JobState.QUEUED else None
@@ -132,7 +132,7 @@ def job_view(job: JobRow, around: Around) -> JobView:
     )
 
 
-def job_tag(job: JobRow | Mark, batches: int) -> tuple[object, ...]:
+def job_tag(job: JobRow | PageMark, batches: int) -> tuple[object, ...]:
     """Return the parts of a job's entity tag: at least one changes whenever the response may.
 
     ``batches`` is the number of stored batches of its points and log lines.
@@ -140,7 +140,7 @@ def job_tag(job: JobRow | Mark, batches: int) -> tuple[object, ...]:
     return job.id[-12:], job.version, batches
 
 
-def _progress(job: JobRow, plan: BatchPlan | None, around: Around) -> Progress | None:
+def _progress(job: JobRow, plan: BatchPlan | None, around: JobRelations) -> Progress | None:
     row = around.progress.get(job.id)
     if row is None or not row.attempt:
         return None  # no row, or log lines only

@@ -20,7 +20,7 @@ from fastapi.responses import StreamingResponse
 from lockstep.api.http import conditional
 from lockstep.api.http.problems import documented, problem_response, request_id_of
 from lockstep.api.jobs.views import checkpoint_view
-from lockstep.api.parts import Here, Parts, guarded
+from lockstep.api.parts import AppState, AppStateDep, guarded
 from lockstep.api.routes.jobs import Reference
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import MANIFEST
@@ -58,7 +58,7 @@ Name = Annotated[str, Path(description="As `files` names it.", max_length=200, e
     responses={**conditional.RESPONSES, **documented(404)},
 )
 def list_checkpoints(
-    reference: Reference, request: Request, response: Response, here: Here
+    reference: Reference, request: Request, response: Response, here: AppStateDep
 ) -> Page[CheckpointView] | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
@@ -77,7 +77,7 @@ def list_checkpoints(
     summary="One checkpoint and its files",
     responses=documented(404),
 )
-def get_checkpoint(reference: Reference, which: Which, here: Here, attempt: Attempt = None) -> CheckpointDetail:
+def get_checkpoint(reference: Reference, which: Which, here: AppStateDep, attempt: Attempt = None) -> CheckpointDetail:
     row, best = _find(here, reference, which, attempt)
     text, manifest = _manifest(here, row)
     files = [CheckpointFile(name=name, bytes=file.bytes, sha256=file.sha256) for name, file in manifest.files.items()]
@@ -99,7 +99,7 @@ def get_checkpoint(reference: Reference, which: Which, here: Here, attempt: Atte
     },
 )
 def get_checkpoint_file(
-    reference: Reference, which: Which, name: Name, *, request: Request, here: Here, attempt: Attempt = None
+    reference: Reference, which: Which, name: Name, *, request: Request, here: AppStateDep, attempt: Attempt = None
 ) -> Response:
     row, _ = _find(here, reference, which, attempt)
     text, manifest = _manifest(here, row)
@@ -136,7 +136,7 @@ def get_checkpoint_file(
     )
 
 
-def _find(here: Parts, reference: str, which: str, attempt: int | None) -> tuple[CheckpointRow, bool]:
+def _find(here: AppState, reference: str, which: str, attempt: int | None) -> tuple[CheckpointRow, bool]:
     """Return the checkpoint, and True if it is the job's best."""
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
@@ -155,7 +155,7 @@ def _find(here: Parts, reference: str, which: str, attempt: int | None) -> tuple
     return row, row is best
 
 
-def _manifest(here: Parts, row: CheckpointRow) -> tuple[bytes, Manifest]:
+def _manifest(here: AppState, row: CheckpointRow) -> tuple[bytes, Manifest]:
     try:
         text = here.blobs.read(f"{row.location}/{MANIFEST}")
         return text, read_manifest(text)
@@ -165,7 +165,7 @@ def _manifest(here: Parts, row: CheckpointRow) -> tuple[bytes, Manifest]:
         raise _damaged(row, f"its {MANIFEST} {error}") from None
 
 
-def _opened(here: Parts, row: CheckpointRow, name: str, size: int) -> tuple[ExitStack, BinaryIO]:
+def _opened(here: AppState, row: CheckpointRow, name: str, size: int) -> tuple[ExitStack, BinaryIO]:
     """Open a file of the store; return its resources to close and the file.
 
     A file whose size differs from the manifest is rejected before its first byte: once the response

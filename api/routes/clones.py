@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from lockstep.api.http.body import check_media_type, decode, read_bounded
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs import cloning, submitting
-from lockstep.api.parts import Actor, Here, guarded
+from lockstep.api.parts import Actor, AppStateDep, guarded
 from lockstep.api.routes.jobs import IdempotencyKey, Reference, answer_submit
 from lockstep.domain import limits
 from lockstep.domain.views import JobView
@@ -75,7 +75,7 @@ def clone(
     *,
     reference: Reference,
     changes: Annotated[dict[str, Any], Depends(read_changes)],
-    here: Here,
+    here: AppStateDep,
     actor: Actor,
     response: Response,
     idempotency_key: IdempotencyKey = None,

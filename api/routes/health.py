@@ -12,7 +12,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from lockstep.api.http.problems import described
-from lockstep.api.parts import Here, is_known
+from lockstep.api.parts import AppStateDep, is_known
 from lockstep.api.telemetry import MEDIA_TYPE
 from lockstep.domain.version import VERSION
 from lockstep.domain.views import Health
@@ -32,7 +32,7 @@ async def livez() -> Health:
     description="A caller with a valid token also gets the reasons, which may name hosts and folders.",
     responses={503: {"model": Health, "description": "They are not; `checks` says why."}, **described(500)},
 )
-def readyz(request: Request, response: Response, here: Here) -> Health:
+def readyz(request: Request, response: Response, here: AppStateDep) -> Health:
     seen = here.readiness.look()
     ready = seen.health.status != "unavailable"
     if not ready:
@@ -52,5 +52,5 @@ def readyz(request: Request, response: Response, here: Here) -> Health:
         **described(500),
     },
 )
-def scrape(here: Here) -> Response:
+def scrape(here: AppStateDep) -> Response:
     return Response(here.telemetry.page(), media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})

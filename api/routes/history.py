@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from lockstep.api.http import conditional
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import attempt_view, event_view, job_tag
-from lockstep.api.parts import Here, guarded
+from lockstep.api.parts import AppStateDep, guarded
 from lockstep.api.routes.jobs import Reference
 from lockstep.domain import limits
 from lockstep.domain.views import AttemptView, EventView, MetricsView, Page, SpecView
@@ -26,7 +26,7 @@ from lockstep.storage.series import tails
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 
 
-class PointsAsked(BaseModel):
+class PointsQuery(BaseModel):
     """Selection of points."""
 
     model_config = ConfigDict(extra="forbid")
@@ -48,7 +48,7 @@ class PointsAsked(BaseModel):
         return split(self.names) or None
 
 
-class MetricsAsked(PointsAsked):
+class MetricsQuery(PointsQuery):
     """Selection of points, with a maximum number."""
 
     max_points: Annotated[
@@ -56,7 +56,7 @@ class MetricsAsked(PointsAsked):
     ] = 1_000
 
 
-class JobMetricsAsked(MetricsAsked):
+class JobMetricsQuery(MetricsQuery):
     """Selection of points of one job, optionally only of those after a cursor."""
 
     since: Annotated[
@@ -85,7 +85,7 @@ def drawn(answer: dict[str, object]) -> bytes:
     return to_json(answer, inf_nan_mode="strings")
 
 
-class EventsAsked(BaseModel):
+class EventsQuery(BaseModel):
     """Selection of a page of events."""
 
     model_config = ConfigDict(extra="forbid")
@@ -110,7 +110,9 @@ class EventsAsked(BaseModel):
     response_model=MetricsView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
-def metrics(reference: Reference, asked: Annotated[JobMetricsAsked, Query()], request: Request, here: Here) -> Response:
+def metrics(
+    reference: Reference, asked: Annotated[JobMetricsQuery, Query()], request: Request, here: AppStateDep
+) -> Response:
     with here.database.look_jobs() as look:
         job = jobs.mark(look, reference)
     with here.database.look_series() as look:
@@ -144,7 +146,7 @@ def metrics(reference: Reference, asked: Annotated[JobMetricsAsked, Query()], re
     responses={**conditional.RESPONSES, **documented(404)},
 )
 def list_attempts(
-    reference: Reference, request: Request, response: Response, here: Here
+    reference: Reference, request: Request, response: Response, here: AppStateDep
 ) -> Page[AttemptView] | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
@@ -163,7 +165,7 @@ def list_attempts(
     response_model=SpecView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
-def spec(reference: Reference, request: Request, response: Response, here: Here) -> SpecView | Response:
+def spec(reference: Reference, request: Request, response: Response, here: AppStateDep) -> SpecView | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
     tag = conditional.tag_of(job.id)  # the spec never changes
@@ -181,7 +183,11 @@ def spec(reference: Reference, request: Request, response: Response, here: Here)
     responses={**conditional.RESPONSES, **documented(404)},
 )
 def list_events(
-    reference: Reference, asked: Annotated[EventsAsked, Query()], request: Request, response: Response, here: Here
+    reference: Reference,
+    asked: Annotated[EventsQuery, Query()],
+    request: Request,
+    response: Response,
+    here: AppStateDep,
 ) -> Page[EventView] | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)

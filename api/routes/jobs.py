@@ -20,9 +20,9 @@ from lockstep.api.http.body import Document
 from lockstep.api.http.openapi import SPEC_BODY
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs import placing, submitting
-from lockstep.api.jobs.views import NONE, Around, job_tag, job_view, job_views
-from lockstep.api.parts import Actor, Here, guarded
-from lockstep.broker.messages import RingScheduler, StopAssignment
+from lockstep.api.jobs.views import NONE, JobRelations, job_tag, job_view, job_views
+from lockstep.api.parts import Actor, AppStateDep, guarded
+from lockstep.broker.messages import StopAssignment, WakeScheduler
 from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import AssignmentState, JobState
 from lockstep.domain.views import JobView, Page, PlanView
@@ -85,9 +85,9 @@ class JobFilter(BaseModel):
     limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
     order: Literal["newest", "oldest"] = "newest"
 
-    def choice(self) -> listing.Choice:
+    def choice(self) -> listing.JobQuery:
         key, _, value = (self.label or "").partition("=")
-        return listing.Choice(
+        return listing.JobQuery(
             states=tuple(self.state),
             search=self.search or None,
             name=self.name,
@@ -113,7 +113,7 @@ class JobFilter(BaseModel):
     openapi_extra=SPEC_BODY,
 )
 def submit(
-    body: Document, here: Here, actor: Actor, response: Response, idempotency_key: IdempotencyKey = None
+    body: Document, here: AppStateDep, actor: Actor, response: Response, idempotency_key: IdempotencyKey = None
 ) -> JobView:
     return answer_submit(
         submitting.submit(here.database, here.uploads, body, actor=actor, idempotency_key=idempotency_key),
@@ -122,7 +122,7 @@ def submit(
     )
 
 
-def answer_submit(submitted: tuple[JobRow, bool, str], here: Here, response: Response) -> JobView:
+def answer_submit(submitted: tuple[JobRow, bool, str], here: AppStateDep, response: Response) -> JobView:
     """Return the view of a submitted job.
 
     Wakes the scheduler for a new job. A repeated submit gets status 200 and the job of the first
@@ -130,8 +130,8 @@ def answer_submit(submitted: tuple[JobRow, bool, str], here: Here, response: Res
     """
     job, created, because = submitted
     if created:
-        here.bell.publish(RingScheduler())
-        view = job_view(job, Around(waits_because=because))
+        here.bell.publish(WakeScheduler())
+        view = job_view(job, JobRelations(waits_because=because))
     else:
         response.status_code = 200
         response.headers["Idempotent-Replay"] = "true"
@@ -147,7 +147,7 @@ def answer_submit(submitted: tuple[JobRow, bool, str], here: Here, response: Res
     responses=documented(400, 413, 415),
     openapi_extra=SPEC_BODY,
 )
-def plan(body: Document, here: Here) -> PlanView:
+def plan(body: Document, here: AppStateDep) -> PlanView:
     return placing.plan(
         here.database, here.uploads, body.document, lease_seconds=here.lease_seconds, forecasts=here.forecasts
     )
@@ -160,7 +160,7 @@ def plan(body: Document, here: Here) -> PlanView:
     response_model=Page[JobView],
     responses={**conditional.RESPONSES, **documented()},
 )
-def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, here: Here) -> Response:
+def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, here: AppStateDep) -> Response:
     choice = asked.choice()
     return _page(
         here,
@@ -179,7 +179,7 @@ def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, here: Here
     response_model=Page[JobView],
     responses={**conditional.RESPONSES, **documented()},
 )
-def queue(request: Request, here: Here) -> Response:
+def queue(request: Request, here: AppStateDep) -> Response:
     limit = limits.PAGE_SIZE_MAX
     return _page(
         here,
@@ -191,11 +191,11 @@ def queue(request: Request, here: Here) -> Response:
 
 
 def _page(
-    here: Here,
+    here: AppStateDep,
     request: Request,
     limit: int,
     *,
-    marks_of: Callable[[Any], list[listing.Mark]],
+    marks_of: Callable[[Any], list[listing.PageMark]],
     rows_of: Callable[[Any], tuple[list[JobRow], str | None]],
 ) -> Response:
     """Return a page of at most ``limit`` jobs.
@@ -220,7 +220,7 @@ def _page(
     return here.rendered.answer(request, tag, answer)
 
 
-def _starts(here: Here, marks: Sequence[listing.Mark]) -> Mapping[str, float]:
+def _starts(here: AppStateDep, marks: Sequence[listing.PageMark]) -> Mapping[str, float]:
     """Return the predicted starts of the queued jobs, where known."""
     return here.estimates.starts() if any(mark.is_queued for mark in marks) else NONE
 
@@ -232,7 +232,7 @@ def _starts(here: Here, marks: Sequence[listing.Mark]) -> Mapping[str, float]:
     response_model=JobView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
-def get_job(reference: Reference, request: Request, here: Here) -> Response:
+def get_job(reference: Reference, request: Request, here: AppStateDep) -> Response:
     with here.database.look_jobs() as look:
         mark = jobs.mark(look, reference)
         known = nodes.any_ever(look) if mark.is_unseen else None
@@ -261,7 +261,7 @@ def get_job(reference: Reference, request: Request, here: Here) -> Response:
     response_description="Cancelled if nothing of it ran; otherwise `intent` is `cancel` until its processes are gone.",
     responses=documented(404, 409, 507),
 )
-def cancel(reference: Reference, here: Here, actor: Actor) -> JobView:
+def cancel(reference: Reference, here: AppStateDep, actor: Actor) -> JobView:
     with here.database.jobs() as session:
         job = jobs.cancel(session, jobs.find(session, reference).id, actor)
         newest = attempts.newest(session, [job.id]).get(job.id)
@@ -269,7 +269,7 @@ def cancel(reference: Reference, here: Here, actor: Actor) -> JobView:
         stops = [StopAssignment(part.id, part.node_name) for part in parts if part.state is AssignmentState.CLAIMED]
     for stop in stops:
         here.bell.publish(stop)
-    here.bell.publish(RingScheduler())
+    here.bell.publish(WakeScheduler())
     return job_views(here.database, [job])[0]
 
 
@@ -281,7 +281,7 @@ def cancel(reference: Reference, here: Here, actor: Actor) -> JobView:
     response_description="Nothing of it is left.",
     responses=documented(404, 409, 507),
 )
-def delete(reference: Reference, here: Here, actor: Actor) -> None:
+def delete(reference: Reference, here: AppStateDep, actor: Actor) -> None:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
     removal.remove(here.database, here.blobs, job.id)

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from lockstep.api.http.following import LogStream
 from lockstep.api.http.problems import documented
-from lockstep.api.parts import Here, Parts, guarded
+from lockstep.api.parts import AppState, AppStateDep, guarded
 from lockstep.api.routes.jobs import Reference
 from lockstep.api.routes.logs import Cursor, LogFilter
 from lockstep.domain import limits
@@ -45,7 +45,7 @@ EVENT: Final[dict[str, Any]] = {
 }
 
 
-class StreamAsked(LogFilter):
+class StreamQuery(LogFilter):
     """Selection of lines, and the start of the stream."""
 
     cursor: Annotated[
@@ -57,7 +57,7 @@ class StreamAsked(LogFilter):
     ] = None
 
     @model_validator(mode="after")
-    def _one_start(self) -> StreamAsked:
+    def _one_start(self) -> StreamQuery:
         if self.tail is not None and self.cursor is not None:
             raise ValueError("tail starts from the end and cursor goes on from a place: give one of them")
         return self
@@ -77,8 +77,8 @@ class StreamAsked(LogFilter):
 )
 async def follow_logs(
     reference: Reference,
-    asked: Annotated[StreamAsked, Query()],
-    here: Here,
+    asked: Annotated[StreamQuery, Query()],
+    here: AppStateDep,
     last_event_id: Annotated[Cursor | None, Header(description="Where to resume.")] = None,
 ) -> Response:
     job, cursor, is_over = await run_in_threadpool(_start, here, reference, asked, last_event_id)
@@ -87,7 +87,7 @@ async def follow_logs(
     return LogStream(here.following, here.following.enter(job.id, asked.chosen(), job.state), cursor)
 
 
-def _start(here: Parts, reference: str, asked: StreamAsked, last_event_id: str | None) -> tuple[JobRow, str, bool]:
+def _start(here: AppState, reference: str, asked: StreamQuery, last_event_id: str | None) -> tuple[JobRow, str, bool]:
     """Return the job, the cursor to start at, and True if no line will ever follow it."""
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)

@@ -18,7 +18,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 from lockstep.api.http import conditional
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import job_tag
-from lockstep.api.parts import Here, guarded
+from lockstep.api.parts import AppStateDep, guarded
 from lockstep.api.routes.jobs import Reference
 from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import TERMINAL
@@ -26,7 +26,7 @@ from lockstep.domain.views import LogPage
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import change_feed, jobs
 from lockstep.storage.logs import log_pages
-from lockstep.storage.logs.log_pages import Chosen
+from lockstep.storage.logs.log_pages import LogSelection
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["logs"], dependencies=guarded)
 
@@ -71,11 +71,13 @@ class LogFilter(BaseModel):
     ] = None
     until: Annotated[Moment | None, Field(description="Lines written before that.")] = None
 
-    def chosen(self) -> Chosen:
-        return Chosen(self.attempt, self.rank, self.stream, self.search, _seconds(self.since), _seconds(self.until))
+    def chosen(self) -> LogSelection:
+        return LogSelection(
+            self.attempt, self.rank, self.stream, self.search, _seconds(self.since), _seconds(self.until)
+        )
 
 
-class LogsAsked(LogFilter):
+class LogsQuery(LogFilter):
     """Selection of lines, with a start and a maximum number."""
 
     cursor: Annotated[
@@ -88,7 +90,7 @@ class LogsAsked(LogFilter):
     ] = None
 
     @model_validator(mode="after")
-    def _one_end(self) -> LogsAsked:
+    def _one_end(self) -> LogsQuery:
         if self.tail is not None and self.cursor is not None:
             raise ValueError("tail starts from the end and cursor goes on from a place: give one of them")
         if self.before is not None and (self.tail is not None or self.cursor is not None):
@@ -132,7 +134,7 @@ def _seconds(moment: float | datetime | None) -> float | None:
     },
 )
 def read_logs(
-    reference: Reference, asked: Annotated[LogsAsked, Query()], request: Request, response: Response, here: Here
+    reference: Reference, asked: Annotated[LogsQuery, Query()], request: Request, response: Response, here: AppStateDep
 ) -> LogPage | Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
@@ -187,7 +189,7 @@ def _as_text(page: log_pages.Slice, *, complete: bool) -> Response:
         **documented(404),
     },
 )
-def download_logs(reference: Reference, asked: Annotated[LogFilter, Query()], here: Here) -> Response:
+def download_logs(reference: Reference, asked: Annotated[LogFilter, Query()], here: AppStateDep) -> Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
     with here.database.read_series() as session:
@@ -203,7 +205,7 @@ def download_logs(reference: Reference, asked: Annotated[LogFilter, Query()], he
     )
 
 
-def _text(database: Database, job_id: str, chosen: Chosen, end: log_pages.Position) -> Iterator[bytes]:
+def _text(database: Database, job_id: str, chosen: LogSelection, end: log_pages.Position) -> Iterator[bytes]:
     """Yield the selected lines up to an offset, one page at a time.
 
     No connection is held between two pages: a client may be slow.

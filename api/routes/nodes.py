@@ -13,8 +13,8 @@ from fastapi import APIRouter, Path, Request, Response
 from lockstep.api.http import conditional, tags
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import node_view
-from lockstep.api.parts import Actor, Here, guarded
-from lockstep.broker.messages import RingScheduler
+from lockstep.api.parts import Actor, AppStateDep, guarded
+from lockstep.broker.messages import WakeScheduler
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.views import NodeView, Page
 from lockstep.storage.attempts import nodes
@@ -33,7 +33,7 @@ NodeName = Annotated[str, Path(min_length=1, max_length=255, description="A node
     response_model=Page[NodeView],
     responses={**conditional.RESPONSES, **documented()},
 )
-def list_nodes(request: Request, response: Response, here: Here) -> Page[NodeView] | Response:
+def list_nodes(request: Request, response: Response, here: AppStateDep) -> Page[NodeView] | Response:
     with here.database.read_jobs() as session:
         marks, at = nodes.marks(session), now(session)
         tag = tags.of_nodes(marks, now=at, lease_seconds=here.lease_seconds)
@@ -50,7 +50,7 @@ def list_nodes(request: Request, response: Response, here: Here) -> Page[NodeVie
     summary="Give a node no more work; what runs there runs on",
     responses=documented(404, 507),
 )
-def drain(name: NodeName, here: Here, actor: Actor) -> NodeView:
+def drain(name: NodeName, here: AppStateDep, actor: Actor) -> NodeView:
     with here.database.jobs() as session:
         if "\0" in name or not nodes.set_draining(session, name, draining=True):  # PostgreSQL rejects text with a NUL
             raise _unknown(name)
@@ -65,13 +65,13 @@ def drain(name: NodeName, here: Here, actor: Actor) -> NodeView:
     summary="Give a node work again, whether it was drained or quarantined",
     responses=documented(404, 507),
 )
-def resume(name: NodeName, here: Here, actor: Actor) -> NodeView:
+def resume(name: NodeName, here: AppStateDep, actor: Actor) -> NodeView:
     with here.database.jobs() as session:
         if "\0" in name or not nodes.resume(session, name):  # PostgreSQL rejects text with a NUL
             raise _unknown(name)
         row, at = nodes.get(session, name), now(session)
     log.info("a node is given work again", node=name, actor=actor)
-    here.bell.publish(RingScheduler())
+    here.bell.publish(WakeScheduler())
     return node_view(row, now=at, lease_seconds=here.lease_seconds)
 
 

@@ -20,8 +20,8 @@ from pydantic import Field, StringConstraints, model_validator
 from lockstep.api.http import conditional
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import job_tag
-from lockstep.api.parts import Here, guarded
-from lockstep.api.routes.history import MetricsAsked, PointsAsked, drawn, split
+from lockstep.api.parts import AppStateDep, guarded
+from lockstep.api.routes.history import MetricsQuery, PointsQuery, drawn, split
 from lockstep.api.routes.jobs import Reference
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, LockstepError
@@ -35,7 +35,7 @@ router = APIRouter(prefix="/v1", tags=["history"], dependencies=guarded)
 COLUMNS: Final = ("name", "attempt", "step", "time", "value")
 
 
-class SeveralAsked(MetricsAsked):
+class SeveralSeriesQuery(MetricsQuery):
     """Selection of points of several jobs, with a maximum number."""
 
     jobs: Annotated[
@@ -66,7 +66,7 @@ class SeveralAsked(MetricsAsked):
         return [one.strip() for some in self.since for one in some.split(",")]
 
     @model_validator(mode="after")
-    def _bounded(self) -> SeveralAsked:
+    def _bounded(self) -> SeveralSeriesQuery:
         job_count, name_count = len(split(self.jobs)), len(split(self.names))
         if not job_count or not name_count:
             raise ValueError("expected at least one job and one name of a series")
@@ -90,7 +90,7 @@ class SeveralAsked(MetricsAsked):
     response_model=SeveralMetricsView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
-def several(asked: Annotated[SeveralAsked, Query()], request: Request, here: Here) -> Response:
+def several(asked: Annotated[SeveralSeriesQuery, Query()], request: Request, here: AppStateDep) -> Response:
     with here.database.read_jobs() as session:
         found = jobs.find_several(session, split(asked.jobs))
     ids = [job.id for job in found]
@@ -148,7 +148,7 @@ def several(asked: Annotated[SeveralAsked, Query()], request: Request, here: Her
         **documented(404),
     },
 )
-def download(reference: Reference, asked: Annotated[PointsAsked, Query()], here: Here) -> Response:
+def download(reference: Reference, asked: Annotated[PointsQuery, Query()], here: AppStateDep) -> Response:
     with here.database.read_jobs() as session:
         job = jobs.find(session, reference)
     points = exports.every_point(

@@ -20,9 +20,9 @@ from starlette.concurrency import run_in_threadpool
 from lockstep.api.http.body import check_media_type, read_bounded
 from lockstep.api.http.openapi import ARCHIVE_BODY
 from lockstep.api.http.problems import documented
-from lockstep.api.jobs.archives import MEDIA_TYPES, Archive, examine
+from lockstep.api.jobs.archives import MEDIA_TYPES, StoredArchive, examine
 from lockstep.api.jobs.uploads import FULL, Uploads
-from lockstep.api.parts import Here, guarded
+from lockstep.api.parts import AppStateDep, guarded
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.views import UploadView
@@ -44,7 +44,7 @@ Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of 
     },
     openapi_extra=ARCHIVE_BODY,
 )
-async def put_upload(sha256: Digest, request: Request, response: Response, here: Here) -> UploadView:
+async def put_upload(sha256: Digest, request: Request, response: Response, here: AppStateDep) -> UploadView:
     check_media_type(request, MEDIA_TYPES)
     with tempfile.TemporaryDirectory(prefix="lockstep-upload-") as folder:
         path = FilePath(folder) / "code.tar.gz"
@@ -65,7 +65,7 @@ async def put_upload(sha256: Digest, request: Request, response: Response, here:
     summary="Whether a code archive is there",
     responses=documented(404),
 )
-def get_upload(sha256: Digest, here: Here) -> UploadView:
+def get_upload(sha256: Digest, here: AppStateDep) -> UploadView:
     archive = here.uploads.find(sha256)
     if archive is None:
         raise LockstepError(
@@ -99,7 +99,7 @@ async def _receive(path: FilePath, chunks: AsyncIterator[bytes]) -> str:
 _BLOCK_BYTES = 1024 * 1024
 
 
-def _keep(uploads: Uploads, path: FilePath, sha256: str) -> tuple[Archive, bool]:
+def _keep(uploads: Uploads, path: FilePath, sha256: str) -> tuple[StoredArchive, bool]:
     present = uploads.find(sha256)
     if present is not None:
         return present, False
@@ -108,7 +108,7 @@ def _keep(uploads: Uploads, path: FilePath, sha256: str) -> tuple[Archive, bool]
     return archive, True
 
 
-def _view(archive: Archive, *, created: bool) -> UploadView:
+def _view(archive: StoredArchive, *, created: bool) -> UploadView:
     return UploadView(sha256=archive.sha256, bytes=archive.bytes, files=archive.files, created=created)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from lockstep.domain.spec.reading import read_spec
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.domain.training.plan import plan_of
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs
@@ -39,12 +39,12 @@ SERIES: Final = (
 RECORDS_AT_ONCE: Final = 2_000
 
 
-def records(steps: range, names: Sequence[str] = SERIES) -> Iterator[Record]:
+def records(steps: range, names: Sequence[str] = SERIES) -> Iterator[StepValues]:
     """Every step's values: numbers of full length, as measured ones are."""
     numbers = random.Random(steps.start)
     began = time.time() - len(steps)
     for step in steps:
-        yield Record(step, began + step - steps.start, {name: numbers.random() for name in names})
+        yield StepValues(step, began + step - steps.start, {name: numbers.random() for name in names})
 
 
 def job(database: Database) -> str:

@@ -50,9 +50,9 @@ def launch(folder: str) -> None:
 def agent() -> None:
     """Be the node agent."""
     from lockstep.worker import logs, service
-    from lockstep.worker.settings import Settings
+    from lockstep.worker.settings import AgentSettings
 
-    settings = Settings()
+    settings = AgentSettings()
     logs.configure(settings.log_format)
     service.run(
         settings,

@@ -25,7 +25,7 @@ from lockstep.domain.life.outcomes import Outcome, Reason
 _STOPS: Final = frozenset({Reason.CANCELLED, Reason.TIMED_OUT, Reason.SHUTDOWN, Reason.PREEMPTED})
 
 
-class Part(NamedTuple):
+class GangMember(NamedTuple):
     """One node's part of a gang."""
 
     node_rank: int
@@ -47,7 +47,7 @@ def is_cause(outcome: Outcome) -> bool:
     return not (outcome.reason is Reason.SUCCEEDED or outcome.reason in _STOPS or is_consequence(outcome))
 
 
-def decide(parts: Sequence[Part]) -> Outcome | None:
+def decide(parts: Sequence[GangMember]) -> Outcome | None:
     """How the gang has ended, or None while that is open.
 
     Parameters

@@ -70,7 +70,7 @@ class Intent(StrEnum):
     """The service is being stopped: the job is queued again, uncharged, and goes on at the next start."""
 
 
-class Step(NamedTuple):
+class Transition(NamedTuple):
     """One legal change of a job's state."""
 
     sources: frozenset[JobState]
@@ -80,17 +80,19 @@ class Step(NamedTuple):
 
 _LIVE = frozenset({JobState.STARTING, JobState.RUNNING})
 
-STEPS: Final[dict[str, Step]] = {
-    "place": Step(frozenset({JobState.QUEUED}), JobState.STARTING, "the scheduler found devices and wrote an attempt"),
-    "run": Step(
+STEPS: Final[dict[str, Transition]] = {
+    "place": Transition(
+        frozenset({JobState.QUEUED}), JobState.STARTING, "the scheduler found devices and wrote an attempt"
+    ),
+    "run": Transition(
         frozenset({JobState.STARTING}),
         JobState.RUNNING,
         "all ranks have met, or the processes of a script have started",
     ),
-    "succeed": Step(frozenset({JobState.RUNNING}), JobState.SUCCEEDED, "every rank ended well"),
-    "fail": Step(_LIVE, JobState.FAILED, "an attempt failed for good, or no retry is left"),
-    "requeue": Step(_LIVE, JobState.QUEUED, "the attempt was lost, preempted, or failed in a way that may pass"),
-    "cancel": Step(
+    "succeed": Transition(frozenset({JobState.RUNNING}), JobState.SUCCEEDED, "every rank ended well"),
+    "fail": Transition(_LIVE, JobState.FAILED, "an attempt failed for good, or no retry is left"),
+    "requeue": Transition(_LIVE, JobState.QUEUED, "the attempt was lost, preempted, or failed in a way that may pass"),
+    "cancel": Transition(
         frozenset({JobState.QUEUED}) | _LIVE, JobState.CANCELLED, "somebody cancelled it and nothing of it runs"
     ),
 }

@@ -2,7 +2,7 @@
 
 An attempt ends with an *outcome*: a reason from the enum below, the first failing rank, its exception or signal, the
 last step, and advice. One table maps each reason to the job's final state, to a retry class, and to whose fault it is;
-``judge`` applies it to what the job went through before (``Record``). Nothing else decides whether a job is tried again:
+``judge`` applies it to what the job went through before (``AttemptHistory``). Nothing else decides whether a job is tried again:
 
 1. A success succeeds. A requested cancel wins over everything else.
 2. A class ``never`` fails, and so does ``replan`` where the micro-batch is one sample already or the loop is the job's own.
@@ -238,7 +238,7 @@ def with_advice_of_cause(outcome: Outcome) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Record:
+class AttemptHistory:
     """What the rules remember of a job's earlier attempts."""
 
     charged: int = 0
@@ -246,7 +246,7 @@ class Record:
     fruitless: int = 0
     """Short attempts in a row without progress, counted or not."""
     step: int = 0
-    """How far the job had come when its last attempt ended; see ``Ending.reached``."""
+    """How far the job had come when its last attempt ended; see ``AttemptEnd.reached``."""
     stuck_step: int | None = None
     """The step after which the last counted attempt failed."""
     stuck_nodes: tuple[str, ...] = ()
@@ -254,7 +254,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Ending:
+class AttemptEnd:
     """What is known of an attempt that has ended, beside its outcome."""
 
     number: int
@@ -273,13 +273,13 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JobDecision:
     """What an outcome means for the job."""
 
     step: str
     """A name from ``lifecycle.STEPS``."""
     charged: bool
-    record: Record
+    record: AttemptHistory
     """To be judged by the next time."""
     failures: int = 0
     """How many waits to double (``Timings.backoff``); 0 tries again at once."""
@@ -293,17 +293,17 @@ class Verdict:
     """Replaces the outcome's, where the note changes what is to be done."""
 
 
-def judge(outcome: Outcome, before: Record, ending: Ending) -> Verdict:
+def judge(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd) -> JobDecision:
     """Decide what happens to a job whose attempt ended with ``outcome``. The rules are in the module's docstring."""
     rule = RULES[outcome.reason]
     if outcome.reason is Reason.SUCCEEDED:
-        return Verdict("succeed", charged=False, record=before)
+        return JobDecision("succeed", charged=False, record=before)
     if ending.cancel_requested or rule.state == "cancelled":
-        return Verdict("cancel", charged=False, record=before)
+        return JobDecision("cancel", charged=False, record=before)
     if rule.retry is RetryClass.NEVER or (rule.retry is RetryClass.REPLAN and not ending.can_halve):
-        return Verdict("fail", rule.charged, record=before)
+        return JobDecision("fail", rule.charged, record=before)
     record = _recorded(outcome, before, ending, charged=rule.charged)
-    verdict = Verdict(
+    verdict = JobDecision(
         "requeue",
         rule.charged,
         record,
@@ -317,7 +317,7 @@ def judge(outcome: Outcome, before: Record, ending: Ending) -> Verdict:
     return replace(verdict, explanation=_which_retry(before, record, ending, charged=rule.charged))
 
 
-def _which_retry(before: Record, record: Record, ending: Ending, *, charged: bool) -> str:
+def _which_retry(before: AttemptHistory, record: AttemptHistory, ending: AttemptEnd, *, charged: bool) -> str:
     if not charged:
         return "not counted as a retry"
     which = f"retry {record.charged} of {ending.retries_max}"
@@ -328,7 +328,7 @@ def _which_retry(before: Record, record: Record, ending: Ending, *, charged: boo
     return which
 
 
-def _recorded(outcome: Outcome, before: Record, ending: Ending, *, charged: bool) -> Record:
+def _recorded(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd, *, charged: bool) -> AttemptHistory:
     progressed = ending.reached > before.step
     stuck_step, stuck_nodes = before.stuck_step, before.stuck_nodes
     if charged:
@@ -336,7 +336,7 @@ def _recorded(outcome: Outcome, before: Record, ending: Ending, *, charged: bool
             stuck_step, stuck_nodes = outcome.last_step, ()
         if outcome.last_step is not None and outcome.node is not None and outcome.node not in stuck_nodes:
             stuck_nodes = (*stuck_nodes, outcome.node)
-    return Record(
+    return AttemptHistory(
         charged=(0 if progressed else before.charged) + (1 if charged else 0),
         fruitless=1 if progressed or ending.ran_seconds >= LONG_SECONDS else before.fruitless + 1,
         step=max(before.step, ending.reached),
@@ -345,7 +345,7 @@ def _recorded(outcome: Outcome, before: Record, ending: Ending, *, charged: bool
     )
 
 
-def _why_not_again(record: Record, ending: Ending, *, charged: bool) -> tuple[str, str]:
+def _why_not_again(record: AttemptHistory, ending: AttemptEnd, *, charged: bool) -> tuple[str, str]:
     """What keeps a job from being tried again although its reason allows it, and what to do then. Empty: nothing does."""
     if charged and len(record.stuck_nodes) >= STUCK_NODES_MAX:
         nodes = ", ".join(record.stuck_nodes)

@@ -39,7 +39,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Request:
+class PlacementRequest:
     """What one queued job asks for."""
 
     job_id: str
@@ -83,7 +83,7 @@ Decision = Placed | Waiting
 
 
 def nodes_asked(nodes: int | None) -> int:
-    """``Request.nodes`` of a job whose spec asks for ``resources.nodes``.
+    """``PlacementRequest.nodes`` of a job whose spec asks for ``resources.nodes``.
 
     A job that does not ask for several gets one: a gang that no single node can hold waits and says so, rather than being
     spread over a network that may be a hundred times slower.
@@ -91,12 +91,12 @@ def nodes_asked(nodes: int | None) -> int:
     return 1 if nodes is None else nodes
 
 
-def turn(request: Request) -> tuple[int, float, str]:
+def turn(request: PlacementRequest) -> tuple[int, float, str]:
     """Rule 1: the smallest goes first."""
     return -request.priority, request.created_at, request.job_id
 
 
-def place(requests: Iterable[Request], nodes: Sequence[Node], *, now: float) -> list[Decision]:
+def place(requests: Iterable[PlacementRequest], nodes: Sequence[Node], *, now: float) -> list[Decision]:
     """Decide about every queued job, in queue order.
 
     Parameters
@@ -106,7 +106,7 @@ def place(requests: Iterable[Request], nodes: Sequence[Node], *, now: float) -> 
     nodes : sequence of Node
         All registered nodes.
     now : float
-        Seconds since the epoch, to compare with ``Request.not_before``.
+        Seconds since the epoch, to compare with ``PlacementRequest.not_before``.
     """
     cluster = _Cluster(nodes)
     decisions: list[Decision] = []
@@ -139,7 +139,7 @@ class _Cluster:
         """Why a shape of job can neither start nor hold anything. As pools only shrink, the next job of that shape
         cannot either: with it a long queue costs one look per shape, not one search per job."""
 
-    def decide(self, request: Request) -> Placed | str:
+    def decide(self, request: PlacementRequest) -> Placed | str:
         """Where the job starts, or why it waits; what it takes or holds is gone for later jobs."""
         shape = (request.devices, request.nodes, request.device_type, request.avoid)
         if shape in self.refused:
@@ -156,7 +156,7 @@ class _Cluster:
         self.refused[shape] = self._why_not(request, pools)
         return self.refused[shape]
 
-    def _why_not(self, request: Request, pools: list[_Pool]) -> str:
+    def _why_not(self, request: PlacementRequest, pools: list[_Pool]) -> str:
         """Why nothing can be held: the nodes are not there, or earlier jobs wait for all of them."""
         for pool in pools:
             if pool.could_serve(request):
@@ -224,7 +224,7 @@ class _Pool:
 
     # -- starting ------------------------------------------------------------------------------------------------
 
-    def fit(self, request: Request) -> _Choice | None:
+    def fit(self, request: PlacementRequest) -> _Choice | None:
         """The free devices to start on now, or None."""
         counts: list[tuple[str, int]] | None
         if request.nodes is not None:
@@ -284,7 +284,7 @@ class _Pool:
 
     # -- waiting -------------------------------------------------------------------------------------------------
 
-    def waits_for(self, request: Request) -> _Choice | None:
+    def waits_for(self, request: PlacementRequest) -> _Choice | None:
         """The nodes to hold for a job that does not fit now; None where the nodes nobody holds can never serve it."""
         count = request.nodes or _nodes_needed(request.devices, self.open_capacity)
         if not count:
@@ -306,7 +306,7 @@ class _Pool:
             missing = sum(max(0, each - len(self.free[name])) for name in names)
         return self._choice(wanted, request, -missing)
 
-    def hold(self, choice: _Choice, request: Request) -> str:
+    def hold(self, choice: _Choice, request: PlacementRequest) -> str:
         """Keep these nodes' free devices from later jobs; the reason that the job waits for."""
         names = [name for name, _ in choice.devices]
         for name in names:
@@ -320,7 +320,7 @@ class _Pool:
             f"(needs {request.devices}, {free} {'is' if free == 1 else 'are'} free on {where})"
         )
 
-    def could_serve(self, request: Request) -> bool:
+    def could_serve(self, request: PlacementRequest) -> bool:
         """Whether all nodes that are ready, were they free and held by nobody, could run the job."""
         if request.nodes is None:
             return sum(self.capacity.values()) >= request.devices
@@ -329,7 +329,7 @@ class _Pool:
 
     # -- both ----------------------------------------------------------------------------------------------------
 
-    def _choice(self, counts: list[tuple[str, int]], request: Request, surplus: int) -> _Choice:
+    def _choice(self, counts: list[tuple[str, int]], request: PlacementRequest, surplus: int) -> _Choice:
         avoided = sum(1 for name, _ in counts if name in request.avoid)
         return _Choice(self, tuple(sorted(counts)), avoided, surplus)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 from typing import Final
 
-from lockstep.domain.placement.decide import Node, Placed, Request, place, turn
+from lockstep.domain.placement.decide import Node, Placed, PlacementRequest, place, turn
 
 REQUESTS_MAX: Final = 200
 """The first of the queue: nobody plans by the estimate of the five-hundredth."""
@@ -33,7 +33,7 @@ class Release:
 
 
 def starts(
-    requests: Iterable[Request], nodes: Sequence[Node], releases: Iterable[Release], *, now: float
+    requests: Iterable[PlacementRequest], nodes: Sequence[Node], releases: Iterable[Release], *, now: float
 ) -> dict[str, float]:
     """When each job would start, in seconds since the epoch; jobs of which that cannot be told are missing.
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-class NoPlaceError(ValueError):
+class FieldNotFoundError(ValueError):
     """A path leads into something that has no such place; the message names it."""
 
 
@@ -37,12 +37,12 @@ def put(document: dict[str, Any], path: Sequence[str], value: object) -> None:
             continue
         where = ".".join(path[:number])
         if not isinstance(here, list):
-            raise NoPlaceError(f"{where} is a single value and has no {name!r} in it")
+            raise FieldNotFoundError(f"{where} is a single value and has no {name!r} in it")
         if not (name.isdecimal() and name.isascii() and int(name) < len(here)):
             count = len(here)
             there = f"its {count} entries are 0 to {count - 1}" if count else "it is empty"
             advice = "to add one, set the whole list"
-            raise NoPlaceError(f"{where} has no entry {name[:40]!r}: {there}; {advice}")
+            raise FieldNotFoundError(f"{where} has no entry {name[:40]!r}: {there}; {advice}")
         if last:
             here[int(name)] = value
         else:

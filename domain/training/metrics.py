@@ -78,7 +78,7 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-class Record(NamedTuple):
+class StepValues(NamedTuple):
     """All values measured at one step."""
 
     step: int
@@ -127,13 +127,13 @@ def from_json(value: object) -> float:
         raise ValueError(f"a metric is a number below {sys.float_info.max:.2g}, got one of more digits") from None
 
 
-def encode(record: Record) -> str:
+def encode(record: StepValues) -> str:
     """One spool line, without its newline."""
     values = {name: jsonable(value) for name, value in record.values.items()}
     return _ENCODER.encode({"step": record.step, "time": record.time, "values": values})
 
 
-def decode(line: str | bytes, *, now: float, default_step: int) -> Record:
+def decode(line: str | bytes, *, now: float, default_step: int) -> StepValues:
     """Read one spool line, or a script's flat line.
 
     A value that is not a metric is left out and named in ``refused``; the others of its line are kept.
@@ -183,7 +183,7 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> Record:
                 numbers[name] = from_json(value)
             except ValueError as error:
                 refused[name] = str(error)
-    return Record(step, float(time), numbers, refused)
+    return StepValues(step, float(time), numbers, refused)
 
 
 @lru_cache(maxsize=4 * limits.METRIC_NAMES_PER_JOB_MAX)

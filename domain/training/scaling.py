@@ -29,7 +29,7 @@ _SLOWER: Final = 1.25
 _NOT_TRAINING: Final = ("eval", "checkpoint")
 
 
-class Measured(NamedTuple):
+class ScalingRun(NamedTuple):
     """One run: medians over its measured steps, of rank 0."""
 
     world_size: int
@@ -53,7 +53,7 @@ class Measured(NamedTuple):
 class Row(NamedTuple):
     """A run beside the one on the fewest ranks."""
 
-    measured: Measured
+    measured: ScalingRun
     speedup: float
     efficiency: float
     """1 is linear."""
@@ -65,7 +65,7 @@ def measured(
     *,
     batch_size: int,
     bucket_cap_mb: float | None = None,
-) -> Measured:
+) -> ScalingRun:
     """Medians of a run's steps.
 
     Parameters
@@ -90,10 +90,10 @@ def measured(
     parts = {
         part: median(step.get(part, 0.0) for step in training) for part in sorted({p for s in training for p in s})
     }
-    return Measured(world_size, bucket_cap_mb, step_seconds, batch_size / step_seconds, parts)
+    return ScalingRun(world_size, bucket_cap_mb, step_seconds, batch_size / step_seconds, parts)
 
 
-def compared(runs: Sequence[Measured]) -> list[Row]:
+def compared(runs: Sequence[ScalingRun]) -> list[Row]:
     """Each run beside the one on the fewest ranks, in the order given."""
     first = min(runs, key=lambda run: run.world_size)
     rows = []
@@ -144,7 +144,7 @@ def advice(rows: Sequence[Row], strategy: Strategy, *, swept: bool = False) -> s
     )
 
 
-def best_bucket(runs: Sequence[Measured]) -> str:
+def best_bucket(runs: Sequence[ScalingRun]) -> str:
     """One sentence about a sweep of bucket sizes."""
     best = min(runs, key=lambda run: run.step_seconds)
     usual = next((run for run in runs if run.bucket_cap_mb is None), best)
@@ -154,7 +154,7 @@ def best_bucket(runs: Sequence[Measured]) -> str:
     return f"strategy.bucket_cap_mb: {best.bucket_cap_mb:g} is {gain:.0%} faster than torch's own sizes"
 
 
-def _growth(run: Measured, first: Measured) -> float:
+def _growth(run: ScalingRun, first: ScalingRun) -> float:
     """How much longer a rank computes for each of its samples than on the fewest ranks."""
     if not first.compute_seconds:
         return 1.0

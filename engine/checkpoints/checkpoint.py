@@ -65,7 +65,7 @@ Part = Callable[[Path], Written]
 
 
 @dataclass(frozen=True)
-class Measured:
+class CheckpointMetric:
     """Metric of a checkpoint, for keeping the best."""
 
     name: str
@@ -79,7 +79,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedCheckpoint:
     """A durable checkpoint."""
 
     step: int
@@ -87,7 +87,7 @@ class Saved:
     size_bytes: int
     sha256: str
     """Of the manifest, which has the digests of all other files."""
-    measured: Measured | None = None
+    measured: CheckpointMetric | None = None
 
 
 def folder_name(step: int) -> str:
@@ -101,8 +101,8 @@ def save(
     state: State,
     *,
     others: Mapping[str, Part] | None = None,
-    measured: Measured | None = None,
-) -> Saved:
+    measured: CheckpointMetric | None = None,
+) -> SavedCheckpoint:
     """Write a checkpoint of ``step`` below ``parent`` and make it durable. One that is there already is replaced.
 
     Parameters
@@ -138,10 +138,10 @@ def save(
             Reason.STORAGE, f"the checkpoint of step {step} could not be written to {parent}: {error}"
         ) from error
     size_bytes = manifest.size_bytes + sum(file.size_bytes for file in written.values())
-    return Saved(step, target, size_bytes, manifest.sha256, measured)
+    return SavedCheckpoint(step, target, size_bytes, manifest.sha256, measured)
 
 
-def prune(parent: Path, newest: Saved, *, keep_last: int) -> None:
+def prune(parent: Path, newest: SavedCheckpoint, *, keep_last: int) -> None:
     """Delete the checkpoints that ``newest`` replaces.
 
     The newest ``keep_last`` and the best by the same metric stay.
@@ -182,7 +182,7 @@ def complete(parent: Path) -> Iterator[Path]:
         yield from sorted(found, key=_step_of, reverse=True)
 
 
-def measured_of(folder: Path) -> Measured | None:
+def measured_of(folder: Path) -> CheckpointMetric | None:
     """Return the metric in a checkpoint's manifest; None if there is none or it cannot be read."""
     try:
         said = read_manifest((folder / MANIFEST).read_bytes()).metric
@@ -190,7 +190,7 @@ def measured_of(folder: Path) -> Measured | None:
         return None
     if said is None:
         return None
-    return Measured(said.name, None if said.value is None else from_json(said.value))
+    return CheckpointMetric(said.name, None if said.value is None else from_json(said.value))
 
 
 def verify(folder: Path) -> int:
@@ -293,7 +293,7 @@ class _Hashing:
         return self._digest.hexdigest()
 
 
-def _manifest(step: int, files: Mapping[str, Written], measured: Measured | None) -> bytes:
+def _manifest(step: int, files: Mapping[str, Written], measured: CheckpointMetric | None) -> bytes:
     manifest = Manifest(
         step=step,
         files={name: ManifestFile(bytes=file.size_bytes, sha256=file.sha256) for name, file in files.items()},

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.checkpoints import checkpoint
-from lockstep.engine.checkpoints.checkpoint import Measured, Part, Saved, State
+from lockstep.engine.checkpoints.checkpoint import CheckpointMetric, Part, SavedCheckpoint, State
 from lockstep.engine.runtime.errors import reason_of
 
 _WAIT_TOLD_SECONDS: Final = 1.0
@@ -162,7 +162,7 @@ class Saver:
         keep_last: int,
         device: torch.device,
         background: bool,
-        durable: Callable[[Saved], None],
+        durable: Callable[[SavedCheckpoint], None],
         warn: Callable[[str], None],
     ):
         self._parent, self._keep_last, self._background = parent, keep_last, background
@@ -171,12 +171,12 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._told_of_waiting = False
-        self.newest: Saved | None = None
+        self.newest: SavedCheckpoint | None = None
         """The newest durable one."""
         self.newest_step: int | None = None
         """Of the newest one that was begun."""
 
-    def begin(self, step: int, state: State, *, measured: Measured | None = None) -> None:
+    def begin(self, step: int, state: State, *, measured: CheckpointMetric | None = None) -> None:
         """Save the state of ``step`` while training goes on. The state may be changed after the next :meth:`poll`.
 
         Raises
@@ -209,9 +209,9 @@ class Saver:
         step: int,
         state: State,
         *,
-        measured: Measured | None = None,
+        measured: CheckpointMetric | None = None,
         others: Mapping[str, Part] | None = None,
-    ) -> Saved:
+    ) -> SavedCheckpoint:
         """Save the state of ``step`` and wait until it is durable. Nothing is copied.
 
         Raises
@@ -260,14 +260,16 @@ class Saver:
                 "checkpoints are asked for faster than the disk takes them; raise checkpoint.every_steps"
             )
 
-    def _run(self, step: int, taken: State, measured: Measured | None) -> None:
+    def _run(self, step: int, taken: State, measured: CheckpointMetric | None) -> None:
         try:
             self._copies.wait()
             self._save(step, taken, measured, None)
         except BaseException as error:  # noqa: BLE001 - raised again in the rank's main thread
             self._failure = error
 
-    def _save(self, step: int, state: State, measured: Measured | None, others: Mapping[str, Part] | None) -> Saved:
+    def _save(
+        self, step: int, state: State, measured: CheckpointMetric | None, others: Mapping[str, Part] | None
+    ) -> SavedCheckpoint:
         self.newest = saved = checkpoint.save(self._parent, step, state, measured=measured, others=others)
         self._durable(saved)
         try:

@@ -38,7 +38,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.job import JobSpec, Train
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.checkpoints import changes, checkpoint, export
-from lockstep.engine.checkpoints.checkpoint import Measured, Saved, State
+from lockstep.engine.checkpoints.checkpoint import CheckpointMetric, SavedCheckpoint, State
 from lockstep.engine.checkpoints.saving import Saver
 from lockstep.engine.data import fingerprint
 from lockstep.engine.data.fingerprint import Samples
@@ -108,7 +108,7 @@ class TrainingState:
         }
         self._final_step: int | None = None
         self._told_of_metric = False
-        self._resumed: Measured | None = None
+        self._resumed: CheckpointMetric | None = None
         self._resumed_step = -1
         self._saver: Saver | None = None
         if ranks.first:
@@ -122,7 +122,7 @@ class TrainingState:
             )
 
     @property
-    def newest(self) -> Saved | None:
+    def newest(self) -> SavedCheckpoint | None:
         """The newest durable checkpoint that this run wrote; on rank 0 only."""
         return self._saver.newest if self._saver is not None else None
 
@@ -207,7 +207,7 @@ class TrainingState:
         self._plan = plan
         self._layout = self._layout | {"micro_batch_size": plan.micro_batch_size}
 
-    def _tell(self, saved: Saved) -> None:
+    def _tell(self, saved: SavedCheckpoint) -> None:
         measured = {} if saved.measured is None else {"metric": saved.measured.document()}
         self._telemetry.event(
             "checkpoint",
@@ -219,7 +219,7 @@ class TrainingState:
             **measured,
         )
 
-    def _measured(self, step: int, values: Mapping[str, float]) -> Measured | None:
+    def _measured(self, step: int, values: Mapping[str, float]) -> CheckpointMetric | None:
         name = self._train.checkpoint.keep_best
         if name is None:
             return None
@@ -234,7 +234,7 @@ class TrainingState:
             self._telemetry.warn(
                 f"keep_best: step {step} has no {name}, so its checkpoint cannot be the best; it has {there}"
             )
-        return Measured(name, value)
+        return CheckpointMetric(name, value)
 
     def _exported(self, model: State, step: int, values: Mapping[str, float]) -> Mapping[str, checkpoint.Part]:
         about = {

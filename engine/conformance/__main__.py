@@ -22,7 +22,7 @@ import torch
 from lockstep.engine.conformance import table
 from lockstep.engine.conformance.checks import ITEMS
 from lockstep.engine.conformance.engines import ENGINES, engine_named
-from lockstep.engine.conformance.gang import RUN_SECONDS, Gang
+from lockstep.engine.conformance.gang import RUN_SECONDS, RankPool
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         if engine.missing():
             sys.stderr.write(f"{engine.name}: left out, {engine.missing()}\n")
     there = [engine for engine in engines if not engine.missing()]
-    gang = Gang(options.seconds, modules=[engine.needs for engine in there if engine.needs])
+    gang = RankPool(options.seconds, modules=[engine.needs for engine in there if engine.needs])
     items = [item for item in ITEMS if item.number in options.items] if options.items else ITEMS
     columns = {}
     for engine in there:

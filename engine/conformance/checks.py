@@ -17,16 +17,16 @@ from typing import Final, Literal
 import torch
 
 from lockstep.engine.conformance.case import Case, initial
-from lockstep.engine.conformance.observer import Observed
+from lockstep.engine.conformance.observer import RankObservation
 from lockstep.engine.conformance.reference import distance, share
-from lockstep.engine.conformance.runs import CannotAskError, Run, Runs, largest
+from lockstep.engine.conformance.runs import ObservedRun, Runs, UnsupportedCaseError, largest
 
 EXACT: Final = 1e-12
 """Relative error that float64 leaves to the order of additions."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What a check found."""
 
     verdict: Literal["pass", "fail", "n/a", "hang"]
@@ -43,29 +43,29 @@ class Item:
 
     number: str
     title: str
-    check: Callable[[Runs], Finding]
+    check: Callable[[Runs], CheckResult]
 
 
 ITEMS: Final[list[Item]] = []
 
 
-def item(number: str, title: str) -> Callable[[Callable[[Runs], Finding]], Callable[[Runs], Finding]]:
+def item(number: str, title: str) -> Callable[[Callable[[Runs], CheckResult]], Callable[[Runs], CheckResult]]:
     """Put a check into the table."""
 
-    def add(check: Callable[[Runs], Finding]) -> Callable[[Runs], Finding]:
+    def add(check: Callable[[Runs], CheckResult]) -> Callable[[Runs], CheckResult]:
         ITEMS.append(Item(number, title, check))
         return check
 
     return add
 
 
-def within(error: float, limit: float = EXACT, note: str = "") -> Finding:
+def within(error: float, limit: float = EXACT, note: str = "") -> CheckResult:
     """Pass if an error is at most ``limit``."""
     holds = error <= limit  # False for what is not a number.
-    return Finding("pass" if holds else "fail", "NaN" if math.isnan(error) else f"{error:.1e}", note, error)
+    return CheckResult("pass" if holds else "fail", "NaN" if math.isnan(error) else f"{error:.1e}", note, error)
 
 
-def asked(runs: Runs, cases: Iterable[Case]) -> Iterator[Run]:
+def asked(runs: Runs, cases: Iterable[Case]) -> Iterator[ObservedRun]:
     """The runs of the cases that this engine can be asked for, on the numbers of ranks that may be used.
 
     Raises
@@ -83,10 +83,10 @@ def asked(runs: Runs, cases: Iterable[Case]) -> Iterator[Run]:
         any_of_them = True
         yield runs.whole(case)
     if not any_of_them:
-        raise CannotAskError(why)
+        raise UnsupportedCaseError(why)
 
 
-def on_each(runs: Runs, case: Case) -> Iterator[Run]:
+def on_each(runs: Runs, case: Case) -> Iterator[ObservedRun]:
     """The same case, its rows per rank kept, on each number of ranks that may be used."""
     per_rank = case.items // case.world_size
     return asked(runs, (replace(case, world_size=size, items=per_rank * size) for size in runs.world_sizes))
@@ -107,7 +107,7 @@ SPLITS: Final = (
 
 
 @item("C1", "gradient of the whole batch, any split")
-def full_batch(runs: Runs) -> Finding:
+def full_batch(runs: Runs) -> CheckResult:
     found = list(asked(runs, SPLITS))
     wanted = sum(case.world_size in runs.world_sizes for case in SPLITS)
     note = "" if len(found) == wanted else f"of {wanted} splits, {len(found)} can be asked for"
@@ -124,7 +124,7 @@ def trajectories() -> list[Case]:
 
 
 @item("C2", "weights after 12 updates, clipped, scheduled")
-def trajectory(runs: Runs) -> Finding:
+def trajectory(runs: Runs) -> CheckResult:
     errors = {run.case: run.weights_error() for run in asked(runs, trajectories())}
     bad = [
         f"{case.optimizer} on {case.world_size}: {error:.0e}" for case, error in errors.items() if not error <= EXACT
@@ -133,30 +133,30 @@ def trajectory(runs: Runs) -> Finding:
 
 
 @item("C3", "loss weighted by tokens, unequal everywhere")
-def tokens(runs: Runs) -> Finding:
+def tokens(runs: Runs) -> CheckResult:
     return within(
         largest(run.gradient_error() for run in on_each(runs, Case(1, 2, 3, 18, weigh="tokens", masked="some")))
     )
 
 
 @item("C4", "ragged last window: its gradient ÷ the right one")
-def ragged_window(runs: Runs) -> Finding:
+def ragged_window(runs: Runs) -> CheckResult:
     """Three micro-batches per rank, K = 2: the last window has one."""
     found = list(on_each(runs, Case(1, 2, 2, items=6)))
     shares = [share(one.updates[-1].gradient, run.expected.gradients[-1]) for run in found for one in run.ranks]
     worst = max(shares, key=lambda value: abs(value - 1))
     error = largest(run.gradient_error(-1) for run in found)
     note = "" if error <= EXACT else f"3 micro-batches, K=2: {', '.join(f'{value:.3f}' for value in shares)}"
-    return Finding("pass" if error <= EXACT else "fail", f"{worst:.3f}", note, worst)
+    return CheckResult("pass" if error <= EXACT else "fail", f"{worst:.3f}", note, worst)
 
 
 @item("C4", "last micro-batch smaller: error of its update")
-def ragged_micro_batch(runs: Runs) -> Finding:
+def ragged_micro_batch(runs: Runs) -> CheckResult:
     return within(largest(run.gradient_error(-1) for run in asked(runs, [Case(1, 2, 2, items=7)])))
 
 
 @item("C5", "a micro-batch without weight: error of the gradient")
-def empty_slot(runs: Runs) -> Finding:
+def empty_slot(runs: Runs) -> CheckResult:
     """Micro-batches of one row, of which every other one is masked."""
     return within(
         largest(run.gradient_error() for run in on_each(runs, Case(1, 1, 8, items=16, weigh="tokens", masked="odd")))
@@ -164,7 +164,7 @@ def empty_slot(runs: Runs) -> Finding:
 
 
 @item("C5", "a whole batch without weight: change of the weights")
-def empty_batch(runs: Runs) -> Finding:
+def empty_batch(runs: Runs) -> CheckResult:
     case = Case(1, 2, 2, items=8, weigh="tokens", masked="all", optimizer="adamw")
     before = initial(case).state_dict()
     return within(largest(distance(one.weights, before) for run in on_each(runs, case) for one in run.ranks), 0.0)
@@ -174,7 +174,7 @@ def empty_batch(runs: Runs) -> Finding:
 
 
 @item("C7", "every row exactly once per epoch (7 rows)")
-def exactly_once(runs: Runs) -> Finding:
+def exactly_once(runs: Runs) -> CheckResult:
     """Two epochs of seven rows, which no number of ranks or micro-batches divides."""
     repeated = missed = 0
     for run in asked(runs, (Case(size, 2, 2, items=7, epochs=2) for size in runs.world_sizes)):
@@ -184,63 +184,63 @@ def exactly_once(runs: Runs) -> Finding:
         missed += sum(len(micro_batch) for one in run.ranks for micro_batch in one.left_over)
     wrong = repeated + missed
     note = f"{repeated} seen too often, {missed} not trained on" if wrong else ""
-    return Finding("fail" if wrong else "pass", f"{wrong} wrong", note, wrong)
+    return CheckResult("fail" if wrong else "pass", f"{wrong} wrong", note, wrong)
 
 
 @item("C8", "updates with the same rows for every (W, m)")
-def same_rows(runs: Runs) -> Finding:
+def same_rows(runs: Runs) -> CheckResult:
     first, *others = [[sorted(batch) for batch in run.batches] for run in asked(runs, SPLITS[:4])]
     same = sum(all(other[step] == batch for other in others) for step, batch in enumerate(first))
     note = "" if same == len(first) else "the order depends on the number of ranks or on the micro-batch"
-    return Finding("pass" if same == len(first) else "fail", f"{same} of {len(first)}", note, same / len(first))
+    return CheckResult("pass" if same == len(first) else "fail", f"{same} of {len(first)}", note, same / len(first))
 
 
 # --- communication
 
 
 @item("C9", "collectives per update, K = 1 and K = 4")
-def collectives(runs: Runs) -> Finding:
+def collectives(runs: Runs) -> CheckResult:
     found = []
     for run in asked(runs, (Case(2, 2, slots, items=24 * slots, counted=True) for slots in (1, 4))):
         # Not after the first update: DDP builds its buckets anew then, and tells the ranks.
         counts = sorted(set(run.ranks[0].collectives[1:]))
         found.append(" to ".join(map(str, counts)))
     holds = found[0] == found[1] and found[0].isdigit()
-    return Finding("pass" if holds else "fail", ", ".join(found), value=float(found[1]) if holds else None)
+    return CheckResult("pass" if holds else "fail", ", ".join(found), value=float(found[1]) if holds else None)
 
 
 @item("C11", "updates with gradients that were not reduced")
-def unreduced(runs: Runs) -> Finding:
+def unreduced(runs: Runs) -> CheckResult:
     """A part of the model that only row 0 uses: in most windows, the last micro-batch gives it no gradient."""
     case = Case(2, 1, 4, items=24, sparse=True)
     if case.world_size not in runs.world_sizes:
-        raise CannotAskError("needs two ranks")
+        raise UnsupportedCaseError("needs two ranks")
     run = runs.watched(case)
     errors = [run.gradient_error(step) for step in range(len(run.batches))]
     silent = sum(not error <= EXACT for error in errors)
     note = f"{silent} silently, then: {run.error}" if silent and run.error else run.error
-    return Finding("fail" if silent else "pass", str(silent), first_sentence(note), silent)
+    return CheckResult("fail" if silent else "pass", str(silent), first_sentence(note), silent)
 
 
 # --- B. Control
 
 
 @item("C16", "reported gradient norm: error, and equal on all ranks")
-def norms(runs: Runs) -> Finding:
+def norms(runs: Runs) -> CheckResult:
     errors = []
     for run in asked(runs, trajectories()):
         # An engine whose rates or sums are wrong leaves the path; its first norm is still comparable.
         steps = 1 if not run.weights_error() <= EXACT else len(run.batches)
         reported = [one.norms[:steps] for one in run.ranks if one.norms]
         if not reported:
-            raise CannotAskError("it reports no norm")
+            raise UnsupportedCaseError("it reports no norm")
         errors += [abs(a / b - 1) for one in reported for a, b in zip(one, run.expected.norms[:steps], strict=True)]
         errors += [float(one != reported[0]) for one in reported]
     return within(largest(errors))
 
 
 @item("C17", "loss not finite: values in the weights not finite")
-def non_finite(runs: Runs) -> Finding:
+def non_finite(runs: Runs) -> CheckResult:
     """The loss of one row is not a number. Clipping is on."""
     bad, whole, error = 0, 0, ""
     for size in runs.world_sizes:
@@ -248,11 +248,11 @@ def non_finite(runs: Runs) -> Finding:
         bad += sum(int((~torch.isfinite(value)).sum()) for one in run.ranks for value in one.weights.values())
         whole += sum(value.numel() for one in run.ranks for value in one.weights.values())
         error = error or run.error
-    return Finding("fail" if bad else "pass", f"{bad} of {whole}", first_sentence(error), bad / max(1, whole))
+    return CheckResult("fail" if bad else "pass", f"{bad} of {whole}", first_sentence(error), bad / max(1, whole))
 
 
 @item("C18", "rates count updates: largest error ÷ peak")
-def rates(runs: Runs) -> Finding:
+def rates(runs: Runs) -> CheckResult:
     errors, note = [], ""
     for run in asked(runs, trajectories()):
         peak = max(run.expected.rates)
@@ -270,9 +270,9 @@ def rates(runs: Runs) -> Finding:
 
 
 @item("C19", "reported loss is the whole batch's: error")
-def losses(runs: Runs) -> Finding:
+def losses(runs: Runs) -> CheckResult:
     if not runs.engine.reports_loss:
-        raise CannotAskError("it reports what its user computes")
+        raise UnsupportedCaseError("it reports what its user computes")
     errors = []
     for run in on_each(runs, Case(1, 2, 3, items=18, weigh="tokens", masked="some")):
         # From where the updates are wrong, losses are of another model: the first is comparable for every engine.
@@ -286,17 +286,17 @@ def losses(runs: Runs) -> Finding:
 
 
 @item("C26", "resumed run: weights that differ in a bit")
-def resume(runs: Runs) -> Finding:
+def resume(runs: Runs) -> CheckResult:
     """Stopped in the middle of an epoch, and gone on in new processes."""
     different = 0
     for size in runs.world_sizes:
         case = Case(size, 2, 2, items=20 * size, epochs=2, optimizer="adamw", clip=0.5, warmup=2, checkpoint_at=3)
         straight, resumed = runs.whole(case), runs.whole(replace(case, resumed=True))
         different += sum(unequal(a, b) for a, b in zip(straight.ranks, resumed.ranks, strict=True))
-    return Finding("fail" if different else "pass", str(different), value=different)
+    return CheckResult("fail" if different else "pass", str(different), value=different)
 
 
-def unequal(one: Observed, other: Observed) -> int:
+def unequal(one: RankObservation, other: RankObservation) -> int:
     """Numbers in the weights that are not the same bits."""
     return sum(int((one.weights[name] != other.weights[name]).sum()) for name in one.weights)
 

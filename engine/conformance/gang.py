@@ -49,7 +49,7 @@ class DeadRankError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class RankIdentity:
     """Which rank a process is, and where its run's files go."""
 
     rank: int
@@ -65,11 +65,11 @@ class Failed:
     answer: Any
 
 
-Work = Callable[[Place], Any]
+Work = Callable[[RankIdentity], Any]
 """What a rank does, after the group is up. Picklable, and so is what it returns."""
 
 
-class Gang:
+class RankPool:
     """Runs work on ranks.
 
     Parameters
@@ -102,7 +102,7 @@ class Gang:
             ends, ranks = [], []
             for rank in range(world_size):
                 ours, theirs = self._context.Pipe()
-                place = Place(rank, world_size, folder)
+                place = RankIdentity(rank, world_size, folder)
                 process = self._context.Process(
                     target=_rank, args=(theirs, work, place, f"{meeting}/store", self._seconds), daemon=True
                 )
@@ -143,7 +143,7 @@ def _end(ends: list[Connection], ranks: list[ForkServerProcess]) -> None:
             process.join()
 
 
-def _rank(end: Connection, work: Work, place: Place, store: str, seconds: float) -> None:
+def _rank(end: Connection, work: Work, place: RankIdentity, store: str, seconds: float) -> None:
     """One rank, from its start to its end."""
     import torch
     import torch.distributed as dist
@@ -180,7 +180,7 @@ def _rank(end: Connection, work: Work, place: Place, store: str, seconds: float)
     os._exit(code)  # Not destroy_process_group: with a wrapper of DDP alive, Gloo may wait there for ever.
 
 
-def _environment(place: Place) -> dict[str, str]:
+def _environment(place: RankIdentity) -> dict[str, str]:
     """What torchrun tells a rank. Address and port are only looked at, since the group is up already."""
     return {
         "RANK": str(place.rank),

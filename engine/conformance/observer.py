@@ -34,7 +34,7 @@ class Update:
 
 
 @dataclass
-class Observed:
+class RankObservation:
     """What one rank of one run did."""
 
     updates: list[Update] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Observer:
 
     def __init__(self, case: Case):
         self.case = case
-        self.seen = Observed()
+        self.seen = RankObservation()
         self._model: nn.Module | None = None
 
     def model(self) -> nn.Module:

@@ -14,12 +14,12 @@ from typing import Any
 
 from lockstep.engine.conformance.case import Case
 from lockstep.engine.conformance.engines.base import Engine
-from lockstep.engine.conformance.gang import Failed, Gang, Place
-from lockstep.engine.conformance.observer import Observed, Observer
+from lockstep.engine.conformance.gang import Failed, RankIdentity, RankPool
+from lockstep.engine.conformance.observer import Observer, RankObservation
 from lockstep.engine.conformance.reference import Expected, distance, reference
 
 
-class CannotAskError(Exception):
+class UnsupportedCaseError(Exception):
     """The engine cannot be asked for a case. The message says why."""
 
 
@@ -34,7 +34,7 @@ class Training:
     engine: Engine
     case: Case
 
-    def __call__(self, place: Place) -> Observed | Failed:
+    def __call__(self, place: RankIdentity) -> RankObservation | Failed:
         observer = Observer(self.case)
         try:
             with observer.watching():
@@ -45,10 +45,10 @@ class Training:
         return observer.seen
 
 
-class Run:
+class ObservedRun:
     """One run, as its ranks were seen."""
 
-    def __init__(self, case: Case, ranks: list[Observed]):
+    def __init__(self, case: Case, ranks: list[RankObservation]):
         self.case, self.ranks = case, ranks
 
     @cached_property
@@ -95,14 +95,14 @@ class Runs:
         Numbers of ranks that may be used.
     """
 
-    def __init__(self, engine: Engine, gang: Gang, world_sizes: tuple[int, ...]):
+    def __init__(self, engine: Engine, gang: RankPool, world_sizes: tuple[int, ...]):
         self.engine, self.world_sizes = engine, world_sizes
         self._gang = gang
-        self._done: dict[Case, Run] = {}
+        self._done: dict[Case, ObservedRun] = {}
         self._folders: dict[Case, Path] = {}
         self._scratch = tempfile.TemporaryDirectory(prefix="conformance-")
 
-    def of(self, case: Case) -> Run:
+    def of(self, case: Case) -> ObservedRun:
         """The run of a case, whether it went through or not.
 
         Raises
@@ -111,17 +111,17 @@ class Runs:
         """
         refusal = self.engine.refusal(case)
         if refusal is not None:
-            raise CannotAskError(refusal)
+            raise UnsupportedCaseError(refusal)
         if case not in self._done:
             # A resumed run finds the files of the run that it resumes.
             folder = self._folders.setdefault(
                 replace(case, resumed=False), Path(self._scratch.name) / str(len(self._folders))
             )
             ranks: list[Any] = self._gang.run(Training(self.engine, case), case.world_size, folder)
-            self._done[case] = Run(case, ranks)
+            self._done[case] = ObservedRun(case, ranks)
         return self._done[case]
 
-    def watched(self, case: Case) -> Run:
+    def watched(self, case: Case) -> ObservedRun:
         """The run of a case, whether it went through or not, of an engine whose updates are seen.
 
         A batch without weight, a loss that is no number and a gradient that was not reduced may rightly end in no
@@ -143,7 +143,7 @@ class Runs:
             self.whole(plain)
         return run
 
-    def whole(self, case: Case) -> Run:
+    def whole(self, case: Case) -> ObservedRun:
         """The run of a case that must go through, with at least one update if its rows have any weight.
 
         Raises

@@ -12,15 +12,15 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from lockstep.engine.conformance.checks import Finding, Item
+from lockstep.engine.conformance.checks import CheckResult, Item
 from lockstep.engine.conformance.engines.base import Engine
-from lockstep.engine.conformance.gang import DeadRankError, Gang, HangError
-from lockstep.engine.conformance.runs import BrokenRunError, CannotAskError, Runs
+from lockstep.engine.conformance.gang import DeadRankError, HangError, RankPool
+from lockstep.engine.conformance.runs import BrokenRunError, Runs, UnsupportedCaseError
 
 _WORDS = {"pass": "pass", "fail": "FAIL", "n/a": "n/a", "hang": "HANG"}
 
 
-def findings(engine: Engine, gang: Gang, world_sizes: tuple[int, ...], items: list[Item]) -> list[Finding]:
+def findings(engine: Engine, gang: RankPool, world_sizes: tuple[int, ...], items: list[Item]) -> list[CheckResult]:
     """What the checks find in one engine, in the order of the items."""
     runs = Runs(engine, gang, world_sizes)
     try:
@@ -29,19 +29,19 @@ def findings(engine: Engine, gang: Gang, world_sizes: tuple[int, ...], items: li
         runs.close()
 
 
-def finding(each: Item, runs: Runs) -> Finding:
+def finding(each: Item, runs: Runs) -> CheckResult:
     """What one check finds; what goes wrong on the way is a finding too."""
     try:
         return each.check(runs)
-    except CannotAskError as why:
-        return Finding("n/a", "", str(why))
+    except UnsupportedCaseError as why:
+        return CheckResult("n/a", "", str(why))
     except HangError as why:
-        return Finding("hang", "", str(why))
+        return CheckResult("hang", "", str(why))
     except (BrokenRunError, DeadRankError) as why:
-        return Finding("fail", "error", str(why))
+        return CheckResult("fail", "error", str(why))
 
 
-def text(columns: dict[str, list[Finding]], items: list[Item]) -> str:
+def text(columns: dict[str, list[CheckResult]], items: list[Item]) -> str:
     """The table, and its notes."""
     head = ["", "", *columns]
     body = [
@@ -63,11 +63,11 @@ def text(columns: dict[str, list[Finding]], items: list[Item]) -> str:
     return "\n".join(lines + (["", *notes] if notes else []))
 
 
-def cell(found: Finding) -> str:
+def cell(found: CheckResult) -> str:
     return f"{_WORDS[found.verdict]} {found.measured}".strip()
 
 
-def document(columns: dict[str, list[Finding]], items: list[Item]) -> dict[str, Any]:
+def document(columns: dict[str, list[CheckResult]], items: list[Item]) -> dict[str, Any]:
     """The table as JSON: engine → one object per item. A number that is none is given as text only."""
     return {
         name: [

@@ -46,7 +46,7 @@ Made = tuple[Batch, int, tuple[float, ...]]
 
 
 @dataclass(frozen=True)
-class Slot:
+class MicroBatch:
     """One micro-batch of this rank, on the host."""
 
     batch: Batch
@@ -67,7 +67,7 @@ class RankBatch:
     """Counted from 0."""
     size: int
     """Samples of the whole batch, over all ranks."""
-    slots: list[Slot]
+    slots: list[MicroBatch]
 
     def weights(self) -> tuple[float, ...]:
         """Units of each loss term in this rank's share."""
@@ -75,14 +75,14 @@ class RankBatch:
 
 
 @dataclass(frozen=True)
-class Length:
+class RunLength:
     """Length of a run in steps and in samples."""
 
     steps: int
     samples: int
 
     @classmethod
-    def of(cls, *, steps: int | None, epochs: int | None, dataset_size: int, batch_size: int) -> Length:
+    def of(cls, *, steps: int | None, epochs: int | None, dataset_size: int, batch_size: int) -> RunLength:
         """Steps as asked for, or as many as the epochs need; then the last batch may be smaller."""
         if steps is not None:
             return cls(steps, steps * batch_size)
@@ -128,7 +128,7 @@ class _Collated:
 class _Planned:
     """Items of each of this rank's non-empty micro-batches, step after step, in O(1) memory."""
 
-    def __init__(self, plan: BatchPlan, length: Length, *, rank: int, dataset_size: int, seed: int, first_step: int):
+    def __init__(self, plan: BatchPlan, length: RunLength, *, rank: int, dataset_size: int, seed: int, first_step: int):
         self._plan, self._length, self._rank = plan, length, rank
         self._size, self._seed, self._first_step = dataset_size, seed, first_step
         self._bounds: dict[int, list[tuple[int, int]]] = {}
@@ -166,7 +166,7 @@ class Batches:
         task: Task,
         dataset: Dataset[Any],
         plan: BatchPlan,
-        length: Length,
+        length: RunLength,
         *,
         rank: int,
         dataset_size: int,
@@ -257,7 +257,7 @@ class Batches:
         slots = []
         for start, stop in self._planned.bounds(step):
             batch, samples, weights = next(made) if start < stop else self._empty
-            slots.append(Slot(batch, samples, weights, position=start))
+            slots.append(MicroBatch(batch, samples, weights, position=start))
         return RankBatch(step, self._length.batch_size(self._plan, step), slots)
 
     def _made(self, step: int) -> list[Made]:

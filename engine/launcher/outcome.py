@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.life.outcomes import Outcome, Reason, with_advice_of_cause
 from lockstep.engine.launcher.evidence import Evidence, disagreement
-from lockstep.engine.launcher.stall.stalls import Stalled
+from lockstep.engine.launcher.stall.stalls import StallReport
 from lockstep.engine.launcher.watch import Exit, Facts, signal_name
 
 
@@ -127,7 +127,7 @@ def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome
     return Outcome.of(Reason(facts.stop.reason), f"stopped on request ({facts.stop.reason}); {how}", **common)
 
 
-def _stalled(stalled: Stalled, assignment: AssignmentFile, common: dict[str, Any]) -> Outcome:
+def _stalled(stalled: StallReport, assignment: AssignmentFile, common: dict[str, Any]) -> Outcome:
     details = {"traceback": stalled.excerpt() or None, **common}
     train = assignment.spec.train
     if stalled.culprits:

@@ -42,7 +42,7 @@ from lockstep.engine.launcher.output.streams import Streams
 from lockstep.engine.launcher.start import forking, processes
 from lockstep.engine.launcher.start.gang import Gang, Launcher, PeersUnreachableError, RankProcess
 from lockstep.engine.launcher.start.one_node import OneNodeLauncher
-from lockstep.engine.launcher.watch import Facts, Watch
+from lockstep.engine.launcher.watch import Facts, GangWatch
 from lockstep.engine.runtime import heartbeat
 
 STUB = Path(__file__).parent / "start" / "stub.py"
@@ -99,7 +99,7 @@ class _Attempt:
         # Also what the node gives to every job, such as a proxy's address with its password.
         self._redactor = Redactor(secrets_of({**os.environ, **assignment.spec.env}))
         self._streams = Streams(self._launch_folder, self._segments, bounds, tell=self._warn, redactor=self._redactor)
-        self._watch = Watch(
+        self._watch = GangWatch(
             assignment, folder, bounds, say=self._segments.say, warn=self._warn, on_stuck=self._conclude
         )
 

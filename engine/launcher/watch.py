@@ -37,7 +37,7 @@ from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, FenceFile, StopFile
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import read_model, write_atomically
-from lockstep.engine.launcher.stall.stalls import Stalled, Stalls
+from lockstep.engine.launcher.stall.stalls import StallDetector, StallReport
 from lockstep.engine.launcher.stall.stragglers import Stragglers
 from lockstep.engine.launcher.start import processes
 from lockstep.engine.launcher.start.gang import RankProcess
@@ -46,7 +46,7 @@ from lockstep.engine.runtime import heartbeat
 Cause = Literal["fence", "stop", "exit_stall", "stall", "failure"]
 
 
-class Say(Protocol):
+class WarnUser(Protocol):
     """Writes into the job's log."""
 
     def __call__(self, text: str, *, rank: int = -1) -> None:
@@ -88,7 +88,7 @@ class Facts:
     """Whether ranks had to be killed after the grace of the stop."""
     left_behind: bool = False
     """Whether rank 0 saved and left for the stop in the middle of a step."""
-    stalled: Stalled | None = None
+    stalled: StallReport | None = None
 
     def running(self) -> list[int]:
         """Ranks that have not ended."""
@@ -96,7 +96,7 @@ class Facts:
         return [rank for rank in self.ranks if rank not in ended]
 
 
-class Watch(threading.Thread):
+class GangWatch(threading.Thread):
     """See the module. ``warn`` is for what a person should know before the end."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Watch(threading.Thread):
         folder: Path,
         bounds: Bounds,
         *,
-        say: Say,
+        say: WarnUser,
         warn: Callable[[str], None],
         on_stuck: Callable[[], None],
     ):
@@ -120,7 +120,7 @@ class Watch(threading.Thread):
         self._processes: dict[int, RankProcess] = {}
         train = assignment.spec.train
         self._stalls = (
-            Stalls(folder, train.stall, look_seconds=bounds.pulse_seconds, nodes=assignment.node_count)
+            StallDetector(folder, train.stall, look_seconds=bounds.pulse_seconds, nodes=assignment.node_count)
             if train
             else None
         )

@@ -27,7 +27,7 @@ from lockstep.engine.checkpoints.restoring import restore_model, restore_optimiz
 from lockstep.engine.checkpoints.state import TrainingState
 from lockstep.engine.data.fetching import seeded_sample
 from lockstep.engine.data.fingerprint import samples_of
-from lockstep.engine.data.loader import Batches, Length
+from lockstep.engine.data.loader import Batches, RunLength
 from lockstep.engine.data.task_checks import dataset_of, model_of, require_same_data
 from lockstep.engine.memory import auto
 from lockstep.engine.memory.advice import must_fit
@@ -36,7 +36,7 @@ from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
 from lockstep.engine.model.normalization import masked_batch, require_several_samples
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision, require_wide_parameters, use_tf32
-from lockstep.engine.preflight.additivity_check import Probed, probe
+from lockstep.engine.preflight.additivity_check import AdditivityResult, probe
 from lockstep.engine.preflight.repeatability import check_loss, fetched_twice
 from lockstep.engine.preflight.usage import eval_samples, observe, single_samples
 from lockstep.engine.runtime import randomness
@@ -49,7 +49,7 @@ from lockstep.engine.step.replicas import ReplicaCheck
 from lockstep.engine.step.requirements import require_trainable
 from lockstep.engine.strategies import strategy_for
 from lockstep.engine.strategies.base import Strategy
-from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.task.dropout import Masks, name_layers
 from lockstep.engine.task.interface import Batch, Task
 
@@ -69,7 +69,7 @@ class Assembly:
     control: Control
     batches: Batches
     state: TrainingState
-    length: Length
+    length: RunLength
     samples: int
     """Size of the training dataset."""
     eval_dataset: Dataset[Any] | None
@@ -81,7 +81,7 @@ class Assembly:
     """Steps of the checkpoint that the run resumes from; 0 at a fresh start."""
     parameters: int
     """Numbers in the model's parameters, over all ranks once."""
-    probed: Probed
+    probed: AdditivityResult
     """Result of the additivity check of the loss."""
     needs_several: bool
     """True if no micro-batch may hold a single sample, because of BatchNorm."""
@@ -114,7 +114,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     ranks.meet()
     model = _model(train, task, ranks)
     (dataset, samples), (eval_dataset, eval_samples) = _splits(train, task)
-    length = Length.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
+    length = RunLength.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
     fetched, warnings = fetched_twice(dataset, samples, task.collate, seed=train.seed)
     sample = seeded_sample(dataset, 0, seed=train.seed)
     masked = masked_batch(task, model, sample)
@@ -145,7 +145,11 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         telemetry.event("initialized", **{"from": train.init_from})
     repeats = check_loss(task, model, sample, precision, seed=train.seed, device=ranks.device)
     # A resumed run was checked at its start; the state of its model since then must not end it.
-    probed = Probed(None) if steps_done else probe(task, model, dataset, size=samples, seed=train.seed, name=train.task)
+    probed = (
+        AdditivityResult(None)
+        if steps_done
+        else probe(task, model, dataset, size=samples, seed=train.seed, name=train.task)
+    )
     parameters = sum(parameter.numel() for parameter in model.parameters())
     replicas = ReplicaCheck(model, ranks)
     replicas.at_start()
@@ -292,7 +296,7 @@ def _usage(
     known: bool,
     resumes: bool,
     by_block: bool,
-) -> Usage:
+) -> ModelUsage:
     """Return the parts of the model that micro-batches use.
 
     Only as far as the strategy needs them before it wraps the model.
@@ -308,7 +312,7 @@ def _usage(
     """
     task = objective.task
     if task.conditional or known or not by_block:
-        return Usage(conditional=task.conditional or known)
+        return ModelUsage(conditional=task.conditional or known)
     found = observe(
         objective,
         single_samples(task, objective.model, dataset, size=size, seed=train.seed),

@@ -23,7 +23,7 @@ from lockstep.domain.training.plan import ceil_div, part
 from lockstep.engine.data.fetching import Fetcher, Item, micro_batches
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import EngineError
-from lockstep.engine.runtime.heartbeat import Pulse
+from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.step.gradient import to_device
 from lockstep.engine.strategies.base import Strategy
@@ -56,7 +56,7 @@ def evaluate(
     micro_batch_size: int,
     seed: int,
     workers: int,
-    pulse: Pulse,
+    pulse: Heartbeat,
 ) -> dict[str, float]:
     """The task's eval metrics; none, where nothing in the split has any weight. All ranks must call this.
 

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from lockstep.engine.model.objective import WHOLE
 from lockstep.engine.runtime.control import Sums, numbers_of
-from lockstep.engine.runtime.flops import Arithmetic
-from lockstep.engine.runtime.timeline import Line
+from lockstep.engine.runtime.flops import FlopCount
+from lockstep.engine.runtime.timeline import StepMarks
 
 _NOT_TRAINING = ("eval", "checkpoint")
 """Parts of a step's time that do not count for its throughput."""
@@ -42,8 +42,8 @@ class StepReport:
     norm: Tensor | None = None
     """2-norm of the whole batch's gradient; None for a batch of weight zero."""
     loss_scale: float | None = None
-    arithmetic: Arithmetic | None = None
-    line: Line | None = None
+    arithmetic: FlopCount | None = None
+    line: StepMarks | None = None
     evaluated: dict[str, float] = field(default_factory=dict)
     _copied: torch.cuda.Event | None = None
     _losses: dict[str, float] | None = None
@@ -108,7 +108,7 @@ class StepReport:
             self._times = self._timed(self.line)
         return self._times or {}
 
-    def _timed(self, line: Line) -> dict[str, float]:
+    def _timed(self, line: StepMarks) -> dict[str, float]:
         parts = line.parts()
         whole = math.fsum(parts.values())
         values = {f"time/{part}_seconds": seconds for part, seconds in parts.items()} | {"time/step_seconds": whole}

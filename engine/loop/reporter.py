@@ -18,7 +18,7 @@ from lockstep.engine.loop.report import StepReport
 from lockstep.engine.runtime.telemetry import Telemetry
 
 
-class Reporter:
+class StepReporter:
     """Checks and reports the steps of one rank's run.
 
     Parameters

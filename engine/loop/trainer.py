@@ -27,22 +27,22 @@ from lockstep.engine.loop.evaluation import evaluate
 from lockstep.engine.loop.non_finite import NonFinite
 from lockstep.engine.loop.oom_retry import halve
 from lockstep.engine.loop.report import StepReport
-from lockstep.engine.loop.reporter import Reporter
-from lockstep.engine.memory.account import Account
+from lockstep.engine.loop.reporter import StepReporter
+from lockstep.engine.memory.account import MemoryReport
 from lockstep.engine.model.normalization import average_statistics
-from lockstep.engine.runtime.control import Flags, Statement, Verdict
-from lockstep.engine.runtime.heartbeat import Pulse
+from lockstep.engine.runtime.control import Flags, RankStatus, StepDecision
+from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.runtime.stopping import Stopping
+from lockstep.engine.runtime.stopping import StopRequest
 from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.runtime.timeline import timeline_for
 from lockstep.engine.step.gradient import Accumulated
-from lockstep.engine.step.requirements import Weighed
+from lockstep.engine.step.requirements import WeightedLoss
 from lockstep.engine.task.interface import Task
 
 
 @dataclass(frozen=True)
-class Ending:
+class TrainingResult:
     """Result of the training loop."""
 
     steps_done: int
@@ -87,26 +87,26 @@ class Trainer:
         folder: Path,
         *,
         goes_on: bool = False,
-        pulse: Pulse | None = None,
+        pulse: Heartbeat | None = None,
         spec: JobSpec | None = None,
         code: Path | None = None,
     ):
         self.train, self.plan, self.task, self.ranks, self.folder = train, plan, task, ranks, folder
         self.steps_done = 0
         self._goes_on, self._spec = goes_on, spec
-        self._pulse = pulse or Pulse.unseen()
+        self._pulse = pulse or Heartbeat.unseen()
         self._telemetry = Telemetry(folder, writes=ranks.first)
-        self._account = Account(train, ranks, self._telemetry, code)
-        self._stopping = Stopping(folder, looks=ranks.first, device=ranks.device)
+        self._account = MemoryReport(train, ranks, self._telemetry, code)
+        self._stopping = StopRequest(folder, looks=ranks.first, device=ranks.device)
         non_finite = NonFinite(train.non_finite, self._telemetry)
-        self._reporter = Reporter(self._telemetry, non_finite, late=ranks.device.type == "cuda")
-        self._weighed = Weighed(train.task)
+        self._reporter = StepReporter(self._telemetry, non_finite, late=ranks.device.type == "cuda")
+        self._weighed = WeightedLoss(train.task)
         self._saved_step = -1
         self._following: tuple[RankBatch | None] | None = None
         self._evaluates = True
         """True if the last evaluation, if any, had any weight."""
 
-    def run(self) -> Ending:
+    def run(self) -> TrainingResult:
         """Train from the start, or from a checkpoint, to the end. All ranks must call this."""
         self._stopping.watch()
         try:
@@ -144,10 +144,10 @@ class Trainer:
             self._telemetry.close()
         self._parts.gradient.close()
         saved = self._parts.state.newest
-        return Ending(self.steps_done, stopped, self._reporter.loss, saved.folder if saved else None)
+        return TrainingResult(self.steps_done, stopped, self._reporter.loss, saved.folder if saved else None)
 
     def stop(self, grace_seconds: float, *, code: int) -> bool:
-        """Ask for a stop, as ``engine.runtime.stopping.Stopping.request`` does; any thread may."""
+        """Ask for a stop, as ``engine.runtime.stopping.StopRequest.request`` does; any thread may."""
         return self._stopping.request(grace_seconds, code=code)
 
     # --- the loop
@@ -174,7 +174,7 @@ class Trainer:
         parts.batches.close()
         return stopped
 
-    def _step(self, batch: RankBatch, divisors: tuple[float, ...]) -> tuple[RankBatch | None, Verdict]:
+    def _step(self, batch: RankBatch, divisors: tuple[float, ...]) -> tuple[RankBatch | None, StepDecision]:
         """Run one optimizer step. All ranks must call this.
 
         Returns the next batch and the result of the control operation.
@@ -241,7 +241,7 @@ class Trainer:
             self._finish_step(report, due=due, last=last, stop=verdict.flags.stop)
         return following, verdict
 
-    def _agree(self, accumulated: Accumulated) -> Verdict:
+    def _agree(self, accumulated: Accumulated) -> StepDecision:
         """The control operation of a step, or the one before the first. All ranks must call this."""
         control = self._parts.control
         if accumulated.told is not None:
@@ -253,11 +253,11 @@ class Trainer:
         self._timeline.mark("communication", then="optimizer")
         return verdict
 
-    def _statement(self, accumulated: Accumulated) -> Statement:
+    def _statement(self, accumulated: Accumulated) -> RankStatus:
         """Return this rank's message about its micro-batches and its shard of the next batch."""
         failed, sums = accumulated.out_of_memory or not accumulated.reduced, accumulated.sums
         following = None if failed else self._next()
-        return Statement(
+        return RankStatus(
             Flags(
                 # Rank 0 checks and sends the flag to the others.
                 stop=self._stopping.asked(),

@@ -27,10 +27,10 @@ from lockstep.domain.spec.job import Train
 from lockstep.domain.training.memory import compared
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.data.loader import RankBatch
-from lockstep.engine.memory.forecast_process import Aside
+from lockstep.engine.memory.forecast_process import PredictionProcess
 from lockstep.engine.memory.tensors import TensorCount
 from lockstep.engine.runtime import telemetry
-from lockstep.engine.runtime.flops import Arithmetic, peak_flops
+from lockstep.engine.runtime.flops import FlopCount, peak_flops
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 
@@ -42,7 +42,7 @@ COUNTED_STEPS: Final = 2
 tensors; the peak is that of the second."""
 
 
-class Account:
+class MemoryReport:
     """Memory and arithmetic of one rank of one run.
 
     Parameters
@@ -56,9 +56,9 @@ class Account:
 
     def __init__(self, train: Train, ranks: Ranks, telemetry: Telemetry, code: Path | None):
         self._train, self._ranks, self._telemetry, self._code = train, ranks, telemetry, code
-        self._aside: Aside | None = None
+        self._aside: PredictionProcess | None = None
         self._asked_size: int | None = None
-        self.arithmetic: Arithmetic | None = None
+        self.arithmetic: FlopCount | None = None
         """Known once the forecast has come."""
         self._peak = self._look_again_at = 0.0
         self._count: TensorCount | None = None
@@ -72,7 +72,7 @@ class Account:
         telemetry.keep_freed_memory(self._ranks.device)
         if self._ranks.first and self._code is not None and plan.micro_batch_size is not None:
             self._asked_size = plan.micro_batch_size
-            self._aside = Aside(
+            self._aside = PredictionProcess(
                 self._train,
                 self._code,
                 micro_batch_size=plan.micro_batch_size,
@@ -131,7 +131,7 @@ class Account:
             return plan
         self._aside = None
         if predicted.flops_per_sample is not None:
-            self.arithmetic = Arithmetic(predicted.flops_per_sample, self._peak_flops())
+            self.arithmetic = FlopCount(predicted.flops_per_sample, self._peak_flops())
         if plan.micro_batch_size != self._asked_size:
             return plan  # Halved since it was asked.
         if predicted.memory is None:

@@ -48,7 +48,7 @@ from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime.errors import describe
 from lockstep.engine.runtime.flops import count
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.runtime.timeline import Line, Parts
+from lockstep.engine.runtime.timeline import Parts, StepMarks
 from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.strategies.ddp import DDP
@@ -281,7 +281,7 @@ class _Phases:
             self._count.rename_all("temporary", "gradients")  # All else that backward made is gone.
         self._count.part = "activations" if then == "forward" else "temporary"
 
-    def end(self) -> Line:
+    def end(self) -> StepMarks:
         return self
 
     def parts(self) -> Parts:

@@ -47,7 +47,7 @@ _WHY_CHARS_MAX: Final = 500
 
 
 @dataclass(frozen=True)
-class Request:
+class PredictionRequest:
     """Input of the process."""
 
     train: str
@@ -62,7 +62,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class StartForecast:
     """Answer of the process."""
 
     memory: MemoryForecast | None = None
@@ -72,7 +72,7 @@ class Predicted:
     """Model FLOPs of forward and backward; None where they could not be counted."""
 
 
-class Aside:
+class PredictionProcess:
     """A forecast on its way.
 
     Parameters
@@ -88,21 +88,21 @@ class Aside:
     """
 
     def __init__(self, train: Train, code: Path, *, micro_batch_size: int, world_size: int, sample: Any, forks: bool):
-        self._predicted: Predicted | None = None
+        self._predicted: StartForecast | None = None
         self._process: subprocess.Popen[bytes] | _Fork | None = None
         try:
             # A tensor that is a view would be pickled with all that it is a view of: often the whole dataset.
             pickled = pickle.dumps(tree_map_only(torch.Tensor, torch.clone, sample))
         except Exception as error:  # noqa: BLE001 - a user's type may raise anything
-            self._predicted = Predicted(why=f"a sample of the dataset cannot be pickled: {describe(error)}")
+            self._predicted = StartForecast(why=f"a sample of the dataset cannot be pickled: {describe(error)}")
             return
-        request = Request(train.model_dump_json(), code, micro_batch_size, world_size, pickled)
+        request = PredictionRequest(train.model_dump_json(), code, micro_batch_size, world_size, pickled)
         try:
             self._process, self._answer = _start(request, forks=forks)
         except OSError as error:
-            self._predicted = Predicted(why=f"its process could not be started: {error}")
+            self._predicted = StartForecast(why=f"its process could not be started: {error}")
 
-    def arrived(self) -> Predicted | None:
+    def arrived(self) -> StartForecast | None:
         """The answer, once, when it is there; None before and after. Never waits."""
         if self._process is not None:
             code = self._process.poll()
@@ -124,7 +124,7 @@ class Aside:
             self._answer.close()
 
 
-def _start(request: Request, *, forks: bool) -> tuple[subprocess.Popen[bytes] | _Fork, IO[bytes]]:
+def _start(request: PredictionRequest, *, forks: bool) -> tuple[subprocess.Popen[bytes] | _Fork, IO[bytes]]:
     # Files, not pipes: neither side ever waits for the other.
     answer = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was read
     if forks:
@@ -145,7 +145,7 @@ def _start(request: Request, *, forks: bool) -> tuple[subprocess.Popen[bytes] | 
 class _Fork:
     """Forked process that answers a request, with the subset of ``Popen`` that is used here."""
 
-    def __init__(self, request: Request, answer: IO[bytes]):
+    def __init__(self, request: PredictionRequest, answer: IO[bytes]):
         parent = os.getpid()
         with warnings.catch_warnings():
             # Python warns of threads that hold a lock at this moment. The loader's is idle before the first batch, the
@@ -172,7 +172,7 @@ class _Fork:
         return self.returncode
 
 
-def _answer_in_child(request: Request, answers: IO[bytes], parent: int) -> NoReturn:
+def _answer_in_child(request: PredictionRequest, answers: IO[bytes], parent: int) -> NoReturn:
     code = 1
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -196,21 +196,21 @@ def be_quiet() -> None:
     os.dup2(nowhere, 2)
 
 
-def _read(answer: bytes, code: int) -> Predicted:
+def _read(answer: bytes, code: int) -> StartForecast:
     try:
         document = json.loads(answer)
         memory = document["memory"]
-        return Predicted(
+        return StartForecast(
             memory=MemoryForecast.model_validate(memory) if memory is not None else None,
             why=document["why"],
             flops_per_sample=document["flops_per_sample"],
         )
     except (ValueError, KeyError, TypeError):
         how = f"by signal {-code}" if code < 0 else f"with code {code}"
-        return Predicted(why=f"its process ended {how} and without an answer")
+        return StartForecast(why=f"its process ended {how} and without an answer")
 
 
-def answer(request: Request) -> str:
+def answer(request: PredictionRequest) -> str:
     """The process's side: one line of JSON."""
     predicted = _predict(request)
     document = asdict(predicted)
@@ -218,7 +218,7 @@ def answer(request: Request) -> str:
     return json.dumps(document)
 
 
-def _predict(request: Request) -> Predicted:
+def _predict(request: PredictionRequest) -> StartForecast:
     # Imported here because it takes two seconds and the run itself does not use it.
     from lockstep.engine.memory.forecast import NoForecastError, flops_per_sample, forecast
 
@@ -227,7 +227,7 @@ def _predict(request: Request) -> Predicted:
         task = load_task(train.task, train.task_args, request.code)
         sample = pickle.loads(request.sample)  # noqa: S301 - our own parent wrote it
     except Exception as error:  # noqa: BLE001 - a user's code runs here
-        return Predicted(why=describe(error)[:_WHY_CHARS_MAX])
+        return StartForecast(why=describe(error)[:_WHY_CHARS_MAX])
     memory, why, flops = None, None, None
     try:
         memory = forecast(
@@ -243,4 +243,4 @@ def _predict(request: Request) -> Predicted:
         flops = flops_per_sample(task, sample)
     except NoForecastError as error:
         why = why or str(error)[:_WHY_CHARS_MAX]
-    return Predicted(memory, why, flops)
+    return StartForecast(memory, why, flops)

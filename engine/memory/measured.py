@@ -23,7 +23,7 @@ from lockstep.domain.spec.job import Train
 from lockstep.engine.memory.parts import parts_of, rank_batch, slots_of
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime import randomness
-from lockstep.engine.runtime.heartbeat import Pulse
+from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import timeline_for
 from lockstep.engine.strategies import strategy_for
@@ -66,7 +66,7 @@ def measured_steps(task: Task, train: Train, ranks: Ranks, *, micro_batch_size: 
             whole, weights = rank_batch(
                 batch, task.weight(batch), gradient.terms, samples=micro_batch_size, slots=slots
             )
-            timeline = timeline_for(ranks.device, Pulse.unseen())
+            timeline = timeline_for(ranks.device, Heartbeat.unseen())
             for step in range(_STEPS):
                 found = gradient.accumulate(whole, weights, timeline)
                 optimizer.update(step, found.sums, optimizer.norm(1.0))

@@ -12,7 +12,7 @@ from torch import nn
 
 from lockstep.domain.spec.job import Train
 from lockstep.domain.training.plan import accumulation_steps
-from lockstep.engine.data.loader import RankBatch, Slot, weights_of
+from lockstep.engine.data.loader import MicroBatch, RankBatch, weights_of
 from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
 from lockstep.engine.model.normalization import masked_batch
 from lockstep.engine.model.objective import Objective
@@ -25,7 +25,7 @@ from lockstep.engine.task.dropout import name_layers
 from lockstep.engine.task.interface import Batch, Task
 
 
-class Parts(NamedTuple):
+class StepParts(NamedTuple):
     """Components of a step."""
 
     model: nn.Module
@@ -42,7 +42,7 @@ def parts_of(
     precision: Precision,
     *,
     sample: Any = None,
-) -> Parts:
+) -> StepParts:
     """Build them as a run does, warmed up with ``sample`` if one is given. All ranks must call this."""
     model = task.model().to(ranks.device)
     name_layers(model)
@@ -53,7 +53,7 @@ def parts_of(
     gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed)
     if sample is not None:
         gradient.warm_up(masked_batch(task, model, sample))
-    return Parts(model, strategy, gradient, Optimizer(train, task, strategy, steps=1))
+    return StepParts(model, strategy, gradient, Optimizer(train, task, strategy, steps=1))
 
 
 def slots_of(train: Train, *, micro_batch_size: int, world_size: int, at_most: int) -> int:
@@ -66,5 +66,5 @@ def rank_batch(
 ) -> tuple[RankBatch, tuple[float, ...]]:
     """A batch whose slots all hold the same micro-batch, and its divisors."""
     weights = weights_of(weight, terms)
-    slot = Slot(batch, samples, weights, position=0)
+    slot = MicroBatch(batch, samples, weights, position=0)
     return RankBatch(step=0, size=samples * slots, slots=[slot] * slots), weights

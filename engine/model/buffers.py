@@ -19,7 +19,7 @@ from lockstep.engine.runtime.ranks import Ranks
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferPath:
     """A buffer by its name: ``self.count = self.count + 1`` puts another tensor there."""
 
     module: nn.Module
@@ -30,10 +30,10 @@ class Place:
         return buffer
 
 
-def places_of(model: nn.Module) -> list[Place]:
+def places_of(model: nn.Module) -> list[BufferPath]:
     """Of all buffers of a model."""
     return [
-        Place(module, name)
+        BufferPath(module, name)
         for module in model.modules()
         for name, _ in module.named_buffers(recurse=False, remove_duplicate=False)
     ]
@@ -42,15 +42,15 @@ def places_of(model: nn.Module) -> list[Place]:
 class Buffers:
     """Values of some buffers at a moment."""
 
-    def __init__(self, found: list[tuple[Place, Tensor, Tensor]]):
+    def __init__(self, found: list[tuple[BufferPath, Tensor, Tensor]]):
         self._found = found
 
     @classmethod
-    def at(cls, places: list[Place]) -> Buffers:
+    def at(cls, places: list[BufferPath]) -> Buffers:
         return cls([(place, buffer := place.buffer(), buffer.detach().clone()) for place in places])
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[BufferPath]:
         return [place for place, *_ in self._found]
 
     def changed(self) -> Buffers:
@@ -88,9 +88,9 @@ class StepBuffers:
         Parameters, and tensors of the task's own modules, that the loss changes as it changes buffers.
     """
 
-    def __init__(self, moved: Sequence[Place] = ()) -> None:
+    def __init__(self, moved: Sequence[BufferPath] = ()) -> None:
         self._moved = list(moved)
-        self._places: list[Place] = []
+        self._places: list[BufferPath] = []
         self._step: int | None = None
         self._before = Buffers.at([])
 

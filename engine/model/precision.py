@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.control import Verdict, numbers_of
+from lockstep.engine.runtime.control import StepDecision, numbers_of
 from lockstep.engine.runtime.errors import EngineError
 
 Name = Literal["fp32", "bf16", "fp16"]
@@ -79,7 +79,7 @@ class Precision:
         """
         return self._scaler is not None and self._scaler.unscale(parameters)
 
-    def repeats(self, verdict: Verdict) -> bool:
+    def repeats(self, verdict: StepDecision) -> bool:
         """Return whether to run the last batch again at a smaller scale. Equal on all ranks.
 
         Call it once after each run of a batch that fitted into memory.
@@ -127,7 +127,7 @@ class Scaler:
         found = [_unscale(gradients, 1.0 / self.scale) for gradients in by_format.values()]
         return any(float(one) > 0 for one in found)
 
-    def repeats(self, verdict: Verdict) -> bool:
+    def repeats(self, verdict: StepDecision) -> bool:
         """See :meth:`Precision.repeats`."""
         if verdict.flags.unreduced:
             return False  # Its gradient is no gradient at any scale, and the run ends over it.

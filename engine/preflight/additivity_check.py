@@ -37,7 +37,7 @@ from lockstep.engine.data.loader import weights_of
 from lockstep.engine.model.normalization import refuses_one_sample
 from lockstep.engine.model.objective import WHOLE
 from lockstep.engine.preflight.diagnosis import PARTS, SUM, Diagnosis, limit
-from lockstep.engine.preflight.probe_copy import StandIn
+from lockstep.engine.preflight.probe_copy import ProbeCopy
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import EngineError, describe
 from lockstep.engine.task.interface import Batch, Task
@@ -49,7 +49,7 @@ LOOKED_AT_MAX: Final = 64
 
 
 @dataclass(frozen=True)
-class Probed:
+class AdditivityResult:
     """What came out for a loss that was not refused."""
 
     difference: float | None
@@ -58,7 +58,7 @@ class Probed:
     """Why it was not compared, or not in float64."""
 
 
-def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, seed: int, name: str) -> Probed:
+def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, seed: int, name: str) -> AdditivityResult:
     """Refuse a task whose loss is not a sum over samples.
 
     Parameters
@@ -84,27 +84,29 @@ def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, see
     with randomness.unchanged_generators(next(model.parameters()).device):
         samples = _weighty_samples(task, dataset, size=size, seed=seed)
         if not samples:
-            return Probed(
+            return AdditivityResult(
                 None,
                 f"weight() counts nothing in the first {LOOKED_AT_MAX} samples, so nothing is trained on them and the loss "
                 "was not probed: let it count the units that loss() sums over, and look at what masks all of them",
             )
         if task.batch_dependent:
-            return Probed(None)
+            return AdditivityResult(None)
         if len(samples) < sum(PARTS):
             few = f"only {len(samples)} of the first {LOOKED_AT_MAX} samples have any weight"
-            return Probed(None, f"the loss was not probed: {few}")
+            return AdditivityResult(None, f"the loss was not probed: {few}")
         if count > PARAMETERS_MAX:
-            return Probed(None, f"the loss was not probed: {count:,} parameters are more than {PARAMETERS_MAX:,}")
+            return AdditivityResult(
+                None, f"the loss was not probed: {count:,} parameters are more than {PARAMETERS_MAX:,}"
+            )
         failed = ""
         for dtype in (torch.float64, torch.float32):
             try:
-                return _Comparison(StandIn(task, model, dtype), samples, name).result()
+                return _Comparison(ProbeCopy(task, model, dtype), samples, name).result()
             except EngineError:
                 raise
             except Exception as error:  # noqa: BLE001 - a copy may fail where training does not; the warm-up comes next
                 failed = describe(error).partition("\n")[0]
-        return Probed(None, f"the loss was not probed: on a copy of the model it raised {failed}")
+        return AdditivityResult(None, f"the loss was not probed: on a copy of the model it raised {failed}")
 
 
 def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> list[Any]:
@@ -123,10 +125,10 @@ def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int)
 class _Comparison:
     """The whole against its parts, on one copy."""
 
-    def __init__(self, stand_in: StandIn, samples: list[Any], name: str):
+    def __init__(self, stand_in: ProbeCopy, samples: list[Any], name: str):
         self._on, self._name = stand_in, name
         first, second = PARTS[0], PARTS[0] + PARTS[1]
-        with randomness.Watch(stand_in.device) as watch:
+        with randomness.DrawDetector(stand_in.device) as watch:
             self._whole = self._counted(samples)
             self._parts = [self._counted(part) for part in (samples[:first], samples[first:second], samples[second:])]
             self._coarse = [self._counted(samples[:second]), self._parts[2]]
@@ -136,35 +138,39 @@ class _Comparison:
         batch = self._on.task.collate(copy.deepcopy(samples))
         return self._on.batch(batch), self._on.task.weight(batch)
 
-    def result(self) -> Probed:
+    def result(self) -> AdditivityResult:
         """What the comparison came to."""
         if self._collate_draws:
-            return Probed(None, "the loss was not probed: collate() draws random numbers, which depend on micro_size")
+            return AdditivityResult(
+                None, "the loss was not probed: collate() draws random numbers, which depend on micro_size"
+            )
         difference, drawn = self._watched()
         if drawn:
             self._on.settle()
             difference, drawn = self._watched()
         self._require_additive_weights(self._on.names)
         if drawn:
-            return Probed(None, "the loss was not probed: it draws random numbers, even in eval mode")
+            return AdditivityResult(None, "the loss was not probed: it draws random numbers, even in eval mode")
         if difference is None:
-            return Probed(None, "the loss was not probed: the gradient of the first samples is zero or not finite")
+            return AdditivityResult(
+                None, "the loss was not probed: the gradient of the first samples is zero or not finite"
+            )
         coarsest = self._on.dtype
         if difference > limit(coarsest, self._on.device):
             coarsest = self._on.coarsest(self._whole[0])
         if difference > limit(coarsest, self._on.device):
             # State outside of the engine, of which the person is warned, and no coupling of the samples.
             if not self._on.repeats(self._whole[0]):
-                return Probed(None, "the loss was not probed: the same batch gives another value each time")
+                return AdditivityResult(None, "the loss was not probed: the same batch gives another value each time")
             if self._on.draws_by_itself:
-                return Probed(None, "the loss was not probed: it draws from a random generator of its own")
+                return AdditivityResult(None, "the loss was not probed: it draws from a random generator of its own")
             try:
                 cause = self._cause()
             except Exception as error:  # noqa: BLE001 - refused all the same: that it is no sum is known by now
                 cause = f"is not the sum over its samples: {SUM} (looking for the cause raised {describe(error)})"
             raise self._refused("loss", f"{cause} (whole against three parts: off by {difference:.2g})")
         name = str(coarsest).removeprefix("torch.")
-        return Probed(
+        return AdditivityResult(
             difference, "" if coarsest == torch.float64 else f"the loss was probed to the precision of {name}"
         )
 
@@ -190,7 +196,7 @@ class _Comparison:
 
     def _watched(self) -> tuple[float | None, bool]:
         """The difference, and whether computing it drew random numbers."""
-        with randomness.Watch(self._on.device) as watch:
+        with randomness.DrawDetector(self._on.device) as watch:
             difference = self._difference()
         return difference, watch.drawn
 

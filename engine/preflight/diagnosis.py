@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lockstep.engine.preflight.probe_copy import StandIn
+from lockstep.engine.preflight.probe_copy import ProbeCopy
 from lockstep.engine.task.interface import Batch
 
 PARTS: Final = (1, 1, 2)
@@ -48,7 +48,7 @@ class Diagnosis:
 
     def __init__(
         self,
-        on: StandIn,
+        on: ProbeCopy,
         whole: Any,
         parts: list[Any],
         coarse: list[Any],

@@ -40,7 +40,7 @@ _OF_EVERY_MODULE: Final = frozenset(vars(nn.Module()))
 
 
 @dataclass(frozen=True)
-class Held:
+class HiddenState:
     """One value, where it is held, and a copy of what it was."""
 
     name: str
@@ -85,7 +85,7 @@ class Held:
 
 def held_by(
     *roots: tuple[str, object], datasets: bool = False, skip: Callable[[Tensor], bool] = lambda _: False
-) -> list[Held]:
+) -> list[HiddenState]:
     """Everything that is held in ``roots``, each once, with a copy of its value.
 
     Parameters
@@ -100,7 +100,7 @@ def held_by(
     return list(_walk(roots, datasets, skip))
 
 
-def put_back(held: list[Held]) -> None:
+def put_back(held: list[HiddenState]) -> None:
     """Restore everything that has changed."""
     for each in held:
         if each.changed():
@@ -140,7 +140,9 @@ def _equal_tensors(one: Tensor, other: Tensor) -> bool:
     return one.is_floating_point() and torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
 
 
-def _walk(roots: tuple[tuple[str, object], ...], datasets: bool, skip: Callable[[Tensor], bool]) -> Iterator[Held]:
+def _walk(
+    roots: tuple[tuple[str, object], ...], datasets: bool, skip: Callable[[Tensor], bool]
+) -> Iterator[HiddenState]:
     seen: set[int] = set()
     waiting = deque((name, root, 0) for name, root in roots)
     while waiting and len(seen) < _OBJECTS_MAX:
@@ -155,9 +157,9 @@ def _walk(roots: tuple[tuple[str, object], ...], datasets: bool, skip: Callable[
                     isinstance(value, Tensor) and (_is_data(owner, value) or skip(value))
                 ):
                     seen.add(id(value))
-                    yield Held(name, owner, key, value, _copy(value))
+                    yield HiddenState(name, owner, key, value, _copy(value))
             elif isinstance(value, _PLAIN) or _is_plain_container(value):
-                yield Held(name, owner, key, value, _copy(value))
+                yield HiddenState(name, owner, key, value, _copy(value))
             elif depth < _DEPTH_MAX and _is_walked(value, datasets):
                 within = isinstance(value, nn.Module) and isinstance(owner, nn.Module)
                 waiting.append((name, value, depth if within else depth + 1))

@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.engine.data.task_checks import require_dense
 from lockstep.engine.model.objective import as_terms
-from lockstep.engine.preflight.hidden_state import Held, held_by
+from lockstep.engine.preflight.hidden_state import HiddenState, held_by
 from lockstep.engine.step.gradient import to_device
-from lockstep.engine.step.gradient_guard import Window
+from lockstep.engine.step.gradient_guard import GradientGuard
 from lockstep.engine.task.dropout import Dropout
 from lockstep.engine.task.interface import Batch, Task
 
@@ -30,7 +30,7 @@ _SAME: Final = 1024
 """Roundings by which two calls of one loss may differ: a device may add up in any order."""
 
 
-class StandIn:
+class ProbeCopy:
     """Copies of a task and its model.
 
     Parameters
@@ -47,7 +47,7 @@ class StandIn:
         """Of the loss's terms; known once a loss was computed."""
         memo: dict[int, Any] = {}
         self.model = copy.deepcopy(model, memo).to(dtype)
-        self._window = Window(self.model)
+        self._window = GradientGuard(self.model)
         self.task = copy.copy(task)
         for name, value in vars(task).items():
             if isinstance(value, Tensor | nn.Module):
@@ -115,7 +115,7 @@ class StandIn:
         once, twice = (torch.stack(list(self.terms(batch).values())).detach() for _ in range(2))
         return torch.allclose(once, twice, rtol=_SAME * torch.finfo(once.dtype).eps, atol=0.0, equal_nan=True)
 
-    def _hold(self) -> list[Held]:
+    def _hold(self) -> list[HiddenState]:
         """The state, apart from what the optimizer moves: the window notices a loss that changes that."""
         return held_by(("", self.model), ("task", self.task), skip=lambda tensor: tensor.requires_grad)
 

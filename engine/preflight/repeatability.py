@@ -32,11 +32,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import Dataset
 
 from lockstep.engine.data.fetching import seeded_sample
-from lockstep.engine.model.buffers import Place
+from lockstep.engine.model.buffers import BufferPath
 from lockstep.engine.model.normalization import masked_batch, masked_samples, refuses_one_sample
 from lockstep.engine.model.objective import as_terms
 from lockstep.engine.model.precision import Precision
-from lockstep.engine.preflight.hidden_state import Held, equal, held_by, put_back
+from lockstep.engine.preflight.hidden_state import HiddenState, equal, held_by, put_back
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import release
 from lockstep.engine.step.gradient import to_device
@@ -51,11 +51,11 @@ _DEPENDS: Final = "so the run depends on micro_size and on the ranks"
 
 
 @dataclass
-class Repeats:
+class RepeatabilityResult:
     """The result of the checks of a loss."""
 
     warnings: list[str] = field(default_factory=list)
-    moved: list[Place] = field(default_factory=list)
+    moved: list[BufferPath] = field(default_factory=list)
     """Parameters, and tensors of the task's modules, that a call of the loss changes."""
     needs_several: bool = False
     """Whether the loss of one sample alone cannot be computed, because of BatchNorm."""
@@ -97,7 +97,7 @@ def fetched_twice(
 
 def check_loss(
     task: Task, model: nn.Module, sample: Any, precision: Precision, *, seed: int, device: torch.device
-) -> Repeats:
+) -> RepeatabilityResult:
     """Call the loss of one sample twice, and note what it changes.
 
     All ranks should call this, because a loss may communicate.
@@ -114,14 +114,14 @@ def check_loss(
         The job's.
     device : torch.device
     """
-    found = Repeats()
+    found = RepeatabilityResult()
     if _parameters(task, model) <= PARAMETERS_MAX:
         with randomness.unchanged_generators(device):
             try:
                 _Calls(task, model, precision, seed=seed, device=device).run(sample, found)
             except Exception as error:  # noqa: BLE001 - the warm-up comes next, and fails where training would
                 release(error)
-                found = Repeats()
+                found = RepeatabilityResult()
     found.warnings += _hook_warnings(model)
     return found
 
@@ -133,12 +133,12 @@ class _Calls:
         self._task, self._model, self._precision, self._device = _copied(task), model, precision, device
         self._seed = randomness.seed_of(randomness.SLOT, seed)
 
-    def run(self, sample: Any, found: Repeats) -> None:
+    def run(self, sample: Any, found: RepeatabilityResult) -> None:
         """Make the calls, put back what they change, and add to ``found``."""
         trained = [
             (parameter, parameter.detach().clone()) for parameter in self._model.parameters() if parameter.requires_grad
         ]
-        held: list[Held] = []
+        held: list[HiddenState] = []
         try:
             with torch.no_grad():
                 for parameter, _ in trained:
@@ -154,14 +154,14 @@ class _Calls:
                 for parameter, value in trained:
                     parameter.data.copy_(value)
 
-    def _twice(self, batch: Batch, held: list[Held], found: Repeats) -> None:
+    def _twice(self, batch: Batch, held: list[HiddenState], found: RepeatabilityResult) -> None:
         first = self._terms(batch)
         moved = [each for each in held if each.of_module and each.changed()]
         others = [each for each in held if not each.of_module and each.changed()]
         put_back(moved)
         second = self._terms(batch)
         found.moved = [
-            Place(each.owner, each.key) for each in moved if isinstance(each.value, nn.Parameter) or _of_task(each)
+            BufferPath(each.owner, each.key) for each in moved if isinstance(each.value, nn.Parameter) or _of_task(each)
         ]
         found.warnings += _moved_warnings(moved)
         differing = [name for name in first if not self._same(first[name], second.get(name))]
@@ -206,7 +206,7 @@ def _copied(task: Task) -> Task:
     return copied
 
 
-def _moved_warnings(moved: list[Held]) -> list[str]:
+def _moved_warnings(moved: list[HiddenState]) -> list[str]:
     parameters = [each.name for each in moved if isinstance(each.value, nn.Parameter)]
     buffers = [
         each.name
@@ -254,7 +254,7 @@ def _hook_warnings(model: nn.Module) -> list[str]:
     ]
 
 
-def _of_task(held: Held) -> bool:
+def _of_task(held: HiddenState) -> bool:
     return held.name.startswith("task.")
 
 

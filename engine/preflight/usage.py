@@ -29,7 +29,7 @@ from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.step.gradient import to_device
 from lockstep.engine.step.requirements import arrivals, listed, names_of_missing
-from lockstep.engine.strategies.block_order import Order, Usage, recorded
+from lockstep.engine.strategies.block_order import ModelUsage, Order, recorded
 from lockstep.engine.strategies.shards import blocks
 from lockstep.engine.task.dropout import Masks
 from lockstep.engine.task.interface import Batch, Task
@@ -41,10 +41,10 @@ BLOCK_SAMPLES: Final = 8
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedUsage:
     """Result of some single-sample passes."""
 
-    usage: Usage
+    usage: ModelUsage
     unused: tuple[str, ...]
     """Trainable parameters that no sample used."""
     samples: int
@@ -87,7 +87,7 @@ def observe(
     masks: Masks,
     compare_blocks: bool = False,
     evaluated: Iterable[Batch] = (),
-) -> Observed:
+) -> ObservedUsage:
     """Run forward and backward on single samples until every parameter was used. Nothing of the model is changed.
 
     Parameters
@@ -123,9 +123,9 @@ def observe(
             passes.evaluate(to_device(batch, device)) for batch in itertools.islice(evaluated, needed if watched else 0)
         ]
     varies |= len(set(orders)) > 1 or len(set(evaluations)) > 1
-    usage = Usage(varies, orders[0], evaluations[0] if evaluations else Order())
+    usage = ModelUsage(varies, orders[0], evaluations[0] if evaluations else Order())
     names = [name for name, _ in model.named_parameters() if name in (unused or ())]
-    return Observed(usage, tuple(names), len(orders))
+    return ObservedUsage(usage, tuple(names), len(orders))
 
 
 class _Passes:

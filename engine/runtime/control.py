@@ -46,7 +46,7 @@ class Flags(NamedTuple):
     """The scaled gradient is not finite; its step may be repeated at a smaller scale."""
 
 
-class Statement(NamedTuple):
+class RankStatus(NamedTuple):
     """Message of one rank in a control operation."""
 
     flags: Flags
@@ -63,7 +63,7 @@ class Statement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StepDecision:
     """Result of a control operation. Equal on every rank."""
 
     flags: Flags
@@ -88,12 +88,12 @@ class Control:
     def __init__(self, ranks: Ranks, terms: int):
         self._ranks, self._terms = ranks, terms
 
-    def exchange(self, statement: Statement) -> Verdict:
+    def exchange(self, statement: RankStatus) -> StepDecision:
         """Exchange messages. All ranks must call this, once before step 0 and once per step."""
         flags, sums, next_weights, peak_bytes = statement
         ranks, terms = self._ranks, self._terms
         if ranks.world_size == 1:
-            return Verdict(flags, sums, next_weights, (peak_bytes,))
+            return StepDecision(flags, sums, next_weights, (peak_bytes,))
         peaks = [0.0] * ranks.world_size
         peaks[ranks.rank] = peak_bytes  # A sum of vectors that each have one entry is a gather.
         numbers = [*map(float, flags), *next_weights, *peaks]
@@ -105,7 +105,7 @@ class Control:
         ranks.sum_on_host(vector)
         values: list[float] = vector.tolist()
         flagged, rest = values[: len(flags)], values[len(flags) :]
-        return Verdict(
+        return StepDecision(
             flags=Flags(*(value > 0 for value in flagged)),
             sums=sums if isinstance(sums, Tensor) else tuple(values[-terms:]),
             next_divisors=tuple(rest[:terms]),
@@ -114,22 +114,22 @@ class Control:
 
     @property
     def numbers(self) -> int:
-        """Length of :meth:`Statement.numbers`."""
+        """Length of :meth:`RankStatus.numbers`."""
         return len(Flags._fields) + 1 + 2 * self._terms
 
-    def verdict(self, told: Sequence[Sequence[float]]) -> Verdict:
+    def verdict(self, told: Sequence[Sequence[float]]) -> StepDecision:
         """Return the result of all ranks' messages.
 
         Parameters
         ----------
         told : sequence of sequences of float
-            :meth:`Statement.numbers` in rank order. Equal on every rank.
+            :meth:`RankStatus.numbers` in rank order. Equal on every rank.
         """
         columns, terms = list(zip(*told, strict=True)), self._terms
         flagged, (peaks, *rest) = columns[: len(Flags._fields)], columns[len(Flags._fields) :]
         # In rank order, so that all ranks come to the same last bit.
         totals = [sum(column) for column in rest]
-        return Verdict(
+        return StepDecision(
             flags=Flags(*(any(column) for column in flagged)),
             sums=tuple(totals[terms:]),
             next_divisors=tuple(totals[:terms]),

@@ -86,7 +86,7 @@ def peak_flops(device_name: str, precision: str, *, tf32: bool = False) -> float
     return None
 
 
-class Arithmetic(NamedTuple):
+class FlopCount(NamedTuple):
     """FLOPs of a run and the peak of its devices."""
 
     flops_per_sample: float

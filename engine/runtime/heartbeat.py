@@ -4,7 +4,7 @@ Each rank keeps these files beside the attempt's other files:
 
 ===========================  ===========================================================================================
 ``pulse/rank<R>``            a page of shared memory: the step, the current phase and its start
-(``Beat``). The rank
+(``HeartbeatReading``). The rank
                              writes it at every change of phase; the launcher reads it every second.
 ``pulse/rank<R>.ask``        a named pipe: one byte requests the trace of the collectives
 ``stacks/rank<R>.txt``       Python stacks of every thread, appended by the rank at each
@@ -65,7 +65,7 @@ _COLLECTIVES_MAX: Final = 100
 """Newest collectives that are kept of a trace: about 50 KB."""
 
 
-class Beat(NamedTuple):
+class HeartbeatReading(NamedTuple):
     """Heartbeat of a rank at one moment."""
 
     since: float
@@ -87,7 +87,7 @@ class Beat(NamedTuple):
     """Steps of the whole run; 0 while they are not known."""
 
 
-class Pulse:
+class Heartbeat:
     """The writing side. ``memory`` is anything that a record can be packed into."""
 
     def __init__(self, memory: mmap.mmap | bytearray):
@@ -119,12 +119,12 @@ class Pulse:
         _STEPS.pack_into(self._memory, _MARK.size, done, self._thread, self._first_step, self._steps)
 
     @classmethod
-    def unseen(cls) -> Pulse:
+    def unseen(cls) -> Heartbeat:
         """Return a heartbeat without a file, for a run without a launcher."""
         return cls(bytearray(_RECORD.size))
 
     @classmethod
-    def begin(cls, folder: Path, rank: int) -> Pulse:
+    def begin(cls, folder: Path, rank: int) -> Heartbeat:
         """Show this process as ``rank`` of the attempt in ``folder``, and answer for its stacks and collectives.
 
         Raises
@@ -172,7 +172,7 @@ def trace_of(folder: Path, rank: int) -> Path:
     return folder / attempt.STACKS / f"rank{rank}.json"
 
 
-def read(folder: Path, rank: int) -> Beat | None:
+def read(folder: Path, rank: int) -> HeartbeatReading | None:
     """A rank's newest beat; None before its first."""
     path = file_of(folder, rank)
     try:
@@ -189,7 +189,11 @@ def read(folder: Path, rank: int) -> Beat | None:
     if len(record) < _RECORD.size:
         return None
     since, not_compared_seconds, phase, beats, step, thread, first_step, steps = _RECORD.unpack(record)
-    return Beat(since, not_compared_seconds, step, PHASES[phase], beats, thread, first_step, steps) if beats else None
+    return (
+        HeartbeatReading(since, not_compared_seconds, step, PHASES[phase], beats, thread, first_step, steps)
+        if beats
+        else None
+    )
 
 
 def catches(pid: int, number: int = STACKS_SIGNAL) -> bool:

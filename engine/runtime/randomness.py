@@ -67,7 +67,7 @@ def host_state() -> Generators:
     return _torch_state(), random.getstate(), generator["key"].tobytes(), (generator["pos"], *state.values())
 
 
-class Watch:
+class DrawDetector:
     """Detect draws from the generators of the host or the device inside a block.
 
     Parameters
@@ -79,7 +79,7 @@ class Watch:
         self._device = device
         self.drawn = False
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> DrawDetector:
         self._before = self._state()
         return self
 

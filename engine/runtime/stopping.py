@@ -39,7 +39,7 @@ _ABANDON_AFTER: Final = 0.5
 """Part of the grace. The rest is for the checkpoint and for the ranks that are left."""
 
 
-class Stopping:
+class StopRequest:
     """Stop request, read by one rank.
 
     Parameters

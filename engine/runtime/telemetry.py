@@ -55,7 +55,7 @@ class Telemetry:
     def record(self, step: int, values: dict[str, float]) -> None:
         """One line of the metrics spool. ``step`` counts from 1."""
         if self._metrics is not None and values:
-            _write_line(self._metrics, metrics.encode(metrics.Record(step, time.time(), values)))
+            _write_line(self._metrics, metrics.encode(metrics.StepValues(step, time.time(), values)))
 
     def event(self, kind: EventKind, **data: Any) -> None:
         """One line of the events spool."""

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import torch
 
-from lockstep.engine.runtime.heartbeat import Pulse
+from lockstep.engine.runtime.heartbeat import Heartbeat
 
 Parts = dict[str, float]
 """Seconds by part."""
@@ -30,18 +30,18 @@ class Timeline(Protocol):
     def mark(self, part: str, then: str = "other") -> None:
         """Everything since the last mark was ``part``; from here on the rank does ``then``."""
 
-    def end(self) -> Line:
+    def end(self) -> StepMarks:
         """The marks of this step, which may be read later."""
 
 
-class Line(Protocol):
+class StepMarks(Protocol):
     """The marks of one finished step."""
 
     def parts(self) -> Parts:
         """Seconds by part; on CUDA this waits until the device has passed the last mark."""
 
 
-class _HostLine:
+class _HostMarks:
     def __init__(self, start: float, marks: list[tuple[str, float]]):
         self._start, self._marks = start, marks
 
@@ -57,7 +57,7 @@ class _HostLine:
 class HostTimeline:
     """Marks by the host's clock."""
 
-    def __init__(self, pulse: Pulse) -> None:
+    def __init__(self, pulse: Heartbeat) -> None:
         self._pulse = pulse
         self._last = time.monotonic()
         self._start = self._last
@@ -70,11 +70,11 @@ class HostTimeline:
         self._last = self._pulse.mark(then)
         self._marks.append((part, self._last))
 
-    def end(self) -> Line:
-        return _HostLine(self._start, self._marks)
+    def end(self) -> StepMarks:
+        return _HostMarks(self._start, self._marks)
 
 
-class _CudaLine:
+class _CudaMarks:
     def __init__(self, start: torch.cuda.Event, marks: list[tuple[str, torch.cuda.Event]]):
         self._start, self._marks = start, marks
 
@@ -92,7 +92,7 @@ class _CudaLine:
 class CudaTimeline:
     """Marks by events on the device's current stream."""
 
-    def __init__(self, pulse: Pulse) -> None:
+    def __init__(self, pulse: Heartbeat) -> None:
         self._pulse = pulse
         self._last = _event()
         self._start = self._last
@@ -106,8 +106,8 @@ class CudaTimeline:
         self._last = _event()
         self._marks.append((part, self._last))
 
-    def end(self) -> Line:
-        return _CudaLine(self._start, self._marks)
+    def end(self) -> StepMarks:
+        return _CudaMarks(self._start, self._marks)
 
 
 def _event() -> torch.cuda.Event:
@@ -116,6 +116,6 @@ def _event() -> torch.cuda.Event:
     return event
 
 
-def timeline_for(device: torch.device, pulse: Pulse) -> Timeline:
+def timeline_for(device: torch.device, pulse: Heartbeat) -> Timeline:
     """The timeline of a rank on ``device``."""
     return CudaTimeline(pulse) if device.type == "cuda" else HostTimeline(pulse)

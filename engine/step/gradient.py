@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.data.loader import RankBatch, Slot, weights_of
+from lockstep.engine.data.loader import MicroBatch, RankBatch, weights_of
 from lockstep.engine.data.task_checks import require_dense
-from lockstep.engine.model.buffers import Place, StepBuffers
+from lockstep.engine.model.buffers import BufferPath, StepBuffers
 from lockstep.engine.model.layout import require_agreement
 from lockstep.engine.model.normalization import masked_samples
 from lockstep.engine.model.precision import Precision
@@ -34,7 +34,7 @@ from lockstep.engine.runtime.control import Sums
 from lockstep.engine.runtime.errors import EngineError, reason_of, release
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import Timeline
-from lockstep.engine.step.gradient_guard import Window
+from lockstep.engine.step.gradient_guard import GradientGuard
 from lockstep.engine.step.requirements import arrivals
 from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.task.dropout import Masks
@@ -89,13 +89,13 @@ class GradientStep:
         ranks: Ranks,
         *,
         seed: int,
-        moved: Sequence[Place] = (),
+        moved: Sequence[BufferPath] = (),
     ):
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
         self.masks = Masks(strategy.model, seed=seed, device=ranks.device)
         """Masks of the model's ``lockstep.Dropout`` layers."""
-        self._window = Window(strategy.model)
+        self._window = GradientGuard(strategy.model)
         self._window.watch_optimizers()
         self.buffers = StepBuffers(moved)
         """The model's."""
@@ -321,7 +321,7 @@ class GradientStep:
         return tuple(sums.tolist()) if on_host else sums
 
     def _run_slot(
-        self, step: int, index: int, slot: Slot, scales: Mapping[str, float], timeline: Timeline, *, last: bool
+        self, step: int, index: int, slot: MicroBatch, scales: Mapping[str, float], timeline: Timeline, *, last: bool
     ) -> None:
         """Forward and backward of one micro-batch."""
         self._seed_slot(step, index)

@@ -33,7 +33,7 @@ _GRADIENTS: Final = (
 )
 
 
-class Window:
+class GradientGuard:
     """Watches the parameters of one model while a step is accumulated.
 
     Parameters

@@ -71,7 +71,7 @@ def names_of_missing(model: nn.Module, arrived: list[nn.Parameter]) -> list[str]
     ]
 
 
-class Weighed:
+class WeightedLoss:
     """Some batch must have weight now and then, or the run trains nothing.
 
     One without is legal, and so are a few; in so many shuffled batches one after the other it is the task's mistake.

@@ -23,7 +23,7 @@ from lockstep.engine.model import layout
 from lockstep.engine.model.buffers import share_buffers
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.task.interface import Batch
 
 Groups = list[dict[str, Any]]
@@ -77,7 +77,7 @@ class Strategy:
     accumulates_in_float32: ClassVar[bool] = False
     """True if gradients of parameters in a narrower format are accumulated in float32."""
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
         self.objective, self.ranks, self.options = objective, ranks, options
         self.tracks_usage = usage is not None and usage.conditional
         """True if ranks exchange the used parameters of each batch. See :meth:`track_usage`."""

@@ -35,7 +35,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Usage:
+class ModelUsage:
     """Parts of a model that its micro-batches use.
 
     Observed before training (``engine.preflight.usage``).

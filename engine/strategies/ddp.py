@@ -31,7 +31,7 @@ from lockstep.domain.spec import job
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.base import Forward, Strategy
-from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.strategies.flat import FlatReduction
 from lockstep.engine.strategies.reducer import Reducer
 from lockstep.engine.strategies.rider import NUMBERS_MAX
@@ -45,7 +45,7 @@ class DDP(Strategy):
     sends_exactly: ClassVar[bool] = True
     """True if no communication hook rounds the gradients."""
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
         super().__init__(objective, ranks, options, usage)
         self._adds_up = True
         """True if steps are assumed to have several micro-batches.

@@ -44,7 +44,7 @@ from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies import shards
 from lockstep.engine.strategies.base import Forward, Groups, State, Strategy
-from lockstep.engine.strategies.block_order import OrderCheck, Usage
+from lockstep.engine.strategies.block_order import ModelUsage, OrderCheck
 from lockstep.engine.task.interface import Batch
 
 
@@ -56,7 +56,7 @@ class FSDP(Strategy):
     collective_forward: ClassVar[bool] = True
     gathers_blocks: ClassVar[bool] = True
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
         super().__init__(objective, ranks, options, usage)
         _require_support(self.model)
         # A model that is conditional in the preflight is gathered as a whole. A model that turns

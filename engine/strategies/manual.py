@@ -34,7 +34,7 @@ from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.base import Forward, Strategy
-from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.strategies.flat import FlatReduction
 from lockstep.engine.task.interface import Batch
 
@@ -44,7 +44,7 @@ class Manual(Strategy):
 
     repeats: ClassVar[bool] = True
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
         super().__init__(objective, ranks, options, usage)
         self._reduction: FlatReduction | None = None
         if ranks.device_group is not None:

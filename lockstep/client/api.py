@@ -43,7 +43,7 @@ from lockstep.domain.views import (
 )
 
 if TYPE_CHECKING:
-    from lockstep.client.files.archive import Archive
+    from lockstep.client.files.archive import CodeArchive
 
 PATIENCE_SECONDS: Final = 4.0
 """Long enough for a server that restarts in place, short enough for a user whose server is down."""
@@ -130,7 +130,7 @@ class Client:
         with tempfile.TemporaryDirectory(prefix="lockstep-upload-") as temporary:
             return self.upload_archive(pack(Path(folder), Path(temporary) / "code.tar.gz"))
 
-    def upload_archive(self, archive: Archive) -> UploadView:
+    def upload_archive(self, archive: CodeArchive) -> UploadView:
         """Send an archive made by ``client.files.archive.pack``, unless the server has it already."""
         try:
             return self.transport.get(f"/v1/uploads/{archive.sha256}", UploadView)

@@ -41,7 +41,7 @@ DISK_WARN_BYTES: Final = 10 * 1024**3
 PYTHON_MIN: Final = (3, 11)
 
 
-class Finding(NamedTuple):
+class DoctorResult(NamedTuple):
     """The answer to one question."""
 
     level: Literal["ok", "warn", "fail"]
@@ -52,7 +52,7 @@ class Finding(NamedTuple):
 
 def of_server(
     server: Server, connect: Callable[[], Client], clock: Callable[[], float] = time.time
-) -> Iterator[Finding]:
+) -> Iterator[DoctorResult]:
     """Check that the server answers, has this version, is ready, and accepts the token.
 
     Parameters
@@ -63,7 +63,7 @@ def of_server(
     clock : callable
         Seconds since the epoch, here.
     """
-    yield Finding("ok", "address", f"{server.url}, from {server.origin}")
+    yield DoctorResult("ok", "address", f"{server.url}, from {server.origin}")
     try:
         verify = verification(server.url)
         with httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False, verify=verify) as http:
@@ -72,14 +72,14 @@ def of_server(
             # With the token, because only its holder gets the reasons.
             ready = http.get("/readyz", headers={"Authorization": f"Bearer {server.token}"} if server.token else {})
     except UsageError as error:
-        yield Finding("fail", "answer", error.message, error.next_step)
+        yield DoctorResult("fail", "answer", error.message, error.next_step)
         return
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         if (refused := certificate_error(server.url, error)) is not None:
-            yield Finding("fail", "answer", refused.message, refused.next_step)
+            yield DoctorResult("fail", "answer", refused.message, refused.next_step)
             return
         why = "connection refused" if "refused" in str(error) else str(error) or type(error).__name__
-        yield Finding(
+        yield DoctorResult(
             "fail",
             "answer",
             f"{server.url} does not answer: {why}",
@@ -87,40 +87,44 @@ def of_server(
         )
         return
     if alive.status_code != 200:
-        yield Finding(
+        yield DoctorResult(
             "fail",
             "answer",
             f"{server.url}/livez answered {alive.status_code}",
             "check that the address is Lockstep's and not another program's",
         )
         return
-    yield Finding("ok", "answer", f"within {alive.elapsed.total_seconds() * 1000:.0f} ms")
+    yield DoctorResult("ok", "answer", f"within {alive.elapsed.total_seconds() * 1000:.0f} ms")
     yield _version(alive)
     yield _clock(alive.headers.get("Date", ""), here)
     yield from _readiness(ready)
     yield from _inside(server, connect)
 
 
-def _version(alive: httpx2.Response) -> Finding:
+def _version(alive: httpx2.Response) -> DoctorResult:
     try:
         theirs = Health.model_validate_json(alive.content).version
     except ValidationError:
         theirs = None
     if theirs is None:
-        return Finding("warn", "version", "the server does not say which it is", "check that the address is Lockstep's")
+        return DoctorResult(
+            "warn", "version", "the server does not say which it is", "check that the address is Lockstep's"
+        )
     if theirs == VERSION:
-        return Finding("ok", "version", f"{VERSION}, as the server's")
-    return Finding("warn", "version", f"{VERSION} here, {theirs} at the server", "install the server's version here")
+        return DoctorResult("ok", "version", f"{VERSION}, as the server's")
+    return DoctorResult(
+        "warn", "version", f"{VERSION} here, {theirs} at the server", "install the server's version here"
+    )
 
 
-def _clock(date: str, here: float) -> Finding:
+def _clock(date: str, here: float) -> DoctorResult:
     try:
         skew = parsedate_to_datetime(date).timestamp() - here
     except ValueError:
-        return Finding("warn", "clock", "the server does not say what time it is")
+        return DoctorResult("warn", "clock", "the server does not say what time it is")
     if abs(skew) <= SKEW_SECONDS_MAX:
-        return Finding("ok", "clock", "as the server's")
-    return Finding(
+        return DoctorResult("ok", "clock", "as the server's")
+    return DoctorResult(
         "warn",
         "clock",
         f"the server's is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}",
@@ -128,67 +132,69 @@ def _clock(date: str, here: float) -> Finding:
     )
 
 
-def _readiness(ready: httpx2.Response) -> Iterator[Finding]:
+def _readiness(ready: httpx2.Response) -> Iterator[DoctorResult]:
     try:
         health = Health.model_validate_json(ready.content)
     except ValidationError:
-        yield Finding("fail", "service", f"/readyz answered {ready.status_code} and nothing that could be read")
+        yield DoctorResult("fail", "service", f"/readyz answered {ready.status_code} and nothing that could be read")
         return
     for name, said in health.checks.items():
         if said == "ok":
-            yield Finding("ok", name, "answers")
+            yield DoctorResult("ok", name, "answers")
         elif name == "store":
-            yield Finding("fail", name, said, "check that the folder or bucket of LOCKSTEP_STORE can be written")
+            yield DoctorResult("fail", name, said, "check that the folder or bucket of LOCKSTEP_STORE can be written")
         elif health.status == "unavailable" and name != "broker":
-            yield Finding("fail", name, said, "jobs are refused until then; the api's log says more")
+            yield DoctorResult("fail", name, said, "jobs are refused until then; the api's log says more")
         else:
-            yield Finding("warn", name, said, f"look at the {name}; its own log says more")
+            yield DoctorResult("warn", name, said, f"look at the {name}; its own log says more")
 
 
-def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[Finding]:
+def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[DoctorResult]:
     """Run the checks that need a valid token."""
     try:
         with connect() as client:
             client.jobs(limit=1)
             giver = f"from {server.token_origin}" if server.token_origin else server.withheld or "none is needed"
-            yield Finding("ok", "token", giver)
+            yield DoctorResult("ok", "token", giver)
             yield from of_nodes(client.nodes())
     except NotAllowedError as error:
-        yield Finding("fail", "token", error.message, error.next_step or "put the right one into LOCKSTEP_TOKEN")
+        yield DoctorResult("fail", "token", error.message, error.next_step or "put the right one into LOCKSTEP_TOKEN")
     except ClientError as error:
-        yield Finding("fail", "service", error.message, error.next_step)
+        yield DoctorResult("fail", "service", error.message, error.next_step)
 
 
-def of_nodes(nodes: list[NodeView]) -> Iterator[Finding]:
+def of_nodes(nodes: list[NodeView]) -> Iterator[DoctorResult]:
     """Check that a node can run a job."""
     if not nodes:
-        yield Finding(
+        yield DoctorResult(
             "fail", "nodes", "none has ever registered: every job waits", "lockstep up starts one on its machine"
         )
         return
     ready = [node for node in nodes if node.state == "ready"]
     devices = sum(len(node.devices) for node in ready)
     if ready:
-        yield Finding("ok", "nodes", f"{len(ready)} of {len(nodes)} ready, with {devices} devices")
+        yield DoctorResult("ok", "nodes", f"{len(ready)} of {len(nodes)} ready, with {devices} devices")
     else:
-        yield Finding("fail", "nodes", f"none of {len(nodes)} is ready: every job waits", "lockstep nodes says more")
+        yield DoctorResult(
+            "fail", "nodes", f"none of {len(nodes)} is ready: every job waits", "lockstep nodes says more"
+        )
     for node in nodes:
         if node.state == "lost":
-            yield Finding(
+            yield DoctorResult(
                 "warn", node.name, "was not heard for too long", "start its agent, or check the network to it"
             )
         elif node.state == "leaving":
-            yield Finding("warn", node.name, "is leaving: its agent was stopped", "start it again to give it work")
+            yield DoctorResult("warn", node.name, "is leaving: its agent was stopped", "start it again to give it work")
         elif node.state in ("quarantined", "draining"):
             words = f"is {node.state}" + (f": {node.reason}" if node.reason else "")
-            yield Finding("warn", node.name, words, f"lockstep nodes resume {node.name} gives it work again")
+            yield DoctorResult("warn", node.name, words, f"lockstep nodes resume {node.name} gives it work again")
         if node.version != VERSION:
-            yield Finding(
+            yield DoctorResult(
                 "warn", node.name, f"is of version {node.version}, this is {VERSION}", "install one version on all"
             )
 
 
-def of_machine(folder: Path) -> Iterator[Finding]:
+def of_machine(folder: Path) -> Iterator[DoctorResult]:
     """Check that ``lockstep up`` can run on this machine.
 
     Parameters
@@ -198,29 +204,29 @@ def of_machine(folder: Path) -> Iterator[Finding]:
     """
     python = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] < PYTHON_MIN:
-        yield Finding("fail", "python", python, f"install {'.'.join(map(str, PYTHON_MIN))} or newer")
+        yield DoctorResult("fail", "python", python, f"install {'.'.join(map(str, PYTHON_MIN))} or newer")
     else:
-        yield Finding("ok", "python", python)
+        yield DoctorResult("ok", "python", python)
     try:
         installed.require(installed.SERVER + installed.NODE)
-        yield Finding("ok", "programs", "those of the service are installed")
+        yield DoctorResult("ok", "programs", "those of the service are installed")
     except ClientError as error:
-        yield Finding("warn", "programs", error.message, f"for lockstep up only: {error.next_step}")
+        yield DoctorResult("warn", "programs", error.message, f"for lockstep up only: {error.next_step}")
     try:
-        yield Finding("ok", "torch", importlib.metadata.version("torch"))
+        yield DoctorResult("ok", "torch", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:
-        yield Finding("warn", "torch", "is not installed", f"for lockstep up only: {with_extra('all')}")
+        yield DoctorResult("warn", "torch", "is not installed", f"for lockstep up only: {with_extra('all')}")
     yield _disk(folder)
 
 
-def _disk(folder: Path) -> Finding:
+def _disk(folder: Path) -> DoctorResult:
     there = next(each for each in (folder, *folder.parents) if each.exists())
     try:
         free = shutil.disk_usage(there).free
     except OSError as error:
-        return Finding("fail", "disk", f"{there} cannot be looked at: {error.strerror}", "name another --home")
+        return DoctorResult("fail", "disk", f"{there} cannot be looked at: {error.strerror}", "name another --home")
     words = f"{free / 1024**3:.1f} GiB free at {folder}"
     advice = "make room there, or name another folder with LOCKSTEP_HOME"
     if free < DISK_FAIL_BYTES:
-        return Finding("fail", "disk", words, advice)
-    return Finding("warn", "disk", words, advice) if free < DISK_WARN_BYTES else Finding("ok", "disk", words)
+        return DoctorResult("fail", "disk", words, advice)
+    return DoctorResult("warn", "disk", words, advice) if free < DISK_WARN_BYTES else DoctorResult("ok", "disk", words)

@@ -47,7 +47,7 @@ REMEMBERED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Size limit of the cached answers together: pages of a long log are not requested twice."""
 
 
-class _Kept(NamedTuple):
+class _CachedResponse(NamedTuple):
     """An answer that may be asked for again."""
 
     etag: str
@@ -90,7 +90,7 @@ class Transport:
         self._clock = clock
         self._draw = draw
         self._token = token
-        self._answers: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], _Kept] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], _CachedResponse] = OrderedDict()
         self._kept_bytes = 0
         headers = {"Accept": "application/json"}
         if token is not None:
@@ -151,7 +151,7 @@ class Transport:
             self._kept_bytes -= self._answers.pop(key).size
         size = len(response.content)
         if (etag := response.headers.get("ETag")) and size <= REMEMBERED_BYTES_MAX:
-            self._answers[key] = _Kept(etag, answer, size)
+            self._answers[key] = _CachedResponse(etag, answer, size)
             self._kept_bytes += size
             while len(self._answers) > REMEMBERED_ANSWERS_MAX or self._kept_bytes > REMEMBERED_BYTES_MAX:
                 self._kept_bytes -= self._answers.popitem(last=False)[1].size

@@ -197,10 +197,10 @@ def release(session: Session, assignment_id: str, node_name: str) -> bool:
     return True
 
 
-def _parts(session: Session, attempt_id: str) -> list[gang.Part]:
+def _parts(session: Session, attempt_id: str) -> list[gang.GangMember]:
     rows = run(session, _PARTS, {"of_attempt": attempt_id})
     return [
-        gang.Part(
+        gang.GangMember(
             rank,
             ended_at,
             None if told is None else Outcome.stored(told),

@@ -14,7 +14,7 @@ from sqlalchemy import Row, bindparam, select
 from sqlalchemy.orm import Session
 
 from lockstep.domain.life.lifecycle import Intent, JobState
-from lockstep.domain.life.outcomes import RULES, Ending, Outcome, Record, RetryClass, judge
+from lockstep.domain.life.outcomes import RULES, AttemptEnd, AttemptHistory, Outcome, RetryClass, judge
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts import checkpoints, events, transitions
@@ -32,7 +32,7 @@ def move_job(session: Session, attempt: AttemptRow, outcome: Outcome, *, timings
     at = now(session)
     ran_seconds = at - attempt.running_at if attempt.running_at is not None else 0.0
     smaller = _halved(attempt)
-    ending = Ending(
+    ending = AttemptEnd(
         number=attempt.number,
         ran_seconds=ran_seconds,
         reached=_reached(session, job, outcome),
@@ -76,8 +76,8 @@ def move_job(session: Session, attempt: AttemptRow, outcome: Outcome, *, timings
         _tell_halved(session, attempt, smaller)
 
 
-def _record(job: Row[Any]) -> Record:
-    return Record(
+def _record(job: Row[Any]) -> AttemptHistory:
+    return AttemptHistory(
         charged=job.charged_attempts,
         fruitless=job.fruitless_attempts,
         step=job.progress_step,
@@ -86,7 +86,7 @@ def _record(job: Row[Any]) -> Record:
     )
 
 
-def _columns(record: Record) -> dict[str, Any]:
+def _columns(record: AttemptHistory) -> dict[str, Any]:
     return {
         "charged_attempts": record.charged,
         "fruitless_attempts": record.fruitless,
@@ -97,7 +97,7 @@ def _columns(record: Record) -> dict[str, Any]:
 
 
 def _reached(session: Session, job: Row[Any], outcome: Outcome) -> int:
-    """Return the step from which the next attempt resumes; see ``Ending.reached``."""
+    """Return the step from which the next attempt resumes; see ``AttemptEnd.reached``."""
     if job.kind == "script":
         return outcome.last_step or 0
     kept = checkpoints.newest(session, job.id)

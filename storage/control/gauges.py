@@ -27,7 +27,7 @@ NODES_MAX: Final = 5_000
 
 
 @dataclass(frozen=True)
-class ControlFigures:
+class ControlGauges:
     """Gauges of the jobs database at one moment."""
 
     at: float
@@ -50,7 +50,7 @@ class ControlFigures:
     """For how many seconds each running job's attempt has been running."""
 
 
-def control(session: Session) -> ControlFigures:
+def control(session: Session) -> ControlGauges:
     """The jobs database's part."""
     at = now(session)
     jobs, oldest = _jobs(session)
@@ -59,7 +59,7 @@ def control(session: Session) -> ControlFigures:
     held = DeviceRow.assignment_id.is_not(None)
     present = select(held, func.count()).where(DeviceRow.present).group_by(held)
     devices = {bool(is_held): count for is_held, count in session.execute(present)}
-    return ControlFigures(
+    return ControlGauges(
         at=at,
         jobs=jobs,
         queue_oldest_seconds=0.0 if oldest is None else max(0.0, at - oldest),

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.life.lifecycle import AssignmentState, JobState
 from lockstep.domain.life.timings import Timings
-from lockstep.domain.placement.decide import Node, Request, nodes_asked
+from lockstep.domain.placement.decide import Node, PlacementRequest, nodes_asked
 from lockstep.storage.attempts.endings import LIVE
 from lockstep.storage.attempts.nodes import is_leaving
 from lockstep.storage.db.clock import db_now
@@ -41,9 +41,9 @@ class QueuedJob(NamedTuple):
     wait_position: int | None
     wait_reason: str | None
 
-    def request(self) -> Request:
+    def request(self) -> PlacementRequest:
         """Request to the placement for this job."""
-        return Request(
+        return PlacementRequest(
             job_id=self.id,
             priority=self.priority,
             created_at=self.created_at,
@@ -149,7 +149,7 @@ def unclaimed(session: Session, *, older_than_seconds: float) -> list[tuple[str,
     return [(assignment_id, name) for assignment_id, name in session.execute(statement)]
 
 
-class EndedPart(NamedTuple):
+class EndedAssignment(NamedTuple):
     """An assignment that has ended and still holds its devices, so that there are never more than devices."""
 
     assignment_id: str
@@ -157,7 +157,7 @@ class EndedPart(NamedTuple):
     attempt: int
 
 
-def ended(session: Session) -> list[EndedPart]:
+def ended(session: Session) -> list[EndedAssignment]:
     """Return every assignment whose stream may have to be sealed by another program than its node.
 
     A node seals before it releases, and an assignment that was never claimed had no writer: released ones are done.
@@ -167,4 +167,4 @@ def ended(session: Session) -> list[EndedPart]:
         .join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
         .where(AssignmentRow.state == AssignmentState.ENDED)
     )
-    return [EndedPart(*row) for row in session.execute(statement)]
+    return [EndedAssignment(*row) for row in session.execute(statement)]

@@ -51,7 +51,7 @@ class StreamRow(SeriesBase):
     sealed_at: Mapped[float | None]
 
 
-class PlaceRow(SeriesBase):
+class StreamOffsetRow(SeriesBase):
     """Stored offset of another source of an assignment's series, beside the metrics spool."""
 
     __tablename__ = "stream_places"

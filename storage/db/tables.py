@@ -70,7 +70,7 @@ class JobRow(JobsBase):
     """Attempts so far, and so the number of the newest."""
     charged_attempts: Mapped[int] = mapped_column(default=0)
     """Attempts since the last progress that count against ``retry.max``. This and the next four are
-    ``domain.life.outcomes.Record``; their defaults are the database's too, for an api of the version before."""
+    ``domain.life.outcomes.AttemptHistory``; their defaults are the database's too, for an api of the version before."""
     fruitless_attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     progress_step: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     stuck_step: Mapped[int | None] = mapped_column(BigInteger)
@@ -315,7 +315,7 @@ class TokenRow(JobsBase):
     revoked_at: Mapped[float | None]
 
 
-class PassRow(JobsBase):
+class SchedulerLeaseRow(JobsBase):
     """The scheduler's pass: exactly one row, written by the migration."""
 
     __tablename__ = "passes"

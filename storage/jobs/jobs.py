@@ -178,7 +178,7 @@ def find(session: Session, reference: str) -> JobRow:
     return found[0]
 
 
-def mark(connection: Connection, reference: str) -> listing.Mark:
+def mark(connection: Connection, reference: str) -> listing.PageMark:
     """Return the version mark of the job of a reference; it suffices for most polls.
 
     Raises
@@ -190,7 +190,7 @@ def mark(connection: Connection, reference: str) -> listing.Mark:
     if row is None:
         with Session(connection) as session:
             row = connection.execute(_MARKED, {"job_id": find(session, reference).id}).one()
-    return listing.Mark(*row)
+    return listing.PageMark(*row)
 
 
 def find_several(session: Session, references: Sequence[str]) -> list[JobRow]:

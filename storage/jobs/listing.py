@@ -23,7 +23,7 @@ ID_PART: Final = re.compile(r"^[0-9a-f-]{4,36}$")
 """Shortest part of an id in a search: shorter ones match by chance."""
 
 
-class Mark(NamedTuple):
+class PageMark(NamedTuple):
     """Version mark of a listed job, without its document."""
 
     id: str
@@ -44,7 +44,7 @@ MARK: Final = (
 
 
 @dataclass(frozen=True)
-class Choice:
+class JobQuery:
     """Filter of a list of jobs, by age. All given conditions must hold.
 
     The cursor is the last id of the page before, and ids grow with time: jobs submitted meanwhile neither push a job
@@ -99,7 +99,7 @@ class Choice:
         return statement if self.cursor is None else statement.where(JobRow.id > self.cursor)
 
 
-EVERY: Final = Choice()
+EVERY: Final = JobQuery()
 
 
 def _found_by(text: str) -> ColumnElement[bool]:
@@ -113,19 +113,19 @@ def part_of_id(part: str) -> ColumnElement[bool]:
     return or_(JobRow.id.like(f"{part}%"), JobRow.id.like(f"%{part}"))
 
 
-def page(session: Session, choice: Choice = EVERY, *, limit: int) -> tuple[list[JobRow], str | None]:
+def page(session: Session, choice: JobQuery = EVERY, *, limit: int) -> tuple[list[JobRow], str | None]:
     """One page of jobs, and the cursor of the next; None on the last."""
     rows = list(session.scalars(choice.statement().limit(limit + 1)))
     return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
 
 
-def page_marks(connection: Connection, choice: Choice = EVERY, *, limit: int) -> list[Mark]:
+def page_marks(connection: Connection, choice: JobQuery = EVERY, *, limit: int) -> list[PageMark]:
     """Marks of the jobs on a page, and of the one behind it, if there is one."""
-    return [Mark(*row) for row in connection.execute(_marking(choice, limit + 1))]
+    return [PageMark(*row) for row in connection.execute(_marking(choice, limit + 1))]
 
 
 @lru_cache(maxsize=64)
-def _marking(choice: Choice, limit: int) -> Select[str, int, bool, bool, bool]:
+def _marking(choice: JobQuery, limit: int) -> Select[str, int, bool, bool, bool]:
     """The statement, kept because a page that is open asks for the same again and again."""
     return choice.statement().limit(limit).with_only_columns(*MARK)
 
@@ -135,9 +135,9 @@ def queued(session: Session, *, limit: int) -> list[JobRow]:
     return list(session.scalars(_queued().limit(limit)))
 
 
-def queued_marks(connection: Connection, *, limit: int) -> list[Mark]:
+def queued_marks(connection: Connection, *, limit: int) -> list[PageMark]:
     """Marks of the first queued jobs."""
-    return [Mark(*row) for row in connection.execute(_queued().limit(limit).with_only_columns(*MARK))]
+    return [PageMark(*row) for row in connection.execute(_queued().limit(limit).with_only_columns(*MARK))]
 
 
 def _queued() -> Select[JobRow]:

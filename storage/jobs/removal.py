@@ -22,10 +22,10 @@ from lockstep.storage.db.dialects import changed, write
 from lockstep.storage.db.series_tables import (
     LogChunkRow,
     LogTotalRow,
-    PlaceRow,
     ProgressRow,
     SeriesChunkRow,
     SeriesLatestRow,
+    StreamOffsetRow,
     StreamRow,
 )
 from lockstep.storage.db.tables import AssignmentRow, IdempotencyKeyRow, JobRow
@@ -111,6 +111,6 @@ def _remove_series(database: Database, job_id: str) -> None:
         delete_chunks(database, chunk, job_id)
     with database.series() as session:
         streams = select(StreamRow.assignment_id).where(StreamRow.job_id == job_id)
-        write(session, delete(PlaceRow).where(PlaceRow.assignment_id.in_(streams)))
+        write(session, delete(StreamOffsetRow).where(StreamOffsetRow.assignment_id.in_(streams)))
         for row in (StreamRow, SeriesLatestRow, LogTotalRow, ProgressRow):
             write(session, delete(row).where(row.job_id == job_id))

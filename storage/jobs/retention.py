@@ -34,7 +34,7 @@ DUE_MAX: Final = 100
 _NOUN: Final[dict[What, str]] = {"metrics": "points", "logs": "lines"}
 
 
-class Due(NamedTuple):
+class DueDeletion(NamedTuple):
     """Data of a job whose retention has expired."""
 
     job_id: str
@@ -56,12 +56,12 @@ def note(session: Session, job_id: str, retention: Retention) -> None:
         run(session, _NOTED, rows)
 
 
-def due(session: Session) -> list[Due]:
+def due(session: Session) -> list[DueDeletion]:
     """Return data with expired retention. The streams are sealed: a lost node cannot append to them."""
-    return [Due(row.job_id, cast("What", row.what), row.days) for row in session.execute(_DUE)]
+    return [DueDeletion(row.job_id, cast("What", row.what), row.days) for row in session.execute(_DUE)]
 
 
-def expire(database: Database, due: Due, go_on: Callable[[], bool] = lambda: True) -> bool:
+def expire(database: Database, due: DueDeletion, go_on: Callable[[], bool] = lambda: True) -> bool:
     """Delete it and add the job's event.
 
     Parameters

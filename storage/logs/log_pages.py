@@ -45,7 +45,7 @@ class Position(NamedTuple):
         return f"{self.attempt}.{self.line}"
 
 
-class Chosen(NamedTuple):
+class LogSelection(NamedTuple):
     """Filter for lines; None matches all."""
 
     attempt: int | None = None
@@ -72,7 +72,7 @@ class Slice(NamedTuple):
 def page(
     session: Session,
     job_id: str,
-    chosen: Chosen = Chosen(),  # noqa: B008 -- immutable
+    chosen: LogSelection = LogSelection(),  # noqa: B008 -- immutable
     *,
     limit: int,
     cursor: str | None = None,
@@ -152,7 +152,7 @@ def decode(cursor: str) -> Position:
 class _Sieve:
     """Filter of chunks and of their lines."""
 
-    def __init__(self, chosen: Chosen):
+    def __init__(self, chosen: LogSelection):
         self.chosen = chosen
         self._search = chosen.search.casefold() if chosen.search is not None else None
 

@@ -37,7 +37,7 @@ DROPS: Final = 16
 """A log over its limit loses 1/DROPS of the limit at once."""
 
 
-class Place(NamedTuple):
+class LogOffset(NamedTuple):
     """A place in an attempt's log segments."""
 
     segment: int

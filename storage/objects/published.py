@@ -45,7 +45,7 @@ class Note(BaseModel):
     """Of the metric that ``keep_best`` names, where its step measured a finite one."""
 
 
-class Tree(NamedTuple):
+class StoredCheckpoint(NamedTuple):
     """A whole checkpoint in the store."""
 
     location: str
@@ -69,13 +69,13 @@ def read_note(blobs: BlobStore, location: str) -> Note | None:
         return None
 
 
-def trees(blobs: BlobStore, job_id: str) -> dict[str, Tree]:
+def trees(blobs: BlobStore, job_id: str) -> dict[str, StoredCheckpoint]:
     """Return the whole checkpoints of a job that are in the store, by location."""
     return {tree.location: tree for tree in _trees(set(blobs.find(f"jobs/{job_id}")))}
 
 
-def _trees(keys: set[str]) -> Iterator[Tree]:
+def _trees(keys: set[str]) -> Iterator[StoredCheckpoint]:
     for key in sorted(keys):
         location = key.removesuffix(f"/{MANIFEST}")
         if location != key and _TREE.fullmatch(location):
-            yield Tree(location, f"{location}/{NOTE}" in keys)
+            yield StoredCheckpoint(location, f"{location}/{NOTE}" in keys)

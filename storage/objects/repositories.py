@@ -33,7 +33,7 @@ class RepositoryError(Exception):
     """The repository has no such ref or commit, or more in it than a job may bring. Trying again does not help."""
 
 
-class UnreachableError(OSError):
+class RepositoryUnreachableError(OSError):
     """The repository does not answer, or not to this machine. That may pass."""
 
 
@@ -85,13 +85,13 @@ def bring(url: str, commit: str, target: Path) -> None:
 def _fetch(url: str, commit: str, inside: tuple[str, str]) -> None:
     try:
         _git(*inside, "fetch", "--quiet", "--depth=1", "--no-tags", "--", url, commit, seconds=FETCH_SECONDS)
-    except UnreachableError:
+    except RepositoryUnreachableError:
         # Not every server serves a commit without a ref. Then everything is fetched; an absent server fails again.
         every = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
         _git(*inside, "fetch", "--quiet", "--", url, *every, seconds=FETCH_SECONDS)
     try:
         _git(*inside, "cat-file", "-e", f"{commit}^{{commit}}")
-    except UnreachableError:
+    except RepositoryUnreachableError:
         raise RepositoryError(
             f"the repository {url} has no commit {commit}, or none that a branch or tag has"
         ) from None
@@ -109,7 +109,7 @@ def _check_size(listing: str) -> None:
 
 
 def _git(*words: str, seconds: float = 60.0) -> str:
-    """Return git's output. Every failure is an ``UnreachableError``: git does not distinguish them."""
+    """Return git's output. Every failure is an ``RepositoryUnreachableError``: git does not distinguish them."""
     environ = {name: value for name, value in os.environ.items() if name not in {"GIT_DIR", "GIT_WORK_TREE"}}
     environ |= {
         "GIT_ALLOW_PROTOCOL": ":".join(GIT_TRANSPORTS),
@@ -130,11 +130,11 @@ def _git(*words: str, seconds: float = 60.0) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise UnreachableError(f"git {_verb(words)} took longer than {seconds:g} s") from None
+        raise RepositoryUnreachableError(f"git {_verb(words)} took longer than {seconds:g} s") from None
     except FileNotFoundError:
-        raise UnreachableError("there is no git on this machine") from None
+        raise RepositoryUnreachableError("there is no git on this machine") from None
     if done.returncode != 0:
-        raise UnreachableError(f"git {_verb(words)}: {done.stderr.strip()[-_SAID_CHARS_MAX:]}")
+        raise RepositoryUnreachableError(f"git {_verb(words)}: {done.stderr.strip()[-_SAID_CHARS_MAX:]}")
     return done.stdout
 
 

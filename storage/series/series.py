@@ -20,7 +20,7 @@ from sqlalchemy import BigInteger, Row, bindparam, delete, insert, literal_colum
 from sqlalchemy.orm import Session
 
 from lockstep.domain import limits
-from lockstep.domain.training.metrics import Record, jsonable
+from lockstep.domain.training.metrics import StepValues, jsonable
 from lockstep.storage.db.dialects import for_each, run, table_of, write
 from lockstep.storage.db.series_tables import ProgressRow, SeriesChunkRow, SeriesLatestRow, StreamRow, of_kind
 from lockstep.storage.series import streams
@@ -34,7 +34,7 @@ ROWS_PER_STATEMENT: Final = 500
 """SQLite and PostgreSQL limit the parameters of one statement."""
 
 
-class LeftOut(NamedTuple):
+class OverLimit(NamedTuple):
     """Data of one append beyond the limits of a job."""
 
     points: int = 0
@@ -53,9 +53,9 @@ def append(
     token: str,
     offset_before: int,
     offset_after: int,
-    records: Sequence[Record],
+    records: Sequence[StepValues],
     source: str | None = None,
-    left_out: Callable[[LeftOut], object] = lambda _: None,
+    left_out: Callable[[OverLimit], object] = lambda _: None,
 ) -> bool:
     """Store a piece of an assignment's metrics spool: offset, points, newest values and progress together.
 
@@ -124,7 +124,7 @@ _BUMPED: Final = for_each(
 )
 
 
-def _by_name(records: Iterable[Record]) -> dict[str, Points]:
+def _by_name(records: Iterable[StepValues]) -> dict[str, Points]:
     series: dict[str, Points] = defaultdict(Points)
     for step, time, values, _ in records:
         for name, value in values.items():
@@ -132,7 +132,7 @@ def _by_name(records: Iterable[Record]) -> dict[str, Points]:
     return series
 
 
-def _store(session: Session, stream: streams.Advanced, series: dict[str, Points], *, system: bool) -> LeftOut:
+def _store(session: Session, stream: streams.Advanced, series: dict[str, Points], *, system: bool) -> OverLimit:
     """Write chunks and newest values, as far as there is room."""
     job_id = stream.job_id
     counts: dict[str, int] = {row.name: row.point_count for row in run(session, _COUNTS[system], {"of_job": job_id})}
@@ -142,7 +142,7 @@ def _store(session: Session, stream: streams.Advanced, series: dict[str, Points]
     full = sum(counts.values()) >= limits.METRIC_POINTS_PER_JOB_MAX
     if full:
         dropped += sum(map(len, series.values()))
-    left_out = LeftOut(dropped, tuple(refused), names_max, full)
+    left_out = OverLimit(dropped, tuple(refused), names_max, full)
     if not series:
         return left_out
     if not full:
@@ -247,7 +247,7 @@ def _chunk_row(stream: streams.Advanced, name: str, seq: int, points: Points) ->
     }
 
 
-def _note_progress(session: Session, stream: streams.Advanced, records: Sequence[Record]) -> None:
+def _note_progress(session: Session, stream: streams.Advanced, records: Sequence[StepValues]) -> None:
     progress = run(session, _PROGRESS, {"of_job": stream.job_id}).one()
     furthest = max(records, key=lambda record: record.step)
     values: dict[str, Any] = {}

@@ -30,7 +30,7 @@ Attempts = Literal["current", "all"]
 
 
 @dataclass(frozen=True)
-class Curve:
+class SeriesData:
     """Series as in ``domain.views.SeriesView``, with non-finite numbers as floats."""
 
     name: str
@@ -126,7 +126,7 @@ def read(
     max_points: int = limits.SERIES_POINTS_MAX,
     attempts: Attempts = "current",
     after: Mapping[str, int] | None = None,
-) -> list[Curve]:
+) -> list[SeriesData]:
     """Series of one job: see :func:`read_jobs`.
 
     Parameters
@@ -158,7 +158,7 @@ def read_jobs(
     max_points: int = limits.SERIES_POINTS_MAX,
     attempts: Attempts = "current",
     after: Mapping[str, int] | None = None,
-) -> dict[str, list[Curve]]:
+) -> dict[str, list[SeriesData]]:
     """Series of some jobs, by job: every point, or at most ``max_points`` buckets of points per series.
 
     A bucket's ``min`` and ``max`` are its extremes among the values that are numbers (infinities are, so they show
@@ -186,7 +186,7 @@ def read_jobs(
     ends = visible_until(session, job_ids) if attempts == "current" else {}
     bounds = {key: _Bounds(low, min(high, end)) for key, end in ends.items()}
     anything = _Bounds(low, high)
-    found: dict[str, list[Curve]] = {job_id: [] for job_id in job_ids}
+    found: dict[str, list[SeriesData]] = {job_id: [] for job_id in job_ids}
     chunks = _headers(session, job_ids, names, from_step=from_step, to_step=to_step, after=after)
     for (job_id, name, _), group in groupby(
         chunks, key=lambda chunk: (chunk.job_id, chunk.name, chunk.attempt if attempts == "all" else 0)
@@ -317,9 +317,9 @@ def _non_finite(session: Session, pieces: Sequence[_Piece]) -> int:
     return count
 
 
-def _curve(name: str, attempt: int, buckets: Buckets, max_points: int, non_finite: int) -> Curve:
+def _curve(name: str, attempt: int, buckets: Buckets, max_points: int, non_finite: int) -> SeriesData:
     few = buckets.reduced(max_points)
-    return Curve(
+    return SeriesData(
         name=name,
         unit=unit_of(name),
         attempt=attempt,

@@ -30,7 +30,7 @@ from sqlalchemy.orm import Session
 
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.dialects import changed, for_each, run, table_of, upsert, write
-from lockstep.storage.db.series_tables import LogTotalRow, PlaceRow, StreamRow
+from lockstep.storage.db.series_tables import LogTotalRow, StreamOffsetRow, StreamRow
 
 SYSTEM_SOURCE: Final = "system"
 """The source whose series are those of ``domain.training.metrics.SYSTEM``; no other source's are."""
@@ -144,7 +144,9 @@ def advance_events(session: Session, *, assignment_id: str, token: str, offset_b
 
 
 def _places(session: Session, assignment_id: str) -> dict[str, int]:
-    statement = select(PlaceRow.source, PlaceRow.place).where(PlaceRow.assignment_id == assignment_id)
+    statement = select(StreamOffsetRow.source, StreamOffsetRow.place).where(
+        StreamOffsetRow.assignment_id == assignment_id
+    )
     return {row[0]: row[1] for row in session.execute(statement) if row[1] != 0}
 
 
@@ -155,10 +157,14 @@ def advance_source(
     stream = advance(session, assignment_id, token, {}, {"sealed": False})
     if stream is None:
         return None
-    row = upsert(session, PlaceRow).values(assignment_id=assignment_id, source=source, place=0)
+    row = upsert(session, StreamOffsetRow).values(assignment_id=assignment_id, source=source, place=0)
     write(session, row.on_conflict_do_nothing())
-    at = (PlaceRow.assignment_id == assignment_id, PlaceRow.source == source, PlaceRow.place == before)
-    return stream if changed(session, update(PlaceRow).where(*at).values(place=after)) == 1 else None
+    at = (
+        StreamOffsetRow.assignment_id == assignment_id,
+        StreamOffsetRow.source == source,
+        StreamOffsetRow.place == before,
+    )
+    return stream if changed(session, update(StreamOffsetRow).where(*at).values(place=after)) == 1 else None
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ _ENTRY: Final = struct.Struct(">6sQ")
 class Tail(NamedTuple):
     """Answer to a client that follows a job."""
 
-    curves: list[series_query.Curve]
+    curves: list[series_query.SeriesData]
     cursor: str
     """Cursor of the next read."""
     complete: bool

@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 
 from lockstep.api.app import create_app
-from lockstep.api.parts import Parts
-from lockstep.api.settings import Settings
+from lockstep.api.parts import AppState
+from lockstep.api.settings import ApiSettings
 from lockstep.broker.messages import Message
 from lockstep.storage.attempts import nodes
 from lockstep.storage.attempts.nodes import DeviceInfo
@@ -80,7 +80,7 @@ class Api:
 
     def forget_answers(self) -> None:
         """So that the next one is made from what is stored."""
-        parts: Parts = self.http.app.state.parts  # type: ignore[attr-defined]  # the application it was made with
+        parts: AppState = self.http.app.state.parts  # type: ignore[attr-defined]  # the application it was made with
         parts.rendered.forget()
 
     def register(self, name: str = "node-a", devices: int = 2) -> None:
@@ -89,7 +89,7 @@ class Api:
             nodes.register(session, name, found, version="1", boot_id="b")
 
 
-def settings_for(urls: Urls, store: Path, **changed: Any) -> Settings:
+def settings_for(urls: Urls, store: Path, **changed: Any) -> ApiSettings:
     chosen = {
         "database_url": urls[0],
         "series_url": urls[1],
@@ -97,7 +97,7 @@ def settings_for(urls: Urls, store: Path, **changed: Any) -> Settings:
         "store": str(store),
         **changed,
     }
-    return Settings(**chosen)
+    return ApiSettings(**chosen)
 
 
 @pytest.fixture

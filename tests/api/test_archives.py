@@ -19,7 +19,7 @@ from tests.effort import effort_of
 SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since Python 3.11.4
 
 
-def examine(tmp_path: Path, archive: bytes) -> archives.Archive:
+def examine(tmp_path: Path, archive: bytes) -> archives.StoredArchive:
     path = tmp_path / "code.tar.gz"
     path.write_bytes(archive)
     return archives.examine(path, "0" * 64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.broker.messages import RingScheduler, StopAssignment
+from lockstep.broker.messages import StopAssignment, WakeScheduler
 from lockstep.domain.life.outcomes import Reason
 from tests.api.conftest import Api, problem
 from tests.storage import scenes
@@ -20,7 +20,7 @@ def test_a_running_job_is_asked_to_stop_and_its_nodes_bell_is_rung(api: Api) -> 
     claim = scenes.run(api.database)
     job = api.http.post("/v1/jobs/last/cancel").json()
     assert (job["state"], job["intent"]) == ("running", "cancel")
-    assert api.bells.rung == [StopAssignment(claim.assignment_id, "n1"), RingScheduler()]
+    assert api.bells.rung == [StopAssignment(claim.assignment_id, "n1"), WakeScheduler()]
 
 
 def test_asking_twice_is_no_error_and_rings_again(api: Api) -> None:

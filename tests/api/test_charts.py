@@ -8,23 +8,23 @@ import random
 import pytest
 from sqlalchemy import event
 
-from lockstep.api.http.response_cache import Rendered
+from lockstep.api.http.response_cache import ResponseCache
 from lockstep.domain import limits
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.training.metrics import Record, from_json, jsonable
+from lockstep.domain.training.metrics import StepValues, from_json, jsonable
 from lockstep.domain.views import JobSeriesView, MetricsView, SeriesView, SeveralMetricsView
 from lockstep.storage.series import series_query
-from lockstep.storage.series.series_query import Curve
+from lockstep.storage.series.series_query import SeriesData
 from tests.api.conftest import Api, problem
 from tests.api.test_reading import record, ship_metrics
 from tests.storage import scenes
 from tests.storage.raw_points import NAMES, Stored, check, plant, wanted
 
 
-def _curve(view: SeriesView) -> Curve:
+def _curve(view: SeriesView) -> SeriesData:
     """With numbers instead of their names."""
     fields = view.model_dump()
-    return Curve(**{**fields, **{name: [*map(from_json, fields[name])] for name in ("value", "min", "max")}})
+    return SeriesData(**{**fields, **{name: [*map(from_json, fields[name])] for name in ("value", "min", "max")}})
 
 
 def _check(view: JobSeriesView, stored: Stored, query: dict[str, object]) -> None:
@@ -120,7 +120,9 @@ def test_who_follows_several_jobs_is_given_what_came_to_each_since(api: Api) -> 
 
 def test_points_that_are_not_finite_are_counted_also_in_few_buckets(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_metrics(api, claim, *(Record(step, 1.0, {"a": float("nan") if step > 989 else 1.0}) for step in range(1_500)))
+    ship_metrics(
+        api, claim, *(StepValues(step, 1.0, {"a": float("nan") if step > 989 else 1.0}) for step in range(1_500))
+    )
     address = f"/v1/jobs/{claim.job_id}/metrics"
     for query, expected in (("max_points=1", 510), ("max_points=7", 510), ("max_points=1&to_step=999", 10)):
         (found,) = api.http.get(f"{address}?{query}").json()["series"]
@@ -201,8 +203,8 @@ def test_the_limits_of_one_answer_leave_room_for_a_page_of_twenty_runs() -> None
 
 def test_numbers_that_json_has_no_word_for_have_names(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_metrics(api, claim, *(Record(step, 1.0, {"a": value}) for step, value in enumerate((1e300, -0.0, 1e-320))))
-    ship_metrics(api, claim, *(Record(3, 1.0, {"a": float(value)}) for value in ("nan", "inf", "-inf")))
+    ship_metrics(api, claim, *(StepValues(step, 1.0, {"a": value}) for step, value in enumerate((1e300, -0.0, 1e-320))))
+    ship_metrics(api, claim, *(StepValues(3, 1.0, {"a": float(value)}) for value in ("nan", "inf", "-inf")))
     (found,) = api.http.get(f"/v1/jobs/{claim.job_id}/metrics").json()["series"]
     assert found["value"] == found["min"] == found["max"] == [1e300, -0.0, 1e-320, "NaN", "Infinity", "-Infinity"]
     assert set(found) == set(SeriesView.model_fields)
@@ -263,7 +265,7 @@ def test_an_answer_is_made_once_however_many_watch_and_anew_with_each_new_point(
 
 
 def test_what_is_kept_is_bounded_and_what_was_asked_last_stays() -> None:
-    kept = Rendered(bytes_max=100)
+    kept = ResponseCache(bytes_max=100)
     for number in range(10):
         kept.keep("tag", str(number), bytes(20))
         assert kept.get("tag", "0") is not None  # asked for again and again

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from lockstep.api.jobs.cloning import cloned
-from lockstep.broker.messages import RingScheduler
+from lockstep.broker.messages import WakeScheduler
 from lockstep.storage.db.tables import JobRow
 from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
@@ -29,7 +29,7 @@ def test_a_clone_is_a_new_job_with_the_same_document_and_says_where_it_comes_fro
     assert made["id"] != first
     assert made["spec"] == api.http.get(f"/v1/jobs/{first}").json()["spec"]
     assert made["labels"] == {"team": "a"}
-    assert api.bells.rung == [RingScheduler()]
+    assert api.bells.rung == [WakeScheduler()]
     events = api.http.get(f"/v1/jobs/{made['id']}/events").json()["items"]
     assert [event["kind"] for event in events] == ["submitted", "cloned"]
     assert events[1]["message"] == f"cloned from gpt ({first}), nothing changed"

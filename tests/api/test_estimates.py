@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from lockstep.api.jobs.estimates import rounded
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.clock import now
 from lockstep.storage.db.series_tables import SeriesLatestRow
@@ -33,7 +33,7 @@ def report(api: Api, claim: Claim, *, step: int, samples_per_second: float) -> N
     with api.database.read_jobs() as session:
         at = now(session)
     values = {"throughput/samples_per_second": samples_per_second}
-    ship_metrics(api, claim, Record(step, at, values))
+    ship_metrics(api, claim, StepValues(step, at, values))
 
 
 def wait(api: Api, spec: dict[str, Any]) -> str:

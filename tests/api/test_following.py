@@ -14,14 +14,14 @@ import pytest
 from httpx2 import EventSource
 from sqlalchemy import event
 
-from lockstep.api.http.following import Follower, Following
+from lockstep.api.http.following import ChangeStreams, StreamSubscription
 from lockstep.client.api import Client
 from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Reason
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
-from lockstep.storage.logs.log_pages import Chosen
+from lockstep.storage.logs.log_pages import LogSelection
 from tests.api.conftest import Api, problem
 from tests.api.program import Program
 from tests.api.test_reading import ship_logs
@@ -85,11 +85,11 @@ def test_too_many_streams_are_refused_and_one_that_has_ended_makes_room(
 ) -> None:
     monkeypatch.setattr(limits, "LOG_STREAMS_MAX", 2)
     claim = _ended(api, (0, "stdout", "hello"))
-    following: Following = api.http.app.state.parts.following  # type: ignore[attr-defined]
-    taken = following.enter(claim.job_id, Chosen(), JobState.RUNNING)
+    following: ChangeStreams = api.http.app.state.parts.following  # type: ignore[attr-defined]
+    taken = following.enter(claim.job_id, LogSelection(), JobState.RUNNING)
     for _ in range(3):
         assert api.http.get(f"/v1/jobs/{claim.job_id}/logs/stream").status_code == 200
-    following.enter(claim.job_id, Chosen(), JobState.RUNNING)
+    following.enter(claim.job_id, LogSelection(), JobState.RUNNING)
     refused = api.http.get(f"/v1/jobs/{claim.job_id}/logs/stream")
     assert "2 logs are followed already" in problem(refused, 503, "unavailable")["detail"]
     assert int(refused.headers["retry-after"]) > 0
@@ -124,8 +124,8 @@ def test_a_hundred_silent_followers_cost_two_statements_a_period_and_one_read_wh
     watched = Watched(api.database)
 
     async def follow() -> None:
-        following = Following(api.database, period_seconds=0.01, heartbeat_seconds=60)
-        followers = [following.enter(claim.job_id, Chosen(), JobState.RUNNING) for _ in range(100)]
+        following = ChangeStreams(api.database, period_seconds=0.01, heartbeat_seconds=60)
+        followers = [following.enter(claim.job_id, LogSelection(), JobState.RUNNING) for _ in range(100)]
         streams = [following.events(each, "0.0") for each in followers]
         assert {line for each in await asyncio.gather(*(_take(s, 1) for s in streams)) for line in _lines(each)} == {
             "first"
@@ -159,8 +159,8 @@ def test_a_silent_stream_shows_a_sign_of_life_and_close_ends_it(api: Api) -> Non
     claim = scenes.run(api.database)
 
     async def follow() -> None:
-        following = Following(api.database, period_seconds=60, heartbeat_seconds=0.01)
-        stream = following.events(following.enter(claim.job_id, Chosen(), JobState.RUNNING), "0.0")
+        following = ChangeStreams(api.database, period_seconds=60, heartbeat_seconds=0.01)
+        stream = following.events(following.enter(claim.job_id, LogSelection(), JobState.RUNNING), "0.0")
         assert b"id: 0.0\n" in await anext(stream)
         while (sign := await anext(stream)).startswith(b"id"):
             pass
@@ -169,7 +169,7 @@ def test_a_silent_stream_shows_a_sign_of_life_and_close_ends_it(api: Api) -> Non
         following.join()
         assert [each async for each in stream] in ([], [sign])
         with pytest.raises(Exception, match="the service is ending"):
-            following.enter(claim.job_id, Chosen(), JobState.RUNNING)
+            following.enter(claim.job_id, LogSelection(), JobState.RUNNING)
 
     asyncio.run(follow())
 
@@ -180,19 +180,19 @@ def test_a_reader_that_goes_away_does_not_cancel_what_another_waits_for(
     claim = scenes.run(api.database)
     ship_logs(api, claim, (0, "stdout", "shared"))
     go_on = threading.Event()
-    read = Following._read_portion
+    read = ChangeStreams._read_portion
 
-    def slowly(self: Following, *asked: Any) -> Any:
+    def slowly(self: ChangeStreams, *asked: Any) -> Any:
         assert go_on.wait(60)
         return read(self, *asked)
 
-    monkeypatch.setattr(Following, "_read_portion", slowly)
+    monkeypatch.setattr(ChangeStreams, "_read_portion", slowly)
 
     async def follow() -> None:
-        following = Following(api.database)
+        following = ChangeStreams(api.database)
 
-        def entered() -> Follower:
-            return following.enter(claim.job_id, Chosen(), JobState.RUNNING)
+        def entered() -> StreamSubscription:
+            return following.enter(claim.job_id, LogSelection(), JobState.RUNNING)
 
         leaves, stays = (asyncio.create_task(_take(following.events(entered(), "0.0"), 1)) for _ in range(2))
         while not following._reads:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.api.jobs.forecasts import FAILURE_SECONDS, WAITING_MAX, Beside, Forecasts, request_of
+from lockstep.api.jobs.forecasts import FAILURE_SECONDS, WAITING_MAX, ForecastProcess, Forecasts, request_of
 from lockstep.domain.spec.job import Train
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
@@ -165,7 +165,7 @@ def test_a_failure_is_repeated_after_a_while_and_an_answer_never(api: Api, compu
 
 
 def test_a_service_that_ends_does_not_wait_for_a_forecast(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    beside = Beside()
+    beside = ForecastProcess()
     forecasts = Forecasts(api.database, beside, wait_seconds=0)
     train = Train.model_validate({"task": "causal_lm", "batch": {"size": 64}, "steps": 1})
     assert forecasts._answer(request_of(train, 2, None)) is None
@@ -225,7 +225,7 @@ def test_a_job_on_another_device_type_or_number_of_ranks_does_not_count(api: Api
 
 def test_the_process_answers_for_each_built_in_task_that_needs_no_files() -> None:
     train = Train.model_validate({"task": "causal_lm", "batch": {"size": 64, "micro_size": "auto"}, "steps": 1})
-    found = Beside()(request_of(train, 2, Capacity("cpu", 2**28)))
+    found = ForecastProcess()(request_of(train, 2, Capacity("cpu", 2**28)))
     assert found.why is None
     assert found.forecast is not None
     # 4 blocks of 12 times 128 squared, two embeddings and the norms, in float32.
@@ -237,6 +237,6 @@ def test_the_process_answers_for_each_built_in_task_that_needs_no_files() -> Non
 def test_a_process_that_cannot_work_says_why() -> None:
     args = {"model": "/nowhere", "path": "x"}
     train = {"task": "hf_causal_lm", "task_args": args, "batch": {"size": 8, "micro_size": 8}, "steps": 1}
-    found = Beside()(request_of(Train.model_validate(train), 1, None))
+    found = ForecastProcess()(request_of(Train.model_validate(train), 1, None))
     assert found.forecast is None
     assert "there is no config.json in /nowhere" in (found.why or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.broker.messages import RingScheduler
+from lockstep.broker.messages import WakeScheduler
 from lockstep.storage.attempts import nodes
 from tests.api.conftest import Api, problem
 from tests.storage import scenes
@@ -17,7 +17,7 @@ def test_a_drained_node_gets_no_more_work_and_a_resumed_one_does(api: Api) -> No
     assert scenes.place(api.database, scenes.submit(api.database)) is None
     answer = api.http.post("/v1/nodes/n1/resume")
     assert (answer.status_code, answer.json()["state"]) == (200, "ready")
-    assert api.bells.rung == [RingScheduler()]
+    assert api.bells.rung == [WakeScheduler()]
     assert scenes.place(api.database, scenes.submit(api.database)) is not None
 
 

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from lockstep.api.auth import quotas
 from lockstep.api.auth.quotas import Quotas
-from lockstep.api.settings import Settings
+from lockstep.api.settings import ApiSettings
 from lockstep.storage.control import tokens
 from tests.api.conftest import SCRIPT, TOKEN, Api, problem
 
@@ -85,7 +85,7 @@ def test_what_is_kept_of_callers_is_bounded(clock: Clock, monkeypatch: pytest.Mo
 
 
 def test_five_hundred_dashboards_of_one_token_are_never_refused(clock: Clock) -> None:
-    fields = Settings.model_fields
+    fields = ApiSettings.model_fields
     limit = Quotas(fields["rate_limit_requests"].default, fields["rate_limit_seconds"].default, clock)
     for _ in range(300):
         clock.at += 1.0

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from lockstep.api.jobs.views import Around
+from lockstep.api.jobs.views import JobRelations
 from lockstep.domain.life.attempt import LogRecord
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.job import JobSpec
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.domain.training.plan import plan_of
 from lockstep.storage.attempts import attempts, checkpoints, nodes
 from lockstep.storage.attempts.attempts import Claim
@@ -26,7 +26,7 @@ from tests.storage import scenes
 START = 1_790_000_000.0
 
 
-def ship_metrics(api: Api, claim: Claim, *records: Record) -> None:
+def ship_metrics(api: Api, claim: Claim, *records: StepValues) -> None:
     with api.database.series() as session:
         found = streams.state(session, claim.assignment_id)
         assert found is not None
@@ -57,9 +57,9 @@ def ship_logs(api: Api, claim: Claim, *lines: tuple[int, str, str]) -> None:
         )
 
 
-def record(step: int, loss: float = 2.5, **values: float) -> Record:
+def record(step: int, loss: float = 2.5, **values: float) -> StepValues:
     named = {name.replace("__", "/"): value for name, value in values.items()}
-    return Record(step, START + step, {"train/loss": loss, **named})
+    return StepValues(step, START + step, {"train/loss": loss, **named})
 
 
 def test_a_running_job_shows_attempt_progress_and_what_is_left(api: Api) -> None:
@@ -217,13 +217,13 @@ def test_a_page_costs_the_same_statements_however_many_jobs_are_on_it(api: Api) 
 
 def test_a_job_and_a_list_are_put_together_once_for_all_who_look(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    put_together = Around.load
+    put_together = JobRelations.load
 
-    def counted(*given: Any, **named: Any) -> Around:
+    def counted(*given: Any, **named: Any) -> JobRelations:
         made.append("once")
         return put_together(*given, **named)
 
-    monkeypatch.setattr(Around, "load", counted)
+    monkeypatch.setattr(JobRelations, "load", counted)
     job_id = api.job_id()
     for address in (f"/v1/jobs/{job_id}", "/v1/jobs", "/v1/queue"):
         made.clear()

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import update
 
 from lockstep.api import gauges
-from lockstep.api.gauges import Figures
+from lockstep.api.gauges import ServiceGauges
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.outcomes import Reason
 from lockstep.storage.attempts import nodes
@@ -155,7 +155,7 @@ def test_a_database_that_hangs_counts_as_one_that_is_away(monkeypatch: pytest.Mo
             hangs.wait(60)
             raise LockstepError(ErrorCode.UNAVAILABLE, "it does not answer")
 
-    asked = Figures(Hanging(), 60.0)  # type: ignore[arg-type]
+    asked = ServiceGauges(Hanging(), 60.0)  # type: ignore[arg-type]
     assert [asked.look() for _ in range(5)] == [None] * 5
     hangs.set()
     assert len(looks) == 1, "nobody asks again before the first look has ended"
@@ -165,7 +165,7 @@ def test_many_scrapes_cost_one_look_a_second(database: Database, monkeypatch: py
     now, looks = [0.0], []
     look = gauges.gauges.control
     monkeypatch.setattr(gauges.gauges, "control", lambda session: looks.append(1) or look(session))
-    asked = Figures(database, 60.0, clock=lambda: now[0])
+    asked = ServiceGauges(database, 60.0, clock=lambda: now[0])
     assert len({id(asked.look()) for _ in range(20)}) == 1
     assert len(looks) == 1
     now[0] += gauges.REMEMBER_SECONDS + 0.1

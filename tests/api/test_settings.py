@@ -7,7 +7,7 @@ import os
 import pytest
 from pydantic import ValidationError
 
-from lockstep.api.settings import Settings, is_loopback
+from lockstep.api.settings import ApiSettings, is_loopback
 
 REQUIRED = {
     "LOCKSTEP_DATABASE_URL": "sqlite:////nowhere/jobs.db",
@@ -29,7 +29,7 @@ def test_a_service_that_guards_nothing_is_not_opened_to_others(monkeypatch: pyte
     monkeypatch.setenv("LOCKSTEP_AUTH", "off")
     monkeypatch.setenv("LOCKSTEP_HOST", host)
     with pytest.raises(ValidationError) as caught:
-        Settings()
+        ApiSettings()
     message = str(caught.value)
     assert host in message
     assert "set LOCKSTEP_AUTH=on, or LOCKSTEP_HOST=127.0.0.1" in message
@@ -39,24 +39,24 @@ def test_a_service_that_guards_nothing_is_not_opened_to_others(monkeypatch: pyte
 def test_loopback_may_be_open(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("LOCKSTEP_AUTH", "off")
     monkeypatch.setenv("LOCKSTEP_HOST", host)
-    assert Settings().auth == "off"
+    assert ApiSettings().auth == "off"
     assert is_loopback(host)
 
 
 def test_with_authentication_any_address_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_HOST", "0.0.0.0")
-    assert Settings().host == "0.0.0.0"
+    assert ApiSettings().host == "0.0.0.0"
 
 
 def test_allowed_hosts_are_names_without_scheme_and_port(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_ALLOWED_HOSTS", "Lab.example, gpu-box,")
-    assert Settings().allowed_hosts == ("lab.example", "gpu-box")
+    assert ApiSettings().allowed_hosts == ("lab.example", "gpu-box")
     for wrong in ("https://lab.example", "lab.example:8470", "*"):
         monkeypatch.setenv("LOCKSTEP_ALLOWED_HOSTS", wrong)
         with pytest.raises(ValidationError, match="without scheme and port, got"):
-            Settings()
+            ApiSettings()
 
 
 def test_settings_do_not_change_once_read() -> None:
     with pytest.raises(ValidationError):
-        Settings().port = 1  # type: ignore[misc]
+        ApiSettings().port = 1  # type: ignore[misc]

@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from lockstep.api.app import create_app
-from lockstep.broker.messages import Message, RingScheduler
+from lockstep.broker.messages import Message, WakeScheduler
 from lockstep.broker.publisher import Publisher
 from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TOKEN, TRAIN, Api, problem, settings_for
@@ -50,7 +50,7 @@ def test_row_and_first_event_are_written_together_and_the_bell_is_rung(api: Api)
     assert api.rows() == {"jobs": 1, "job_labels": 1, "events": 1, "idempotency_keys": 0}
     events = api.http.get(f"/v1/jobs/{job_id}/events").json()["items"]
     assert [(event["kind"], event["actor"]) for event in events] == [("submitted", "ada")]
-    assert api.bells.rung == [RingScheduler()]
+    assert api.bells.rung == [WakeScheduler()]
 
 
 def test_with_no_node_registered_ever_the_job_waits_and_says_so(api: Api) -> None:

@@ -10,7 +10,7 @@ import threading
 
 from lockstep.broker.app import make_app
 from lockstep.broker.consumer import consume
-from lockstep.broker.messages import RingScheduler, StartAssignment
+from lockstep.broker.messages import StartAssignment, WakeScheduler
 from lockstep.broker.queues import CONTROL
 
 
@@ -42,7 +42,7 @@ class Beats:
 app = make_app(sys.argv[1], queue=CONTROL)
 
 
-@app.task(name=RingScheduler.task)  # type: ignore[untyped-decorator]  # celery publishes no types
+@app.task(name=WakeScheduler.task)  # type: ignore[untyped-decorator]  # celery publishes no types
 def rang() -> None:
     say("rang")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.broker.messages import RingScheduler, StartAssignment
+from lockstep.broker.messages import StartAssignment, WakeScheduler
 from lockstep.broker.publisher import Publisher
 from tests.brokers import Broker, running_broker, until
 
@@ -36,7 +36,7 @@ class Listener:
         before = self.lines("rang")
 
         def heard() -> bool:
-            publisher.publish(RingScheduler())
+            publisher.publish(WakeScheduler())
             return self.lines("rang") > before
 
         until(heard, seconds, "a bell")

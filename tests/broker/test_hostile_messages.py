@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from structlog.testing import capture_logs
 
 from lockstep.broker.incoming import BURST_SECONDS, MESSAGE_CHARS_MAX, BadMessageError, Drops, arguments_of, rebuilt
-from lockstep.broker.messages import RingScheduler, StartAssignment
+from lockstep.broker.messages import StartAssignment, WakeScheduler
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import CONTROL
 from lockstep.broker.server import find_server
@@ -24,7 +24,7 @@ from tests.broker.test_consuming import Listener
 from tests.brokers import running_broker, until
 
 KEY = f"lockstep:{CONTROL}"
-TASK = RingScheduler.task
+TASK = WakeScheduler.task
 DROPPED = "a broker message was dropped"
 
 

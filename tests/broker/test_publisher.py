@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from lockstep.broker import publisher as publisher_module
-from lockstep.broker.messages import Message, RingScheduler, StartAssignment, StopAssignment
+from lockstep.broker.messages import Message, StartAssignment, StopAssignment, WakeScheduler
 from lockstep.broker.publisher import REST_SECONDS, Publisher
 from tests.brokers import Broker, running_broker, until
 
@@ -50,7 +50,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_kind_of_message_arrives_in_its_queue(broker: Broker, publisher: Publisher) -> None:
-    for message in (RingScheduler(), StartAssignment("a", "n1"), StopAssignment("a", "n1")):
+    for message in (WakeScheduler(), StartAssignment("a", "n1"), StopAssignment("a", "n1")):
         publisher.publish(message)
     until(lambda: queued(broker) == 1, 60, "the scheduler's bell")
     until(lambda: queued(broker, "lockstep:node.n1") == 2, 60, "the node's bells")
@@ -58,7 +58,7 @@ def test_every_kind_of_message_arrives_in_its_queue(broker: Broker, publisher: P
 
 @pytest.mark.usefixtures("patient")
 def test_publishing_to_a_frozen_broker_never_blocks_nor_raises(broker: Broker, publisher: Publisher) -> None:
-    publisher.publish(RingScheduler())
+    publisher.publish(WakeScheduler())
     until(lambda: queued(broker) == 1, 60, "the first bell, so that a connection is open")
     broker.freeze()
     assert publish_all(publisher, [StartAssignment(str(number), "n") for number in range(200)]) < 60
@@ -68,7 +68,7 @@ def test_publishing_to_a_frozen_broker_never_blocks_nor_raises(broker: Broker, p
 
 
 def test_a_frozen_broker_that_thaws_gets_bells_again(broker: Broker, publisher: Publisher) -> None:
-    publisher.publish(RingScheduler())
+    publisher.publish(WakeScheduler())
     until(lambda: queued(broker) == 1, 60, "the first bell")
     broker.freeze()
     publisher.publish(StartAssignment("lost perhaps", "n"))
@@ -86,7 +86,7 @@ def test_without_any_broker_publishing_never_blocks_nor_raises_and_works_once_th
         broker.start()
 
         def arrives() -> bool:
-            publisher.publish(RingScheduler())
+            publisher.publish(WakeScheduler())
             return queued(broker) > 0
 
         until(arrives, 60, "a bell once there is a broker")
@@ -96,7 +96,7 @@ def test_without_any_broker_publishing_never_blocks_nor_raises_and_works_once_th
 def test_a_bell_that_still_waits_is_not_written_down_twice(broker: Broker, publisher: Publisher) -> None:
     broker.freeze()
     for _again in range(500):
-        publisher.publish(RingScheduler())
+        publisher.publish(WakeScheduler())
     broker.thaw()
     publisher.publish(StopAssignment("last", "n"))
     until(lambda: queued(broker, "lockstep:node.n") == 1, 60, "the last message")
@@ -108,7 +108,7 @@ def test_a_storm_of_one_bell_is_rung_now_and_then_and_once_more_at_its_end(
 ) -> None:
     began = time.monotonic()
     while time.monotonic() < began + 0.5:
-        publisher.publish(RingScheduler())
+        publisher.publish(WakeScheduler())
         time.sleep(0.001)
     # Another bell does not wait for it.
     publisher.publish(StopAssignment("a", "n"))
@@ -117,13 +117,13 @@ def test_a_storm_of_one_bell_is_rung_now_and_then_and_once_more_at_its_end(
     assert 2 <= queued(broker) <= storm / REST_SECONDS + 2
     with broker.client() as client:
         client.delete(CONTROL_KEY)
-    publisher.publish(RingScheduler())
+    publisher.publish(WakeScheduler())
     until(lambda: queued(broker) >= 1, 60, "what was rung last is heard")
 
 
 def test_when_too_many_wait_the_oldest_is_dropped(broker: Broker) -> None:
     publisher = Publisher(broker.url, waiting_max=5)
-    publisher.publish(RingScheduler())
+    publisher.publish(WakeScheduler())
     until(lambda: queued(broker) == 1, 60, "the first bell")
     broker.freeze()
     for number in range(50):
@@ -137,7 +137,7 @@ def test_when_too_many_wait_the_oldest_is_dropped(broker: Broker) -> None:
 
 def test_close_sends_what_still_waits(broker: Broker) -> None:
     publisher = Publisher(broker.url)
-    publisher.publish(RingScheduler())
+    publisher.publish(WakeScheduler())
     publisher.close()
     assert queued(broker) == 1
 
@@ -145,7 +145,7 @@ def test_close_sends_what_still_waits(broker: Broker) -> None:
 def test_a_closed_publisher_takes_nothing_and_says_nothing(broker: Broker) -> None:
     publisher = Publisher(broker.url)
     publisher.close()
-    publisher.publish(RingScheduler())
+    publisher.publish(WakeScheduler())
     assert queued(broker) == 0
 
 
@@ -157,7 +157,7 @@ def test_nothing_is_connected_nor_started_before_the_first_message() -> None:
 
 
 def test_a_forked_child_publishes_by_itself(broker: Broker, publisher: Publisher) -> None:
-    publisher.publish(RingScheduler())
+    publisher.publish(WakeScheduler())
     until(lambda: queued(broker) == 1, 60, "the parent's bell")
     pid = os.fork()
     if pid == 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from lockstep.broker.messages import RingScheduler
+from lockstep.broker.messages import WakeScheduler
 from lockstep.broker.probe import answers
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.settings import BrokerSettings
@@ -55,13 +55,13 @@ def test_programs_send_and_receive_only_over_a_verified_connection(
 ) -> None:
     with broker.client() as client:
         refused = Publisher(f"rediss://localhost:{port}/0")
-        refused.publish(RingScheduler())
+        refused.publish(WakeScheduler())
         refused.close()
         assert client.llen("lockstep:control") == 0
         url = f"rediss://localhost:{port}/0?ssl_ca_certs={certificate}"
         publisher, listener = Publisher(url), Listener(url, tmp_path / "out")
         try:
-            publisher.publish(RingScheduler())
+            publisher.publish(WakeScheduler())
             until(lambda: listener.lines("rang") > 0, 60, "a bell over TLS")
         finally:
             publisher.close()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.cli.text import output as out
-from lockstep.cli.text.chart import Curve, draw
+from lockstep.cli.text.chart import ChartLine, draw
 from lockstep.domain.views import MetricsView, SeriesView
 from tests.client import examples
 from tests.client.server import ReplayServer
@@ -20,8 +20,8 @@ DOTS = {1: (0, 0), 2: (0, 1), 3: (0, 2), 4: (1, 0), 5: (1, 1), 6: (1, 2), 7: (0,
 """Where the Unicode standard puts each numbered dot of a braille letter: (column, row)."""
 
 
-def _curve(values: list[float], low: list[float] | None = None, high: list[float] | None = None) -> Curve:
-    return Curve(list(range(1, len(values) + 1)), values, low or values, high or values)
+def _curve(values: list[float], low: list[float] | None = None, high: list[float] | None = None) -> ChartLine:
+    return ChartLine(list(range(1, len(values) + 1)), values, low or values, high or values)
 
 
 def _text(lines: list[list[out.Word]]) -> list[str]:

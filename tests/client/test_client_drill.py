@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from lockstep.cli.service import drill as command
-from lockstep.client.drills.report import Report, document, problems
+from lockstep.client.drills.report import DrillReport, document, problems
 from lockstep.client.errors import ClientError, UsageError
 from lockstep.client.files import weights
-from lockstep.client.files.checkpoints import DamagedError
+from lockstep.client.files.checkpoints import DigestMismatchError
 from lockstep.client.local.home import Home, RunFile
-from lockstep.client.local.machine import JOB, Machine, Process
+from lockstep.client.local.machine import JOB, LocalProcess, Machine
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.views import JobView, Page, PlanView, QueuePlace
@@ -32,7 +32,7 @@ from tests.client.terminal import CommandLine
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
-HELD = Report(
+HELD = DrillReport(
     fault="rank",
     held=True,
     problems=[],
@@ -191,7 +191,7 @@ def test_a_program_is_taken_only_as_a_child_of_lockstep_up(stack: ExitStack, tmp
 def test_a_process_that_has_the_pid_of_another_is_left_alone(stack: ExitStack) -> None:
     child = sleeper(stack)
     with pytest.raises(ClientError):
-        Process(child.pid, start_ticks=1, parent=os.getpid()).kill()
+        LocalProcess(child.pid, start_ticks=1, parent=os.getpid()).kill()
     assert child.poll() is None
 
 
@@ -272,14 +272,14 @@ def test_models_are_the_same_if_their_tensors_are_whatever_job_they_name(tmp_pat
 @pytest.mark.parametrize("content", [b"", b"short", struct.pack("<Q", 2**60), struct.pack("<Q", 4) + b"nope"])
 def test_what_is_no_exported_model_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model").write_bytes(content)
-    with pytest.raises(DamagedError, match="is no safetensors file"):
+    with pytest.raises(DigestMismatchError, match="is no safetensors file"):
         weights.tensors(tmp_path / "model")
 
 
 def test_an_exported_model_that_is_cut_is_found(tmp_path: Path) -> None:
     path = exported(tmp_path / "model", {"a": ([2], bytes(8))}, "0199")
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DamagedError, match="a ends 1 bytes early"):
+    with pytest.raises(DigestMismatchError, match="a ends 1 bytes early"):
         weights.tensors(path)
 
 
@@ -314,6 +314,6 @@ def test_a_drill_that_did_not_hold_says_what_first(capsys: pytest.CaptureFixture
 
 def test_json_is_the_report_itself(capsys: pytest.CaptureFixture[str]) -> None:
     command._print(HELD, "json")
-    assert Report.model_validate_json(capsys.readouterr().out) == HELD
+    assert DrillReport.model_validate_json(capsys.readouterr().out) == HELD
     command._print(HELD, "name")
     assert capsys.readouterr().out == "hit\n"

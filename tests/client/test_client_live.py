@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.cli.text import output as out
-from lockstep.cli.text.frames import Line, Rate, Usage, cut, job_frame, service_frame, usage_names, usage_of
+from lockstep.cli.text.frames import DeviceUsage, Line, Rate, cut, job_frame, service_frame, usage_names, usage_of
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.views import JobView, LogLine, NodeView, Page
 from tests.client import examples
@@ -32,13 +32,13 @@ def _text(frame: list[Line]) -> list[str]:
 def _frame(
     job: JobView, width: int = 120, height: int = 40, lines: list[LogLine] | None = None, **more: Any
 ) -> list[str]:
-    given = {"rate": None, "usage": Usage(), **more}
+    given = {"rate": None, "usage": DeviceUsage(), **more}
     return _text(job_frame(job, lines=lines or [], now=NOW, width=width, height=height, **given))
 
 
 def test_a_picture_of_a_job_says_how_far_it_is_and_how_fast() -> None:
     running = examples.job(JobState.RUNNING, progress=examples.progress(50))
-    shown = "\n".join(_frame(running, rate=2.0, usage=Usage(87.4, 3 * 2**30)))
+    shown = "\n".join(_frame(running, rate=2.0, usage=DeviceUsage(87.4, 3 * 2**30)))
     for words in (
         "tiny  running",
         "50/200  25 %  2.0 steps/s",
@@ -59,7 +59,7 @@ def test_a_loss_that_is_no_number_stands_out() -> None:
     job = examples.job(JobState.RUNNING, progress=examples.progress(7, "NaN"))
     words = [
         word
-        for line in job_frame(job, rate=None, usage=Usage(), lines=[], now=NOW, width=80, height=30)
+        for line in job_frame(job, rate=None, usage=DeviceUsage(), lines=[], now=NOW, width=80, height=30)
         for word in line
     ]
     assert [word.style for word in words if word == "NaN"] == ["bold red"]
@@ -100,7 +100,7 @@ def test_usage_is_the_mean_over_the_ranks() -> None:
     found = examples.metrics(
         *[examples.series(name, [1.0, 20.0 * (1 + number // 4)]) for number, name in enumerate(names)]
     )
-    assert usage_of(found) == Usage(30.0, 30.0, 30.0, 30.0)
+    assert usage_of(found) == DeviceUsage(30.0, 30.0, 30.0, 30.0)
     assert usage_of(examples.metrics()).words() == ""
     assert usage_of(examples.metrics(examples.series("system/rank0/cpu_percent", [50.0]))).words() == "CPU 50 %"
 

@@ -19,7 +19,7 @@ from lockstep.client.errors import (
     UnavailableError,
     UnreachableError,
 )
-from lockstep.client.files.archive import Archive
+from lockstep.client.files.archive import CodeArchive
 from lockstep.client.transport import Transport
 from lockstep.domain.views import JobView, UploadView
 from tests.client import examples
@@ -231,7 +231,7 @@ def test_every_submit_has_a_key_and_its_repeats_have_the_same(client: Client, se
 def test_an_upload_is_sent_whole_again_after_a_reset(client: Client, server: ReplayServer, tmp_path: Path) -> None:
     file = tmp_path / "a.tar.gz"
     file.write_bytes(b"x" * 3_000_000)
-    archive = Archive(file, "d" * 64, 3_000_000, 1)
+    archive = CodeArchive(file, "d" * 64, 3_000_000, 1)
     path = f"/v1/uploads/{archive.sha256}"
     server.on("PUT", path, RESET, view(UploadView(sha256="d" * 64, bytes=3_000_000, files=1, created=True), 201))
     assert client.upload_archive(archive).created
@@ -242,7 +242,7 @@ def test_an_upload_is_sent_whole_again_after_a_reset(client: Client, server: Rep
 
 def test_an_archive_that_the_server_has_is_not_sent(client: Client, server: ReplayServer, tmp_path: Path) -> None:
     server.on("GET", f"/v1/uploads/{'d' * 64}", UploadView(sha256="d" * 64, bytes=5, files=1, created=False))
-    assert not client.upload_archive(Archive(tmp_path / "unread", "d" * 64, 5, 1)).created
+    assert not client.upload_archive(CodeArchive(tmp_path / "unread", "d" * 64, 5, 1)).created
     assert [asked.method for asked in server.asked] == ["GET"]
 
 

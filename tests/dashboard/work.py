@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import EventRow
@@ -79,7 +79,7 @@ class Work:
                 for step in range(first + 1, first + BATCH + 1):
                     # A prime apart, so that neighbours differ and every value within -1 to 1 occurs.
                     usual = step * 7919 % 2001 / 1000 - 1
-                    records.append(Record(step, step / 100, {"train/loss": planted.get(step, usual)}))
+                    records.append(StepValues(step, step / 100, {"train/loss": planted.get(step, usual)}))
                 with database.series() as session:
                     assert series.append(
                         session,

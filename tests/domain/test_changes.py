@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.domain.spec.changes import NoPlaceError, path_of, put
+from lockstep.domain.spec.changes import FieldNotFoundError, path_of, put
 
 names = st.text(min_size=1, max_size=3)
 values = st.recursive(
@@ -54,7 +54,7 @@ def test_objects_on_the_way_are_made_and_single_values_make_room() -> None:
 )
 def test_a_path_that_leads_nowhere_says_where_it_ends(path: list[str], words: str) -> None:
     document = {"a": [1, 2, 3]}
-    with pytest.raises(NoPlaceError, match=words):
+    with pytest.raises(FieldNotFoundError, match=words):
         put(document, path, 0)
     assert document == {"a": [1, 2, 3]}
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.domain.training import event_files
-from lockstep.domain.training.event_files import DamagedError, Scalar, masked_crc, scalars, split
+from lockstep.domain.training.event_files import MalformedEventsError, Scalar, masked_crc, scalars, split
 from tests.event_writers import tensorboard, value, write
 
 
@@ -155,7 +155,7 @@ def test_a_negative_step_stays_negative() -> None:
 def test_bytes_that_are_no_event_are_refused_by_name_or_hold_no_number(payload: bytes) -> None:
     try:
         found = scalars(payload)
-    except DamagedError as error:
+    except MalformedEventsError as error:
         assert str(error).startswith("a record is no event")  # noqa: PT017 - either may happen
     else:
         assert all(isinstance(scalar.value, float) for scalar in found)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.domain.placement import forecast
-from lockstep.domain.placement.decide import Node, Placed, Request, place
+from lockstep.domain.placement.decide import Node, Placed, PlacementRequest, place
 from lockstep.domain.placement.forecast import Release, starts
 from tests.domain.test_placement_properties import clusters, queues
 
@@ -16,8 +16,8 @@ NODE = Node("n", {0: "A", 1: "A"}, frozenset())
 HORIZON = 60
 
 
-def request(job_id: str, devices: int = 1, **changes: float) -> Request:
-    return Request(job_id, priority=int(changes.get("priority", 50)), created_at=0.0, devices=devices, nodes=1)
+def request(job_id: str, devices: int = 1, **changes: float) -> PlacementRequest:
+    return PlacementRequest(job_id, priority=int(changes.get("priority", 50)), created_at=0.0, devices=devices, nodes=1)
 
 
 def release(at: float, *indices: int) -> Release:

@@ -6,18 +6,18 @@ import itertools
 
 import pytest
 
-from lockstep.domain.life.gang import Part, decide, is_cause, is_consequence
+from lockstep.domain.life.gang import GangMember, decide, is_cause, is_consequence
 from lockstep.domain.life.outcomes import Outcome, Reason
 
 STOPS = {Reason.CANCELLED, Reason.TIMED_OUT, Reason.SHUTDOWN, Reason.PREEMPTED}
 WAITING = {Reason.SUCCEEDED, Reason.NETWORK, *STOPS}
 
 
-def part(node_rank: int, reason: Reason | None, at: float | None = 0.0, **details: object) -> Part:
+def part(node_rank: int, reason: Reason | None, at: float | None = 0.0, **details: object) -> GangMember:
     outcome = (
         None if reason is None else Outcome.of(reason, f"{reason} on {node_rank}", node=f"n{node_rank}", **details)
     )
-    return Part(node_rank, None if reason is None else at, outcome)
+    return GangMember(node_rank, None if reason is None else at, outcome)
 
 
 @pytest.mark.parametrize("reason", list(Reason))
@@ -69,7 +69,7 @@ def test_a_success_is_told_by_node_rank_0_for_all() -> None:
 
 
 def test_a_part_that_others_ended_says_nothing() -> None:
-    decided = decide([Part(0, 1.0, None), part(1, Reason.NETWORK, at=2.0)])
+    decided = decide([GangMember(0, 1.0, None), part(1, Reason.NETWORK, at=2.0)])
     assert decided is not None
     assert decided.reason is Reason.NETWORK
 
@@ -81,5 +81,5 @@ def test_a_stall_that_names_a_rank_is_a_cause_and_one_where_all_wait_is_not() ->
 
 @pytest.mark.parametrize("reason", list(Reason))
 def test_a_part_that_has_not_begun_is_waited_for_unless_there_is_a_cause_or_a_stop(reason: Reason) -> None:
-    decided = decide([part(0, reason, rank=1), Part(1, None, None, claimed=False)])
+    decided = decide([part(0, reason, rank=1), GangMember(1, None, None, claimed=False)])
     assert (decided is None) == (reason in WAITING - STOPS)

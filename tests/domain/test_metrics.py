@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.domain.limits import METRIC_NAME_CHARS_MAX
-from lockstep.domain.training.metrics import METRICS, NAME, UNITS, Record, decode, encode, from_json, jsonable
+from lockstep.domain.training.metrics import METRICS, NAME, UNITS, StepValues, decode, encode, from_json, jsonable
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_][A-Za-z0-9_./ -]{0,30}\Z")
 VALUES = st.dictionaries(NAMES, st.floats(), max_size=6)
@@ -25,14 +25,14 @@ def _bits(value: float) -> bytes:
 
 @given(st.integers(0, 2**62 - 1), TIMES, VALUES)
 def test_a_record_comes_back_to_the_last_bit(step: int, time: float, values: dict[str, float]) -> None:
-    back = decode(encode(Record(step, time, values)), now=-1.0, default_step=-1)
+    back = decode(encode(StepValues(step, time, values)), now=-1.0, default_step=-1)
     assert (back.step, back.time) == (step, time)
     assert {name: _bits(value) for name, value in back.values.items()} == {n: _bits(v) for n, v in values.items()}
 
 
 @given(VALUES)
 def test_a_line_is_strict_json_without_a_newline(values: dict[str, float]) -> None:
-    line = encode(Record(1, 0.5, values))
+    line = encode(StepValues(1, 0.5, values))
     assert "\n" not in line
     json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
@@ -41,7 +41,7 @@ def test_a_line_is_strict_json_without_a_newline(values: dict[str, float]) -> No
 def test_a_non_finite_value_travels_as_its_name(value: float, text: str) -> None:
     assert jsonable(value) == text
     assert _bits(from_json(text)) == _bits(value)
-    assert json.loads(encode(Record(1, 0.0, {"train/loss": value})))["values"] == {"train/loss": text}
+    assert json.loads(encode(StepValues(1, 0.0, {"train/loss": value})))["values"] == {"train/loss": text}
 
 
 def test_a_finite_value_stays_a_number() -> None:
@@ -50,9 +50,9 @@ def test_a_finite_value_stays_a_number() -> None:
 
 
 def test_a_scripts_flat_line_is_understood() -> None:
-    assert decode('{"step": 12, "loss": 2.5}', now=7.0, default_step=3) == Record(12, 7.0, {"loss": 2.5})
-    assert decode('{"loss": 1, "time": 5}', now=7.0, default_step=3) == Record(3, 5.0, {"loss": 1.0})
-    assert decode(b'{"step": 1}', now=7.0, default_step=3) == Record(1, 7.0, {})
+    assert decode('{"step": 12, "loss": 2.5}', now=7.0, default_step=3) == StepValues(12, 7.0, {"loss": 2.5})
+    assert decode('{"loss": 1, "time": 5}', now=7.0, default_step=3) == StepValues(3, 5.0, {"loss": 1.0})
+    assert decode(b'{"step": 1}', now=7.0, default_step=3) == StepValues(1, 7.0, {})
 
 
 def test_pythons_own_bare_nan_and_infinity_are_understood() -> None:

@@ -9,7 +9,16 @@ import pytest
 from pydantic import ValidationError
 
 from lockstep.domain.life.lifecycle import STEPS, TERMINAL, JobState
-from lockstep.domain.life.outcomes import RULES, Ending, Outcome, Reason, Record, RetryClass, Verdict, judge
+from lockstep.domain.life.outcomes import (
+    RULES,
+    AttemptEnd,
+    AttemptHistory,
+    JobDecision,
+    Outcome,
+    Reason,
+    RetryClass,
+    judge,
+)
 from lockstep.domain.spec.job import JobSpec
 
 # What happens after the first attempt with retries left, after the last with none left; whether it is charged.
@@ -49,9 +58,9 @@ def ended(name: str, **details: Any) -> Outcome:
     return Outcome.of(Reason(name), "it ended", **details)
 
 
-def verdict(name: str, before: Record | None = None, *, retries_max: int = 3, **ending: Any) -> Verdict:
+def verdict(name: str, before: AttemptHistory | None = None, *, retries_max: int = 3, **ending: Any) -> JobDecision:
     known: dict[str, Any] = {"number": 1, "ran_seconds": 0.0, "reached": 0, "retries_max": retries_max, **ending}
-    return judge(ended(name), before or Record(), Ending(**known))
+    return judge(ended(name), before or AttemptHistory(), AttemptEnd(**known))
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -64,7 +73,7 @@ def test_a_job_with_retries_left(name: str) -> None:
 @pytest.mark.parametrize("name", TABLE)
 def test_a_job_without_retries_left(name: str) -> None:
     _, step, charged = TABLE[name]
-    found = verdict(name, Record(charged=3))
+    found = verdict(name, AttemptHistory(charged=3))
     assert (found.step, found.charged) == (step, charged)
 
 
@@ -79,7 +88,7 @@ def test_a_cancel_does_not_undo_a_success() -> None:
 
 
 def test_retry_max_counts_retries_after_the_first_attempt() -> None:
-    steps = [verdict("lost", Record(charged=n), retries_max=2).step for n in range(4)]
+    steps = [verdict("lost", AttemptHistory(charged=n), retries_max=2).step for n in range(4)]
     assert steps == ["requeue", "requeue", "fail", "fail"]
 
 
@@ -92,7 +101,7 @@ def test_a_job_that_may_not_be_retried_still_survives_a_restart_of_the_service()
 def test_a_verdict_is_a_step_that_a_running_job_can_take(reason: Reason) -> None:
     for charged in (0, 99):
         for cancel in (False, True):
-            found = verdict(reason.value, Record(charged=charged), cancel_requested=cancel)
+            found = verdict(reason.value, AttemptHistory(charged=charged), cancel_requested=cancel)
             assert JobState.RUNNING in STEPS[found.step].sources
 
 

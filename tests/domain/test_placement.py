@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.domain.placement.decide import Decision, Node, Placed, Request, Waiting, place
+from lockstep.domain.placement.decide import Decision, Node, Placed, PlacementRequest, Waiting, place
 
 
 def node(name: str, size: int, free: int | None = None, kind: str = "cpu", *, ready: bool = True) -> Node:
@@ -23,11 +23,11 @@ def job(
     created_at: float = 0.0,
     avoid: tuple[str, ...] = (),
     not_before: float = 0.0,
-) -> Request:
-    return Request(name, priority, created_at, devices, nodes, kind, frozenset(avoid), not_before)
+) -> PlacementRequest:
+    return PlacementRequest(name, priority, created_at, devices, nodes, kind, frozenset(avoid), not_before)
 
 
-def decide(requests: list[Request], nodes: list[Node], now: float = 1000.0) -> dict[str, Decision]:
+def decide(requests: list[PlacementRequest], nodes: list[Node], now: float = 1000.0) -> dict[str, Decision]:
     return {decision.job_id: decision for decision in place(requests, nodes, now=now)}
 
 
@@ -181,7 +181,9 @@ def test_two_good_nodes_are_better_than_one_to_avoid() -> None:
         ),
     ],
 )
-def test_the_reason_to_wait_is_a_sentence_with_numbers(request_: Request, nodes: list[Node], reason: str) -> None:
+def test_the_reason_to_wait_is_a_sentence_with_numbers(
+    request_: PlacementRequest, nodes: list[Node], reason: str
+) -> None:
     assert why(decide([request_], nodes)["j"]) == reason
 
 

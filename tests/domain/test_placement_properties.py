@@ -11,7 +11,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.domain.placement.decide import Node, Placed, Request, Waiting, place
+from lockstep.domain.placement.decide import Node, Placed, PlacementRequest, Waiting, place
 
 KINDS = ("A", "B")
 
@@ -28,12 +28,12 @@ def clusters(draw: st.DrawFn, nodes_max: int = 5, *, all_ready: bool = False) ->
 
 
 @st.composite
-def queues(draw: st.DrawFn, jobs_max: int = 8) -> list[Request]:
+def queues(draw: st.DrawFn, jobs_max: int = 8) -> list[PlacementRequest]:
     requests = []
     for number in range(draw(st.integers(1, jobs_max))):
         nodes = draw(st.sampled_from([None, None, 1, 2]))
         requests.append(
-            Request(
+            PlacementRequest(
                 job_id=f"j{number}",
                 priority=draw(st.integers(0, 2)),
                 created_at=float(draw(st.integers(0, 3))),
@@ -51,7 +51,7 @@ def free_of(node: Node, kind: str) -> int:
     return sum(1 for index in node.free if node.devices[index] == kind)
 
 
-def ways(request: Request, nodes: list[Node]) -> list[tuple[str, tuple[str, ...]]]:
+def ways(request: PlacementRequest, nodes: list[Node]) -> list[tuple[str, tuple[str, ...]]]:
     """Every (type, set of nodes) on which the request could start now, by trying all."""
     found = []
     for kind in KINDS if request.device_type is None else (request.device_type,):
@@ -70,7 +70,7 @@ def ways(request: Request, nodes: list[Node]) -> list[tuple[str, tuple[str, ...]
 
 @given(queues(jobs_max=1), clusters())
 def test_one_job_starts_exactly_when_some_set_of_nodes_can_run_it_and_on_the_fewest(
-    queue: list[Request], nodes: list[Node]
+    queue: list[PlacementRequest], nodes: list[Node]
 ) -> None:
     request = queue[0]
     (decision,) = place(queue, nodes, now=100)
@@ -85,7 +85,7 @@ def test_one_job_starts_exactly_when_some_set_of_nodes_can_run_it_and_on_the_few
 
 
 @given(queues(jobs_max=1), clusters())
-def test_on_one_node_a_job_leaves_the_fewest_devices_over(queue: list[Request], nodes: list[Node]) -> None:
+def test_on_one_node_a_job_leaves_the_fewest_devices_over(queue: list[PlacementRequest], nodes: list[Node]) -> None:
     request = queue[0]
     (decision,) = place(queue, nodes, now=100)
     if not isinstance(decision, Placed) or len(decision.devices) > 1:
@@ -99,7 +99,9 @@ def test_on_one_node_a_job_leaves_the_fewest_devices_over(queue: list[Request], 
 
 
 @given(queues(), clusters())
-def test_gangs_are_whole_of_one_type_on_free_devices_and_never_share(queue: list[Request], nodes: list[Node]) -> None:
+def test_gangs_are_whole_of_one_type_on_free_devices_and_never_share(
+    queue: list[PlacementRequest], nodes: list[Node]
+) -> None:
     by_name = {node.name: node for node in nodes}
     by_id = {request.job_id: request for request in queue}
     taken: set[tuple[str, int]] = set()
@@ -124,7 +126,7 @@ def test_gangs_are_whole_of_one_type_on_free_devices_and_never_share(queue: list
 
 
 @given(queues(), clusters())
-def test_the_queue_is_ordered_by_priority_and_then_age(queue: list[Request], nodes: list[Node]) -> None:
+def test_the_queue_is_ordered_by_priority_and_then_age(queue: list[PlacementRequest], nodes: list[Node]) -> None:
     by_id = {request.job_id: request for request in queue}
     decisions = place(queue, nodes, now=100)
     keys = [(-by_id[one.job_id].priority, by_id[one.job_id].created_at) for one in decisions]
@@ -134,7 +136,7 @@ def test_the_queue_is_ordered_by_priority_and_then_age(queue: list[Request], nod
 
 
 @given(queues(), clusters())
-def test_a_later_job_changes_nothing_for_an_earlier_one(queue: list[Request], nodes: list[Node]) -> None:
+def test_a_later_job_changes_nothing_for_an_earlier_one(queue: list[PlacementRequest], nodes: list[Node]) -> None:
     by_id = {request.job_id: request for request in queue}
     decisions = place(queue, nodes, now=100)
     for length in range(len(decisions)):
@@ -144,7 +146,7 @@ def test_a_later_job_changes_nothing_for_an_earlier_one(queue: list[Request], no
 
 @given(queues(), clusters(), st.randoms(use_true_random=False))
 def test_the_order_in_which_jobs_and_nodes_are_listed_does_not_matter(
-    queue: list[Request], nodes: list[Node], dice: random.Random
+    queue: list[PlacementRequest], nodes: list[Node], dice: random.Random
 ) -> None:
     decisions = place(queue, nodes, now=100)
     assert place(dice.sample(queue, len(queue)), dice.sample(nodes, len(nodes)), now=100) == decisions
@@ -152,7 +154,7 @@ def test_the_order_in_which_jobs_and_nodes_are_listed_does_not_matter(
 
 @given(queues(), clusters(all_ready=True))
 def test_enough_devices_are_kept_untouched_for_the_first_job_that_waits(
-    queue: list[Request], nodes: list[Node]
+    queue: list[PlacementRequest], nodes: list[Node]
 ) -> None:
     """Some set of nodes that could run the whole job, once free, keeps all its free devices of the type."""
     by_id = {request.job_id: request for request in queue}
@@ -193,8 +195,8 @@ def test_a_stream_of_small_jobs_does_not_starve_a_large_gang(seed: int, gang: in
             Node(name, dict.fromkeys(range(4), "A"), frozenset(i for i in range(4) if (name, i) not in ends))
             for name in "abc"
         ]
-        queue = [Request("gang", 50, 10.0, gang, spread)] if tick >= 10 else []
-        queue += [Request(f"s{small + i}", 50, float(tick + 1), 1) for i in range(12)]
+        queue = [PlacementRequest("gang", 50, 10.0, gang, spread)] if tick >= 10 else []
+        queue += [PlacementRequest(f"s{small + i}", 50, float(tick + 1), 1) for i in range(12)]
         small += 12
         for decision in place(queue, nodes, now=tick):
             if isinstance(decision, Placed):

@@ -14,12 +14,12 @@ from lockstep.domain.life.outcomes import (
     LONG_SECONDS,
     RULES,
     STUCK_NODES_MAX,
-    Ending,
+    AttemptEnd,
+    AttemptHistory,
+    JobDecision,
     Outcome,
     Reason,
-    Record,
     RetryClass,
-    Verdict,
     judge,
 )
 
@@ -33,15 +33,15 @@ class Job:
 
     def __init__(self, retries_max: int = 3) -> None:
         self.retries_max = retries_max
-        self.record = Record()
+        self.record = AttemptHistory()
         self.attempts = 0
-        self.last: Verdict | None = None
+        self.last: JobDecision | None = None
 
     def end(
         self, reason: Reason, *, reached: int = 0, ran_seconds: float = 0.0, can_halve: bool = False, **details: Any
-    ) -> Verdict:
+    ) -> JobDecision:
         self.attempts += 1
-        ending = Ending(self.attempts, ran_seconds, reached, self.retries_max, can_halve=can_halve)
+        ending = AttemptEnd(self.attempts, ran_seconds, reached, self.retries_max, can_halve=can_halve)
         self.last = judge(Outcome.of(reason, "it ended", **details), self.record, ending)
         self.record = self.last.record
         return self.last

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from lockstep.domain.spec.strategy import Strategy
-from lockstep.domain.training.scaling import Measured, advice, best_bucket, compared, measured
+from lockstep.domain.training.scaling import ScalingRun, advice, best_bucket, compared, measured
 
 
-def run(world_size: int, step: float, bucket: float | None = None, **parts: float) -> Measured:
+def run(world_size: int, step: float, bucket: float | None = None, **parts: float) -> ScalingRun:
     """A run whose parts are fractions of its step; what is left over is computing."""
     rest = 1 - sum(parts.values())
     fractions = {"forward": rest / 3, "backward": rest * 2 / 3, **parts}
-    return Measured(
+    return ScalingRun(
         world_size, bucket, step, 64 / step, {part: step * fraction for part, fraction in fractions.items()}
     )
 
@@ -59,7 +59,7 @@ def test_efficiency_is_against_the_fewest_ranks() -> None:
         ([run(1, 1.0), run(2, 0.58, other=0.1)], "on 2 ranks 86% of linear: no part of the step stands out"),
     ],
 )
-def test_one_sentence_says_what_holds_it_back(runs: list[Measured], sentence: str) -> None:
+def test_one_sentence_says_what_holds_it_back(runs: list[ScalingRun], sentence: str) -> None:
     assert advice(compared(runs), Strategy()).startswith(sentence)
 
 
@@ -118,7 +118,7 @@ def test_one_rank_has_nobody_to_share_its_updates_with() -> None:
 
 @pytest.mark.parametrize("name", ["fsdp", "data_parallel"])
 @pytest.mark.parametrize("runs", [SLOWER, [run(1, 1.0), run(2, 1.4, communication=0.3)]])
-def test_cores_are_not_blamed_where_waiting_is_part_of_computing(name: str, runs: list[Measured]) -> None:
+def test_cores_are_not_blamed_where_waiting_is_part_of_computing(name: str, runs: list[ScalingRun]) -> None:
     said = advice(compared(runs), Strategy.model_validate({"name": name}))
     assert "share cores" not in said
     assert f"under {name} the devices wait for each other in both" in said

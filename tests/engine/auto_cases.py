@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from lockstep.domain.spec.job import Train
 from lockstep.domain.training.plan import BatchPlan
-from lockstep.engine.data.loader import RankBatch, Slot, weights_of
+from lockstep.engine.data.loader import MicroBatch, RankBatch, weights_of
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.memory import auto
 from lockstep.engine.memory.auto import choose
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision
-from lockstep.engine.runtime.heartbeat import Pulse
+from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import HostTimeline
 from lockstep.engine.step.gradient import GradientStep
@@ -103,9 +103,9 @@ class Engine:
     def step(self, step: int) -> None:
         batch = self.batch(4)
         weights = weights_of(self.task.weight(batch), self.gradient.terms)
-        slots = [Slot(batch, 4, weights, position=4 * index) for index in range(2)]
+        slots = [MicroBatch(batch, 4, weights, position=4 * index) for index in range(2)]
         whole = tuple(2 * self.ranks.world_size * weight for weight in weights)
-        found = self.gradient.accumulate(RankBatch(step, BATCH, slots), whole, HostTimeline(Pulse.unseen()))
+        found = self.gradient.accumulate(RankBatch(step, BATCH, slots), whole, HostTimeline(Heartbeat.unseen()))
         self.optimizer.update(step, found.sums, self.optimizer.norm(1.0))
         self.gradient.discard()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.worker.launch.fork_client import Warm
+from lockstep.worker.launch.fork_client import ForkServer
 from tests.engine.launcher.attempts import Attempt, until
 from tests.engine.pool import Pool
 
@@ -24,9 +24,9 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
 
 
 @pytest.fixture(scope="session")
-def warm() -> Iterator[Warm]:
+def warm() -> Iterator[ForkServer]:
     """A process that forks launchers, as an agent has one."""
-    process = Warm(os.environ)
+    process = ForkServer(os.environ)
     process.tend()
     until(process.is_ready, seconds=60, what="the warm process is ready")
     yield process
@@ -34,7 +34,7 @@ def warm() -> Iterator[Warm]:
 
 
 @pytest.fixture
-def attempts(warm: Warm) -> Iterator[Callable[[Path], Attempt]]:
+def attempts(warm: ForkServer) -> Iterator[Callable[[Path], Attempt]]:
     """Makes attempts in new folders, whose processes are gone after the test."""
     made: list[Attempt] = []
 

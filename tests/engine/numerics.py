@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from lockstep.engine.loop.reporter import Reporter
+from lockstep.engine.loop.reporter import StepReporter
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
@@ -115,16 +115,16 @@ def train(
 @contextlib.contextmanager
 def as_on_a_device() -> Iterator[None]:
     """Mask steps in the optimizer's kernel and read values a step late, as on CUDA."""
-    make, start = Optimizer.__init__, Reporter.__init__
+    make, start = Optimizer.__init__, StepReporter.__init__
 
     def masking(self: Optimizer, *arguments: Any, **options: Any) -> None:
         make(self, *arguments, **options)
         self._masks = True
 
-    def late(self: Reporter, *arguments: Any, **options: Any) -> None:
+    def late(self: StepReporter, *arguments: Any, **options: Any) -> None:
         start(self, *arguments, **options | {"late": True})
 
-    with mock.patch.object(Optimizer, "__init__", masking), mock.patch.object(Reporter, "__init__", late):
+    with mock.patch.object(Optimizer, "__init__", masking), mock.patch.object(StepReporter, "__init__", late):
         yield
 
 

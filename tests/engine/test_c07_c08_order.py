@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from lockstep.domain.training.plan import BatchPlan, accumulation_steps
 from lockstep.engine.data import order
-from lockstep.engine.data.loader import Batches, Length
+from lockstep.engine.data.loader import Batches, RunLength
 from lockstep.engine.task.interface import Task
 from tests.effort import effort_of
 from tests.engine import cases
@@ -48,7 +48,7 @@ def batches(dataset: Numbers, size: int, micro: int, world_size: int, rank: int,
         accumulation_steps=accumulation_steps(size, micro, world_size),
         world_size=world_size,
     )
-    length = Length.of(
+    length = RunLength.of(
         steps=more.pop("steps", None), epochs=more.pop("epochs", None), dataset_size=dataset.size, batch_size=size
     )
     options = {"first_step": 0, "workers": 0, "seed": 3, "in_line": True, "pin": False, **more}

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision, Scaler, require_wide_parameters, use_tf32
-from lockstep.engine.runtime.control import Flags, Verdict
+from lockstep.engine.runtime.control import Flags, StepDecision
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases, numerics, precision_cases
 from tests.engine.numerics import Odd
@@ -208,9 +208,9 @@ def test_c15_what_no_scale_cures_is_repeated_20_times_at_most_and_a_nan_loss_nev
     assert len(told.slots) == STEPS - 1 + runs
 
 
-def verdict(*, overflow: bool, total: float = 1.0) -> Verdict:
+def verdict(*, overflow: bool, total: float = 1.0) -> StepDecision:
     sums = torch.tensor([total], dtype=torch.float64)
-    return Verdict(flags=Flags(overflow=overflow), sums=sums, next_divisors=(1.0,), peak_bytes=(0.0,))
+    return StepDecision(flags=Flags(overflow=overflow), sums=sums, next_divisors=(1.0,), peak_bytes=(0.0,))
 
 
 def test_c15_the_scale_grows_after_2000_good_steps_in_a_row() -> None:
@@ -234,7 +234,7 @@ def test_c15_the_scale_stays_a_power_of_two_and_is_put_back_when_20_halvings_do_
 
 def test_c15_a_gradient_that_did_not_reach_the_others_is_not_tried_again() -> None:
     scaler = Scaler()
-    lost = Verdict(Flags(overflow=True, unreduced=True), torch.ones(1), (1.0,), (0.0,))
+    lost = StepDecision(Flags(overflow=True, unreduced=True), torch.ones(1), (1.0,), (0.0,))
     assert not scaler.repeats(lost)
     assert scaler.scale == Scaler.START
 

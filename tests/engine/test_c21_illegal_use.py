@@ -14,7 +14,7 @@ from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.step.gradient import GradientStep
-from lockstep.engine.step.gradient_guard import Window
+from lockstep.engine.step.gradient_guard import GradientGuard
 from tests.engine.cases import planned
 from tests.engine.toy import Toy, ToyTask
 
@@ -176,7 +176,7 @@ def test_c21_a_gradient_taken_without_touching_any_is_fine(tmp_path: Path) -> No
 def test_c21_a_run_that_failed_leaves_no_watch_behind(tmp_path: Path) -> None:
     run(Meddling(step, 3), tmp_path)
     model = nn.Linear(2, 2)
-    window = Window(model)
+    window = GradientGuard(model)
     window.open()
     window.close()
     torch.optim.SGD(model.parameters(), 0.1).step()

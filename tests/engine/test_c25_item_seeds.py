@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import Dataset
 
 from lockstep.engine.data.fetching import Fetcher, micro_batches
-from lockstep.engine.data.loader import Batches, Length
+from lockstep.engine.data.loader import Batches, RunLength
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.randomness import ItemSeeds
 from lockstep.engine.task.interface import Task
@@ -164,7 +164,7 @@ def test_c25_a_replan_does_not_draw_beside_what_is_still_being_fetched() -> None
 
     def batches(dataset: Slow) -> Batches:
         return Batches(
-            Task(), dataset, plan, Length(40, 320), rank=0, dataset_size=24, seed=5, first_step=0, workers=0,
+            Task(), dataset, plan, RunLength(40, 320), rank=0, dataset_size=24, seed=5, first_step=0, workers=0,
             terms=("loss",), masked=torch.zeros(1), in_line=False, pin=False,
         )  # fmt: skip
 

@@ -23,11 +23,11 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.job import Stall
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.stall import stacks
-from lockstep.engine.launcher.stall.stacks import Answer
-from lockstep.engine.launcher.stall.stalls import Stalled, Stalls, View
+from lockstep.engine.launcher.stall.stacks import StackDump
+from lockstep.engine.launcher.stall.stalls import RankProgress, StallDetector, StallReport
 from lockstep.engine.launcher.stall.stragglers import Stragglers, slowest
 from lockstep.engine.runtime import heartbeat
-from lockstep.engine.runtime.heartbeat import Beat, Pulse
+from lockstep.engine.runtime.heartbeat import Heartbeat, HeartbeatReading
 from tests.engine.drills import Fault, nobody_left, prepare, why
 from tests.engine.launcher.attempts import Attempt, until
 
@@ -72,7 +72,7 @@ class Rank:
 
     def __init__(self, folder: Path, rank: int, phase: str = "data"):
         self._memory = bytearray(4096)
-        self._pulse = Pulse(self._memory)
+        self._pulse = Heartbeat(self._memory)
         self.train_from = self._pulse.train_from
         self._file = heartbeat.file_of(folder, rank)
         self._file.parent.mkdir(exist_ok=True)
@@ -84,11 +84,11 @@ class Rank:
         self._file.write_bytes(self._memory)
 
 
-def stalled_after(stalls: Stalls, pids: dict[int, int], *, begin: float) -> Stalled:
+def stalled_after(stalls: StallDetector, pids: dict[int, int], *, begin: float) -> StallReport:
     """Look on, a second of the watch's clock apart, until there is a stall; stacks take their own time."""
     now = begin
 
-    def look() -> Stalled | None:
+    def look() -> StallReport | None:
         nonlocal now
         now += 1.0
         return stalls.look(pids, now)
@@ -104,7 +104,7 @@ def test_c33_of_several_nodes_one_whose_ranks_may_all_wait_for_another_node_is_p
 ) -> None:
     """The other node's ranks may be saving or evaluating, which is not seen from here."""
     rank, other = Rank(tmp_path, 0), Rank(tmp_path, 1)
-    several, alone = (Stalls(tmp_path, LIMITS, look_seconds=1.0, nodes=nodes) for nodes in (2, 1))
+    several, alone = (StallDetector(tmp_path, LIMITS, look_seconds=1.0, nodes=nodes) for nodes in (2, 1))
     for each in (rank, other):
         each.mark("communication", step=5)
     rank.mark(phase, step=5)
@@ -116,7 +116,7 @@ def test_c33_of_several_nodes_one_whose_ranks_may_all_wait_for_another_node_is_p
 
 def test_c33_the_limit_is_long_for_the_first_step_and_a_multiple_of_the_median_afterwards(tmp_path: Path) -> None:
     rank = Rank(tmp_path, 0, "setup")
-    stalls = Stalls(tmp_path, LIMITS, look_seconds=1.0)
+    stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
     stalls.look({0: 1}, 0.0)
     assert stalls.limit_seconds() == 100.0
     rank.train_from(5)
@@ -136,7 +136,7 @@ def test_c33_the_limit_is_long_for_the_first_step_and_a_multiple_of_the_median_a
 @pytest.mark.parametrize(("phase", "limit"), [("eval", 100.0), ("checkpoint", 100.0), ("backward", 10.0)])
 def test_c33_evaluation_and_checkpoints_may_take_longer_than_a_step(tmp_path: Path, phase: str, limit: float) -> None:
     ranks = [Rank(tmp_path, 0), Rank(tmp_path, 1)]
-    stalls = Stalls(tmp_path, LIMITS, look_seconds=1.0)
+    stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
     for step in (0, 1, 2):
         for rank in ranks:
             rank.mark("communication", step=step)
@@ -149,7 +149,7 @@ def test_c33_evaluation_and_checkpoints_may_take_longer_than_a_step(tmp_path: Pa
 def test_c33_halfway_to_the_limit_a_warning_says_what_the_ranks_do(tmp_path: Path) -> None:
     rank = Rank(tmp_path, 0, "data")
     Rank(tmp_path, 1, "communication")
-    stalls = Stalls(tmp_path, LIMITS, look_seconds=1.0)
+    stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
     told = []
     for at in range(70):
         if at == 60:
@@ -164,7 +164,7 @@ def test_c33_halfway_to_the_limit_a_warning_says_what_the_ranks_do(tmp_path: Pat
 
 def test_c33_a_machine_that_slept_has_not_stalled(tmp_path: Path) -> None:
     Rank(tmp_path, 0)
-    stalls = Stalls(tmp_path, LIMITS, look_seconds=1.0)
+    stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
     looks = [stalls.look({0: 1}, at) for at in (0.0, 1.0, 90_000.0, 90_001.0)]
     assert looks == [None] * 4
     assert stalls.warning() is None
@@ -173,7 +173,7 @@ def test_c33_a_machine_that_slept_has_not_stalled(tmp_path: Path) -> None:
 def test_c33_a_rank_that_moves_while_it_is_asked_has_not_stalled(tmp_path: Path) -> None:
     rank = Rank(tmp_path, 0)
     limits = Stall(first_step_seconds=2.0, min_seconds=2.0, factor=1.0)
-    stalls = Stalls(tmp_path, limits, look_seconds=1.0)
+    stalls = StallDetector(tmp_path, limits, look_seconds=1.0)
     assert [stalls.look({0: 1}, float(at)) for at in range(3)] == [None] * 3
     until(lambda: "stacks" not in [thread.name for thread in threading.enumerate()], seconds=60, what="the answers")
     rank.mark("forward")
@@ -205,7 +205,7 @@ def test_c33_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
         """
     pids = {rank: start(rank, fetching if rank == 1 else waiting) for rank in range(3)}
     until(lambda: all((b := heartbeat.read(tmp_path, r)) and b.beats > 1 for r in pids), seconds=60, what="beats")
-    found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
+    found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
     assert "rank 1 has been in data for " in found.sentence()
     assert "at job.py line 4 in fetch; 2 ranks wait" in found.sentence()
@@ -225,7 +225,7 @@ def test_c33_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
         """
     pid = start(0, source)
     until(lambda: (b := heartbeat.read(tmp_path, 0)) and b.phase == "forward", seconds=60, what="the phase")
-    found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
+    found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
     assert "at job.py line 7 in compute" in found.sentence()
 
 
@@ -241,7 +241,7 @@ def test_c33_loader_workers_are_asked_too(tmp_path: Path, start: Callable[[int, 
         """
     pid = start(0, source)
     until(lambda: (b := heartbeat.read(tmp_path, 0)) and b.phase == "data", seconds=60, what="the phase")
-    found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
+    found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
     assert "at job.py line 4 in fetch" in found.sentence()
     assert "of its process" in found.excerpt()
 
@@ -253,7 +253,7 @@ def test_c33_a_stopped_process_is_the_one_that_the_others_wait_for(
     for rank in pids:
         until(lambda r=rank: (b := heartbeat.read(tmp_path, r)) and b.beats > 1, seconds=60, what="beats")
     os.kill(pids[1], signal.SIGSTOP)
-    found = stalled_after(Stalls(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
+    found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
     assert "(its process was stopped)" in found.sentence()
 
@@ -268,9 +268,9 @@ def test_a_process_without_a_handler_is_never_signalled() -> None:
 def test_c33_where_all_wait_the_one_with_fewer_collectives_is_named(
     entered: tuple[int | None, ...], culprits: list[int]
 ) -> None:
-    beat = Beat(0.0, 0.0, 3, "communication", 9, 1, 0)
-    views = tuple(View(rank, beat, 9.0, Answer(1, "S", (), count)) for rank, count in enumerate(entered))
-    stalled = Stalled(9.0, 8.0, views)
+    beat = HeartbeatReading(0.0, 0.0, 3, "communication", 9, 1, 0)
+    views = tuple(RankProgress(rank, beat, 9.0, StackDump(1, "S", (), count)) for rank, count in enumerate(entered))
+    stalled = StallReport(9.0, 8.0, views)
     assert [view.rank for view in stalled.culprits] == culprits
     assert culprits or "all of them wait in a collective" in stalled.sentence()
 
@@ -297,10 +297,12 @@ def test_c33_a_whole_run_that_hangs_ends_with_the_culprits_name_and_all_stacks(a
 # --- a rank that is slow
 
 
-def _beats(*work: float, steps: int = 100, step_seconds: float = 1.0) -> tuple[dict[int, Beat], dict[int, Beat]]:
-    begin = {rank: Beat(0.0, 0.0, 50, "data", 1, 1, 0) for rank in range(len(work))}
+def _beats(
+    *work: float, steps: int = 100, step_seconds: float = 1.0
+) -> tuple[dict[int, HeartbeatReading], dict[int, HeartbeatReading]]:
+    begin = {rank: HeartbeatReading(0.0, 0.0, 50, "data", 1, 1, 0) for rank in range(len(work))}
     end = {
-        rank: Beat(steps * step_seconds, steps * (step_seconds - seconds), 50 + steps, "data", 2, 1, 0)
+        rank: HeartbeatReading(steps * step_seconds, steps * (step_seconds - seconds), 50 + steps, "data", 2, 1, 0)
         for rank, seconds in enumerate(work)
     }
     return begin, end

@@ -18,7 +18,7 @@ from lockstep.domain.life.attempt import StopFile
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.runtime import stopping
-from lockstep.engine.runtime.stopping import Stopping
+from lockstep.engine.runtime.stopping import StopRequest
 from tests.engine.drills import STEPS, Fault, checkpoints, nobody_left, prepare, struck, why
 from tests.engine.launcher.attempts import Attempt, until
 from tests.engine.spool import records
@@ -114,8 +114,8 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return codes
 
 
-def _stopping(folder: Path, save: Callable[[], None], *, grace_seconds: float = 0.02) -> Stopping:
-    made = Stopping(folder, looks=True, device=torch.device("cpu"))
+def _stopping(folder: Path, save: Callable[[], None], *, grace_seconds: float = 0.02) -> StopRequest:
+    made = StopRequest(folder, looks=True, device=torch.device("cpu"))
     made.begin(save)
     made.watch()
     _ask(folder, grace_seconds)
@@ -139,7 +139,7 @@ def test_c35_a_step_that_ends_in_time_is_not_abandoned(tmp_path: Path, leaving: 
 
 def test_c35_nothing_is_saved_while_the_parameters_move(tmp_path: Path, leaving: list[int]) -> None:
     order = []
-    made = Stopping(tmp_path, looks=True, device=torch.device("cpu"))
+    made = StopRequest(tmp_path, looks=True, device=torch.device("cpu"))
     with made.update():
         _ask(tmp_path, 0.02)
         made.begin(lambda: order.append("saved"))
@@ -169,7 +169,7 @@ def test_c35_a_checkpoint_that_cannot_be_written_does_not_keep_the_process(tmp_p
 
 
 def test_c35_a_stop_by_hand_has_no_grace_and_waits_for_the_step(tmp_path: Path, leaving: list[int]) -> None:
-    made = Stopping(tmp_path, looks=True, device=torch.device("cpu"))
+    made = StopRequest(tmp_path, looks=True, device=torch.device("cpu"))
     (tmp_path / "stop").touch()
     made.watch()
     until(lambda: "stopping" not in [thread.name for thread in threading.enumerate()], seconds=60, what="the end")
@@ -179,7 +179,7 @@ def test_c35_a_stop_by_hand_has_no_grace_and_waits_for_the_step(tmp_path: Path, 
 
 def test_only_rank_0_looks_for_a_stop(tmp_path: Path) -> None:
     (tmp_path / "stop").touch()
-    assert not Stopping(tmp_path, looks=False, device=torch.device("cpu")).asked()
+    assert not StopRequest(tmp_path, looks=False, device=torch.device("cpu")).asked()
 
 
 def test_the_drills_run_ends_well_when_nothing_goes_wrong(attempt: Attempt) -> None:

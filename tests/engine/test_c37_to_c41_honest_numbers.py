@@ -15,8 +15,8 @@ import torch
 
 from lockstep.domain.training import metrics
 from lockstep.domain.training.plan import BatchPlan
-from lockstep.engine.memory.account import Account
-from lockstep.engine.runtime.flops import Arithmetic
+from lockstep.engine.memory.account import MemoryReport
+from lockstep.engine.runtime.flops import FlopCount
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 from tests.engine import cases
@@ -160,9 +160,9 @@ def test_c39_what_is_said_is_what_is_written(tmp_path: Path, capsys: pytest.Capt
         assert evaluated == (f"{values['eval/loss']:.4f}" if "eval/loss" in values else "")
 
 
-def finished(account: Account, plan: BatchPlan) -> dict[str, float]:
+def finished(account: MemoryReport, plan: BatchPlan) -> dict[str, float]:
     """The rates of 100 samples per second, in a run that is over."""
-    account.arithmetic = Arithmetic(flops_per_sample=3e9, peak=2e12)
+    account.arithmetic = FlopCount(flops_per_sample=3e9, peak=2e12)
     account.finish(plan)
     return account.arithmetic.rates(samples_per_second=100.0)
 
@@ -170,7 +170,7 @@ def finished(account: Account, plan: BatchPlan) -> dict[str, float]:
 def test_c39_rates_of_computation_follow_from_what_the_run_says_of_itself(tmp_path: Path) -> None:
     plan, spec = cases.planned(OPTIONS, 1)
     with contextlib.closing(Telemetry(tmp_path, writes=True)) as telemetry:
-        account = Account(spec, Ranks(), telemetry, None)
+        account = MemoryReport(spec, Ranks(), telemetry, None)
         rates = finished(account, plan)
     (said,) = events(tmp_path, "memory")
     assert rates["throughput/tflops_per_second"] == pytest.approx(said["flops_per_sample"] * 100.0 / 1e12)

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from lockstep.engine.preflight import additivity_check as probing
-from lockstep.engine.preflight.additivity_check import Probed, probe
+from lockstep.engine.preflight.additivity_check import AdditivityResult, probe
 from lockstep.engine.runtime import randomness, telemetry
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.task.builtin import BUILT_IN
@@ -35,7 +35,7 @@ from tests.engine.probe_tasks import (
 CLASSES = 3
 
 
-def probed(task: Task, *, model: nn.Module | None = None, seed: int = 3) -> Probed:
+def probed(task: Task, *, model: nn.Module | None = None, seed: int = 3) -> AdditivityResult:
     torch.manual_seed(1)
     dataset = task.dataset("train")
     model = task.model().train() if model is None else model
@@ -90,7 +90,7 @@ def test_c40_a_task_that_declares_its_dependence_is_let_through_unprobed(wrong: 
     class Declared(wrong):  # type: ignore[misc, valid-type]
         batch_dependent: ClassVar[bool] = True
 
-    assert probed(Declared()) == Probed(None)
+    assert probed(Declared()) == AdditivityResult(None)
 
 
 # --- what it must not disturb, and what it cannot tell
@@ -253,7 +253,7 @@ class Failing(Classify):
     ],
 )
 def test_c40_what_it_cannot_tell_it_says(task: type[Task], note: str) -> None:
-    assert probed(task()) == Probed(None, f"the loss was not probed: {note}")
+    assert probed(task()) == AdditivityResult(None, f"the loss was not probed: {note}")
 
 
 def test_c40_of_a_long_exception_it_says_the_first_line() -> None:

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from lockstep.engine.checkpoints import checkpoint
-from lockstep.engine.checkpoints.checkpoint import Measured
+from lockstep.engine.checkpoints.checkpoint import CheckpointMetric
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine.killed import saver
 from tests.faults.table import Drill
@@ -197,7 +197,7 @@ def save_all(parent: Path, values: list[float | None], keep_last: int) -> list[i
     """Save steps 1, 2, … with these values of a metric; the steps that are left."""
     given = saver(parent, keep_last)
     for step, value in enumerate(values, start=1):
-        given.write(step, {"model": {}}, measured=Measured("eval/loss", value))
+        given.write(step, {"model": {}}, measured=CheckpointMetric("eval/loss", value))
     return [int(path.name.removeprefix("step-")) for path in reversed(list(checkpoint.complete(parent)))]
 
 
@@ -224,9 +224,9 @@ def test_the_value_is_in_the_manifest_also_where_it_is_no_number(tmp_path: Path)
 
 
 def test_the_best_by_another_metric_does_not_count(tmp_path: Path) -> None:
-    saver(tmp_path).write(1, {"model": {}}, measured=Measured("train/loss", 0.0))
+    saver(tmp_path).write(1, {"model": {}}, measured=CheckpointMetric("train/loss", 0.0))
     given = saver(tmp_path)
-    given.write(2, {"model": {}}, measured=Measured("eval/loss", 5.0))
+    given.write(2, {"model": {}}, measured=CheckpointMetric("eval/loss", 5.0))
     assert names(tmp_path) == ["step-00000002"]
 
 

@@ -19,7 +19,7 @@ from lockstep.engine.conformance.checks import ITEMS
 from lockstep.engine.conformance.engines import ENGINES, engine_named
 from lockstep.engine.conformance.engines.base import Engine
 from lockstep.engine.conformance.engines.lockstep import Lockstep
-from lockstep.engine.conformance.gang import DeadRankError, Failed, Gang, HangError, Place
+from lockstep.engine.conformance.gang import DeadRankError, Failed, HangError, RankIdentity, RankPool
 from lockstep.engine.conformance.observer import Observer
 from lockstep.engine.conformance.runs import Runs
 from lockstep.engine.conformance.table import findings
@@ -153,20 +153,20 @@ def test_an_engine_that_breaks_a_rule_fails_the_row_of_that_rule_alone(
 # --- the gang
 
 
-def silent(place: Place) -> int:
+def silent(place: RankIdentity) -> int:
     """Rank 0 never answers."""
     while place.rank == 0:
         time.sleep(0.1)
     return place.rank
 
 
-def gone(place: Place) -> int:
+def gone(place: RankIdentity) -> int:
     if place.rank == 1:
         os._exit(7)
     return place.rank
 
 
-def failed(place: Place) -> object:
+def failed(place: RankIdentity) -> object:
     """Rank 1 cannot go on; rank 0 waits for it in a collective, which fails when rank 1 is gone."""
     if place.rank == 1:
         return Failed("cannot")
@@ -177,19 +177,19 @@ def failed(place: Place) -> object:
     return "not heard"
 
 
-def added(place: Place) -> float:
+def added(place: RankIdentity) -> float:
     number = torch.tensor(float(place.rank + 1))
     torch.distributed.all_reduce(number)
     return float(number)
 
 
 def test_a_rank_that_hangs_or_dies_is_named_and_one_that_fails_keeps_nobody_waiting(tmp_path: Path) -> None:
-    assert Gang(60.0).run(added, 2, tmp_path) == [3.0, 3.0]
-    assert Gang(60.0).run(failed, 2, tmp_path) == ["heard", "cannot"]
+    assert RankPool(60.0).run(added, 2, tmp_path) == [3.0, 3.0]
+    assert RankPool(60.0).run(failed, 2, tmp_path) == ["heard", "cannot"]
     with pytest.raises(HangError, match="rank 0 gave no answer within 2 s"):
-        Gang(2.0).run(silent, 2, tmp_path)
+        RankPool(2.0).run(silent, 2, tmp_path)
     with pytest.raises(DeadRankError, match="rank 1 ended with exit code 7"):
-        Gang(60.0).run(gone, 2, tmp_path)
+        RankPool(60.0).run(gone, 2, tmp_path)
 
 
 # --- the observer
@@ -200,7 +200,7 @@ class Once(Engine):
 
     name, page = "once", ""
 
-    def train(self, case: Case, place: Place, observer: Observer) -> None:
+    def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         model = observer.model()
         moving = optimizer(case, model)
         rows = Rows(case)
@@ -217,7 +217,7 @@ def batch(rows: Rows, numbers: list[int]) -> list[torch.Tensor]:
 
 
 def test_the_observer_counts_the_rows_of_real_passes_only(tmp_path: Path) -> None:
-    runs = Runs(Once(), Gang(60.0), (1,))
+    runs = Runs(Once(), RankPool(60.0), (1,))
     run = runs.whole(Case(1, 2, 2, items=4))
     assert [update.rows for update in run.ranks[0].updates] == [[[0, 2], [1]]]
     assert run.gradient_error() <= 1e-12
@@ -236,14 +236,14 @@ class Idle(Engine):
     def refusal(self, case: Case) -> str | None:
         return None
 
-    def train(self, case: Case, place: Place, observer: Observer) -> None:
+    def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         observer.model()
 
 
 class Blind(Idle):
     """Trains by an optimizer of its own, which torch's hook does not see, on a gradient that is 17 times too large."""
 
-    def train(self, case: Case, place: Place, observer: Observer) -> None:
+    def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         model = observer.model()
         rows = Rows(case)
         for number in range(len(rows)):
@@ -258,7 +258,7 @@ class Blind(Idle):
 class Broken(Idle):
     """Does not even start."""
 
-    def train(self, case: Case, place: Place, observer: Observer) -> None:
+    def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         raise ImportError("no module named fast")
 
 
@@ -272,21 +272,21 @@ class Broken(Idle):
     ids=lambda value: type(value).__name__,
 )
 def test_of_an_engine_in_which_no_update_was_seen_no_row_passes(engine: Engine, note: str) -> None:
-    found = findings(engine, Gang(SECONDS), (1, 2), ITEMS)
+    found = findings(engine, RankPool(SECONDS), (1, 2), ITEMS)
     assert [(one.verdict, one.note) for one in found] == [("fail", note)] * len(ITEMS)
 
 
 class Careful(Once):
     """Refuses what may be refused before the first update: a row that is no number, a part that not every row uses."""
 
-    def train(self, case: Case, place: Place, observer: Observer) -> None:
+    def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         if case.poisoned is not None or case.sparse:
             raise ValueError("not this one")
         super().train(case, place, observer)
 
 
 def test_an_engine_that_refuses_before_the_first_update_is_seen_by_its_other_runs() -> None:
-    found = findings(Careful(), Gang(SECONDS), (1, 2), [item for item in ITEMS if item.number in {"C11", "C17"}])
+    found = findings(Careful(), RankPool(SECONDS), (1, 2), [item for item in ITEMS if item.number in {"C11", "C17"}])
     assert [(one.verdict, one.note) for one in found] == [("pass", "ValueError: not this one")] * 2
 
 

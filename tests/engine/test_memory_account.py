@@ -17,9 +17,9 @@ from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.data.loader import RankBatch
 from lockstep.engine.loop.report import StepReport
 from lockstep.engine.memory import account
-from lockstep.engine.memory.account import Account
-from lockstep.engine.memory.forecast_process import Predicted
-from lockstep.engine.runtime.flops import Arithmetic
+from lockstep.engine.memory.account import MemoryReport
+from lockstep.engine.memory.forecast_process import StartForecast
+from lockstep.engine.runtime.flops import FlopCount
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.runtime.timeline import Parts
@@ -33,12 +33,12 @@ MEMORY = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields
 class Arrives:
     """Stands for the process beside the run: answers at the second look."""
 
-    answer = Predicted(memory=MEMORY, flops_per_sample=1e9)
+    answer = StartForecast(memory=MEMORY, flops_per_sample=1e9)
 
     def __init__(self, *_: Any, **asked: Any):
         self.asked, self.looks, self.closed = asked, 0, False
 
-    def arrived(self) -> Predicted | None:
+    def arrived(self) -> StartForecast | None:
         self.looks += 1
         return self.answer if self.looks == 2 else None
 
@@ -53,7 +53,7 @@ class Of:
         self.folder = folder
         ranks = ranks or Ranks()
         self.telemetry = Telemetry(folder, writes=ranks.first)
-        self.account = Account(train, ranks, self.telemetry, code)
+        self.account = MemoryReport(train, ranks, self.telemetry, code)
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         self.telemetry.close()
@@ -72,7 +72,7 @@ def test_the_plan_gets_its_forecast_when_it_comes(tmp_path: Path, capsys: pytest
     assert of.account.poll(PLAN) is PLAN
     assert of.account.arithmetic is None
     assert of.account.poll(PLAN).memory == MEMORY
-    assert of.account.arithmetic == Arithmetic(1e9, None)
+    assert of.account.arithmetic == FlopCount(1e9, None)
     assert "memory: about 7.0 MiB per rank" in capsys.readouterr().out
     assert of.account.poll(PLAN) is PLAN
     of.telemetry.close()
@@ -91,7 +91,7 @@ def test_a_forecast_for_another_micro_batch_is_not_the_plans(tmp_path: Path) -> 
 def test_where_there_is_no_forecast_the_log_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Arrives, "answer", Predicted(why="the loss reads a value"))
+    monkeypatch.setattr(Arrives, "answer", StartForecast(why="the loss reads a value"))
     of = Of(tmp_path)
     of.account.begin(PLAN, sample=1)
     of.account.poll(PLAN)
@@ -187,7 +187,7 @@ def test_a_steps_rates_follow_from_its_throughput(peak: float | None, mfu: float
         lr=0.1,
         peak_bytes=0.0,
         unit="samples",
-        arithmetic=Arithmetic(1e9, peak),
+        arithmetic=FlopCount(1e9, peak),
         line=Second(),
     )
     times = report.times()

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lockstep.domain.spec.job import Train
-from lockstep.engine.memory.forecast_process import Aside, Predicted
+from lockstep.engine.memory.forecast_process import PredictionProcess, StartForecast
 from lockstep.engine.task.loading import load_task
 
 DEADLINE_SECONDS = 120.0
@@ -60,11 +60,11 @@ def train_of(**args: Any) -> Train:
     )
 
 
-def begun(code: Path, train: Train, sample: Any, *, forks: bool = True) -> Aside:
-    return Aside(train, code, micro_batch_size=4, world_size=1, sample=sample, forks=forks)
+def begun(code: Path, train: Train, sample: Any, *, forks: bool = True) -> PredictionProcess:
+    return PredictionProcess(train, code, micro_batch_size=4, world_size=1, sample=sample, forks=forks)
 
 
-def awaited(aside: Aside) -> Predicted:
+def awaited(aside: PredictionProcess) -> StartForecast:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         found = aside.arrived()

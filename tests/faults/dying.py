@@ -84,10 +84,10 @@ def main(where: str, rate: float = 1.0, seed: int = 0) -> int:
             die_before_bells()
         return server.main([])
     from lockstep.worker import logs, service
-    from lockstep.worker.settings import Settings
+    from lockstep.worker.settings import AgentSettings
 
     die_after_claims({"claim": signal.SIGKILL, "frozen-claim": signal.SIGSTOP}[where])
-    settings = Settings()
+    settings = AgentSettings()
     logs.configure(settings.log_format)
     service.run(settings, launcher_command=FAKE_LAUNCHER)
     return 0

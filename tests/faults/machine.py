@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lockstep.broker.messages import RingScheduler, StartAssignment
+from lockstep.broker.messages import StartAssignment, WakeScheduler
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec.job import JobSpec
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.attempts import attempts, checkpoints
 from lockstep.storage.control import scheduler_lease
 from lockstep.storage.jobs import jobs
@@ -204,7 +204,7 @@ class Life(RuleBasedStateMachine):
         bells = self.service.bells.rung
         bell = bells.pop(which % len(bells))
         for _time in range(times):
-            if isinstance(bell, RingScheduler):
+            if isinstance(bell, WakeScheduler):
                 self.make_pass()
             elif bell.node_name in self.dead:
                 continue
@@ -416,7 +416,7 @@ class Life(RuleBasedStateMachine):
         before = grip.offset
         for _time in range(times):
             expected = self.model.appended(grip.part, grip.token, before, points)
-            records = [Record(step, self.now, {"loss": value}) for step, value in points]
+            records = [StepValues(step, self.now, {"loss": value}) for step, value in points]
             with self.service.database.series() as session:
                 said = series.append(
                     session,

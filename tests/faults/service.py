@@ -24,7 +24,7 @@ from lockstep.domain.life.timings import Timings
 from lockstep.domain.training.metrics import SYSTEM
 from lockstep.domain.views import JobView
 from lockstep.scheduler.reconcile import run_pass
-from lockstep.scheduler.report import Report
+from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import nodes
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.control import tokens
@@ -38,7 +38,7 @@ from lockstep.storage.db.tables import (
     EventRow,
     JobRow,
     JobsBase,
-    PassRow,
+    SchedulerLeaseRow,
     TokenRow,
 )
 from lockstep.storage.objects.blobs import BlobStore
@@ -138,9 +138,9 @@ class Service:
         self.wiped += 1
         with self.database.jobs() as session:
             for table in reversed(JobsBase.metadata.sorted_tables):
-                if table not in (PassRow.__table__, TokenRow.__table__):
+                if table not in (SchedulerLeaseRow.__table__, TokenRow.__table__):
                     session.execute(delete(table))
-            session.execute(update(PassRow).values(owner=None, expires_at=0.0, dirty=False, finished_at=None))
+            session.execute(update(SchedulerLeaseRow).values(owner=None, expires_at=0.0, dirty=False, finished_at=None))
         with self.database.series() as session:
             for table in SeriesBase.metadata.sorted_tables:
                 session.execute(delete(table))
@@ -151,7 +151,7 @@ class Service:
             found = [DeviceInfo(index, "cpu", "cpu") for index in range(devices)]
             nodes.register(session, name, found, version="1", boot_id="b")
 
-    def make_pass(self, owner: str, **options: Any) -> Report:
+    def make_pass(self, owner: str, **options: Any) -> CycleReport:
         return run_pass(self.database, self.bells, self.timings, owner=owner, **options)
 
     def look(self) -> Look:

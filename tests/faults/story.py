@@ -36,8 +36,8 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.agent.assignment import Attempt, Phase
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.supervisor import Supervisor
-from lockstep.worker.agent.sweeping import Children, Tree
-from lockstep.worker.settings import Settings
+from lockstep.worker.agent.sweeping import Children, ProcessTree
+from lockstep.worker.settings import AgentSettings
 from lockstep.worker.upload import uploaders
 from tests.faults.service import Look, Service
 
@@ -61,7 +61,7 @@ MAY_REPEAT: Final = ("placed", "checkpoint", "warning")
 
 
 class Turns:
-    """In the place of ``worker.upload.pump.Pump``: the same life, one step at a time, when ``turn`` is called."""
+    """In the place of ``worker.upload.pump.UploadLoop``: the same life, one step at a time, when ``turn`` is called."""
 
     all: list[Turns] = []  # noqa: RUF012 -- emptied by each telling
 
@@ -97,7 +97,7 @@ class Agent:
     """A node's agent. ``turn`` is a second of its life."""
 
     def __init__(self, database: Database, folder: Path, urls: tuple[str, str], rung: list[Any]) -> None:
-        settings = Settings(
+        settings = AgentSettings(
             database_url=urls[0],
             series_url=urls[1],
             broker_url="redis+socket:///none.sock",
@@ -161,7 +161,7 @@ class Telling:
                 (uploaders, "Pump", Turns),
                 (Attempt, "start", lambda _self: None),
                 (Attempt, "_launcher_is_alive", lambda self: not self.folder.file(contract.RESULT).exists()),
-                (Tree, "kill", lambda _self, seconds=1.0: True),
+                (ProcessTree, "kill", lambda _self, seconds=1.0: True),
                 (Children, "sweep_orphans", lambda _self: 0),
             ):
                 stack.enter_context(patch.object(target, name, stand_in))

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from lockstep.domain.spec.job import JobSpec
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs
 from lockstep.storage.series import series, streams
@@ -38,7 +38,7 @@ def submit_until_killed(urls: Urls, name: str, accepted: Path) -> None:
         with database.jobs() as session:
             job, _new = jobs.create(session, document=document, spec=spec, plan=None, actor=name, idempotency=key)
         os.write(out, f"job {job.id}\n".encode())
-        records = [Record(count + index, 1.0, {"loss": 1.0}) for index in range(BATCH)]
+        records = [StepValues(count + index, 1.0, {"loss": 1.0}) for index in range(BATCH)]
         with database.series() as session:
             stored = series.append(session, offset_before=count, offset_after=count + BATCH, records=records, **stream)
         if stored:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockstep.client.drills.report import PROGRAMS, Fault, Report
+from lockstep.client.drills.report import PROGRAMS, DrillReport, Fault
 from tests.e2e.service import Service, service
 from tests.faults.table import Drill
 
@@ -21,12 +21,12 @@ def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     yield from service(tmp_path_factory.mktemp("drilled"), LOCKSTEP_CPU_SLOTS="2")
 
 
-def drilled(lockstep: Service, fault: Fault, *, steps: int) -> Report:
+def drilled(lockstep: Service, fault: Fault, *, steps: int) -> DrillReport:
     """The report of one drill, which must hold."""
     done = lockstep.run("drill", fault, "--steps", str(steps), "--within-seconds", "120", "--json", timeout=570)
     assert done.returncode == 0, done.stdout + done.stderr + lockstep.service_logs()
     assert f"drill-{fault}-disturbed" in done.stderr
-    report = Report.model_validate_json(done.stdout)
+    report = DrillReport.model_validate_json(done.stdout)
     assert report.held
     assert (report.steps, report.steps_lost, report.steps_doubled, report.processes_left) == (steps, 0, 0, 0)
     assert (report.attempts, report.different) == (1 if fault in PROGRAMS else 2, [])

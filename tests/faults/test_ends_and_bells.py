@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from lockstep.broker.messages import Message, RingScheduler, StartAssignment, StopAssignment
+from lockstep.broker.messages import Message, StartAssignment, StopAssignment, WakeScheduler
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim
@@ -79,10 +79,10 @@ def ring_all(service: Service, chance: random.Random) -> int:
     heard += [StopAssignment(bell.assignment_id, "n1") for bell in heard if isinstance(bell, StartAssignment)]
     chance.shuffle(heard)
     for bell in heard:
-        if not isinstance(bell, RingScheduler):  # that one may place the two that wait
+        if not isinstance(bell, WakeScheduler):  # that one may place the two that wait
             assert deliver(service, bell) == []
     assert what_is(service.look()) == what_is(ended)
-    late = [bell for bell in heard if isinstance(bell, RingScheduler)]
+    late = [bell for bell in heard if isinstance(bell, WakeScheduler)]
     assert [claim for bell in late for claim in deliver(service, bell)] == []
     final = service.look()
     assert all(final.jobs[job].state.value == "succeeded" for job in ids[:DEVICES])
@@ -148,7 +148,7 @@ def submit(service: Service) -> str:
 
 def deliver(service: Service, bell: Message) -> list[Claim]:
     """What whoever hears it does; the claims that came of it."""
-    if isinstance(bell, RingScheduler):
+    if isinstance(bell, WakeScheduler):
         service.make_pass("one")
         return []
     if isinstance(bell, StopAssignment):

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 from sqlalchemy import select
 
-from lockstep.storage.db.tables import PassRow
+from lockstep.storage.db.tables import SchedulerLeaseRow
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults.plane import PATIENCE_SECONDS, Plane, noted, running_plane, script, starts_noted
@@ -95,5 +95,5 @@ def kill_the_leader(plane: Plane, drill: Drill) -> bool:
 
 def held_by(plane: Plane) -> tuple[str | None, float | None]:
     with plane.database.read_jobs() as session:
-        owner, finished_at = session.execute(select(PassRow.owner, PassRow.finished_at)).one()
+        owner, finished_at = session.execute(select(SchedulerLeaseRow.owner, SchedulerLeaseRow.finished_at)).one()
     return owner, finished_at

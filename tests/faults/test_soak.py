@@ -21,7 +21,7 @@ from sqlalchemy import func, select
 
 from lockstep.domain.life.attempt import MARK_VARIABLE
 from lockstep.storage.db.series_tables import StreamRow
-from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, PassRow
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, SchedulerLeaseRow
 from lockstep.storage.series import series_query
 from tests.brokers import until
 from tests.databases import Urls
@@ -145,7 +145,7 @@ def check_nothing_is_held(soak: Soak) -> None:
         return [str(one) for one in (*devices, *parts, *streams, *folders)]
 
     until(lambda: not held(), SETTLE_SECONDS, "everything is given back")
-    free = select(func.count()).where(PassRow.owner.is_(None))
+    free = select(func.count()).where(SchedulerLeaseRow.owner.is_(None))
 
     def nobody_makes_a_pass() -> bool:
         with soak.plane.database.read_jobs() as session:

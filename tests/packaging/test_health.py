@@ -20,7 +20,7 @@ from lockstep.storage.db.clock import now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.migrate import upgrade
 from lockstep.storage.db.settings import default_series_url
-from lockstep.storage.db.tables import PassRow
+from lockstep.storage.db.tables import SchedulerLeaseRow
 from lockstep.worker.health import HealthFile
 from tests.databases import Urls
 from tests.worker.node import Node, until
@@ -64,7 +64,7 @@ def test_a_scheduler_is_healthy_until_its_last_pass_is_too_long_ago(url: str, da
         scheduler_lease.give_back(session, "me")
     assert check("scheduler", url) == (0, "")
     with database.jobs() as session:
-        row = session.get(PassRow, scheduler_lease.ONLY)
+        row = session.get(SchedulerLeaseRow, scheduler_lease.ONLY)
         assert row is not None
         row.finished_at = now(session) - 32
     code, reason = check("scheduler", url)

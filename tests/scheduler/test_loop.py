@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.scheduler.loop import PassLoop
-from lockstep.scheduler.report import Report
+from lockstep.scheduler.loop import ReconcileLoop
+from lockstep.scheduler.report import CycleReport
 from tests.brokers import until
 
 
@@ -18,11 +18,11 @@ class Passes:
 
     def __init__(self) -> None:
         self.made: list[bool] = []
-        self.answers: list[Report | Exception] = []
+        self.answers: list[CycleReport | Exception] = []
 
-    def __call__(self, rang: bool) -> Report:
+    def __call__(self, rang: bool) -> CycleReport:
         self.made.append(rang)
-        answer = self.answers.pop(0) if self.answers else Report(held=True)
+        answer = self.answers.pop(0) if self.answers else CycleReport(held=True)
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -34,9 +34,9 @@ def passes() -> Passes:
 
 
 @pytest.fixture
-def rare(passes: Passes) -> Iterator[PassLoop]:
+def rare(passes: Passes) -> Iterator[ReconcileLoop]:
     """A loop that makes its first pass, and then none for an hour unless it is asked to."""
-    loop = PassLoop(passes, pass_seconds=3600)
+    loop = ReconcileLoop(passes, pass_seconds=3600)
     loop.start()
     until(lambda: passes.made, 60, "the first pass")
     yield loop
@@ -44,11 +44,11 @@ def rare(passes: Passes) -> Iterator[PassLoop]:
     loop.join()
 
 
-def test_the_first_pass_is_made_at_the_start(passes: Passes, rare: PassLoop) -> None:
+def test_the_first_pass_is_made_at_the_start(passes: Passes, rare: ReconcileLoop) -> None:
     assert passes.made == [False]
 
 
-def test_a_bell_is_answered_by_a_pass(passes: Passes, rare: PassLoop) -> None:
+def test_a_bell_is_answered_by_a_pass(passes: Passes, rare: ReconcileLoop) -> None:
     rare.ring()
     until(lambda: passes.made == [False, True], 60, "a pass for the bell")
 
@@ -56,12 +56,12 @@ def test_a_bell_is_answered_by_a_pass(passes: Passes, rare: PassLoop) -> None:
 def test_a_storm_of_bells_is_answered_by_one_pass(passes: Passes) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
-    def slow(rang: bool) -> Report:
+    def slow(rang: bool) -> CycleReport:
         inside.set()
         assert go_on.wait(60)
         return passes(rang)
 
-    loop = PassLoop(slow, pass_seconds=3600)
+    loop = ReconcileLoop(slow, pass_seconds=3600)
     loop.start()
     assert inside.wait(60)
     for _bell in range(1000):
@@ -77,12 +77,12 @@ def test_a_storm_of_bells_is_answered_by_one_pass(passes: Passes) -> None:
 def test_a_bell_during_a_pass_is_answered_by_another(passes: Passes) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
-    def slow(rang: bool) -> Report:
+    def slow(rang: bool) -> CycleReport:
         inside.set()
         go_on.wait(60)
         return passes(rang)
 
-    loop = PassLoop(slow, pass_seconds=3600)
+    loop = ReconcileLoop(slow, pass_seconds=3600)
     loop.start()
     assert inside.wait(60)
     loop.ring()
@@ -93,7 +93,7 @@ def test_a_bell_during_a_pass_is_answered_by_another(passes: Passes) -> None:
 
 
 def test_time_alone_makes_passes(passes: Passes) -> None:
-    loop = PassLoop(passes, pass_seconds=0.05)
+    loop = ReconcileLoop(passes, pass_seconds=0.05)
     loop.start()
     until(lambda: len(passes.made) >= 4, 60, "four passes")
     loop.ask_stop()
@@ -101,27 +101,27 @@ def test_time_alone_makes_passes(passes: Passes) -> None:
     assert not any(passes.made)
 
 
-def test_a_pass_that_left_something_over_is_followed_at_once(passes: Passes, rare: PassLoop) -> None:
-    passes.answers = [Report(held=True, again=True), Report(held=True, again=True)]
+def test_a_pass_that_left_something_over_is_followed_at_once(passes: Passes, rare: ReconcileLoop) -> None:
+    passes.answers = [CycleReport(held=True, again=True), CycleReport(held=True, again=True)]
     rare.ring()
     until(lambda: len(passes.made) == 4, 60, "a pass for the bell and two more")
 
 
 @pytest.mark.parametrize("error", [LockstepError(ErrorCode.UNAVAILABLE, "away"), RuntimeError("a bug")])
-def test_a_pass_that_fails_does_not_end_the_loop(error: Exception, passes: Passes, rare: PassLoop) -> None:
+def test_a_pass_that_fails_does_not_end_the_loop(error: Exception, passes: Passes, rare: ReconcileLoop) -> None:
     passes.answers = [error, error]
     for made in (2, 3, 4):
         rare.ring()
         until(lambda made=made: len(passes.made) >= made, 60, "the next pass")  # type: ignore[misc]
 
 
-def test_it_ends_soon_after_it_was_asked_to_although_no_pass_is_due(rare: PassLoop) -> None:
+def test_it_ends_soon_after_it_was_asked_to_although_no_pass_is_due(rare: ReconcileLoop) -> None:
     rare.ask_stop()
     until(lambda: not rare._thread.is_alive(), 60, "the end, an hour before the next pass")
 
 
 def test_one_that_never_began_can_be_ended(passes: Passes) -> None:
-    loop = PassLoop(passes, pass_seconds=1)
+    loop = ReconcileLoop(passes, pass_seconds=1)
     loop.ask_stop()
     loop.join()
     assert passes.made == []

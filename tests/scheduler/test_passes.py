@@ -13,7 +13,7 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.placement.decide import place
 from lockstep.scheduler import reconcile as passes_module
-from lockstep.scheduler.report import Report
+from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db.database import Database
@@ -137,7 +137,7 @@ def test_two_schedulers_at_once_place_every_job_once(world: World) -> None:
     start = threading.Barrier(3)
 
     def schedule(number: int) -> None:
-        one = passes_module._Pass(
+        one = passes_module._Cycle(
             world.database,
             bells[number],
             world.timings,
@@ -172,7 +172,7 @@ def test_a_pass_that_another_scheduler_has_is_left_to_it_and_a_bell_is_passed_on
     job = world.submit()
     with world.database.jobs() as session:
         assert scheduler_lease.take(session, "two", ttl_seconds=10)
-    assert world.make_pass("one", rang=True) == Report(held=False)
+    assert world.make_pass("one", rang=True) == CycleReport(held=False)
     assert world.state(job) is JobState.QUEUED
     with world.database.jobs() as session:
         assert scheduler_lease.give_back(session, "two")  # asked to look again
@@ -346,7 +346,7 @@ def test_one_that_cannot_be_deleted_does_not_keep_the_others(world: World, monke
     bad, good = _ended_long_ago(world, logs_days=1), _ended_long_ago(world, logs_days=1)
     expire = retention.expire
 
-    def fails(database: Database, due: retention.Due, go_on: Callable[[], bool]) -> bool:
+    def fails(database: Database, due: retention.DueDeletion, go_on: Callable[[], bool]) -> bool:
         if due.job_id == bad:
             raise RuntimeError("a chunk that cannot be deleted")
         return expire(database, due, go_on)

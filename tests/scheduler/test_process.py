@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
-from lockstep.broker.messages import RingScheduler
+from lockstep.broker.messages import WakeScheduler
 from lockstep.broker.publisher import Publisher
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.storage.db.database import Database
@@ -84,7 +84,7 @@ def test_a_bell_makes_a_pass_at_once_and_the_node_is_rung(world: World, start: S
     second = world.submit()
 
     def placed() -> bool:
-        publisher.publish(RingScheduler())
+        publisher.publish(WakeScheduler())
         return world.state(second) is JobState.STARTING
 
     until(placed, SOON_SECONDS, "a pass after a bell")

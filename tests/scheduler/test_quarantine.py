@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.series import series
 from tests.scheduler.world import World
@@ -145,7 +145,7 @@ def test_a_job_that_takes_three_nodes_down_at_the_same_step_is_ended_by_name_and
     for _ in range(3):
         world.make_pass()
         claim = world.claim(job)
-        point = Record(step=7, time=1.0, values={"train/loss": 1.0})
+        point = StepValues(step=7, time=1.0, values={"train/loss": 1.0})
         with world.database.series() as session:
             assert series.append(
                 session,

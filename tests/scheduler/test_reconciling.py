@@ -12,7 +12,7 @@ from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.scheduler.reconcile import UNSEALED
 from lockstep.storage.attempts import attempts
 from lockstep.storage.db.clock import db_now, now
-from lockstep.storage.db.tables import AssignmentRow, AttemptRow, EventRow, JobRow, NodeRow, PassRow
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, EventRow, JobRow, NodeRow, SchedulerLeaseRow
 from lockstep.storage.jobs import jobs
 from lockstep.storage.series import streams
 from tests.scheduler.world import World
@@ -173,7 +173,7 @@ def test_what_was_written_before_the_clock_was_set_back_waits_no_longer_than_it_
         at = now(session)
         session.execute(update(AssignmentRow).values(lease_expires_at=AssignmentRow.lease_expires_at + ahead))
         session.execute(update(NodeRow).values(seen_at=NodeRow.seen_at + ahead))
-        session.execute(update(PassRow).values(finished_at=PassRow.finished_at + ahead))
+        session.execute(update(SchedulerLeaseRow).values(finished_at=SchedulerLeaseRow.finished_at + ahead))
         session.execute(update(JobRow).where(JobRow.id == waiting).values(not_before=at + ahead))
     world.make_pass()
     with world.database.read_jobs() as session:

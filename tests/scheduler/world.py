@@ -12,13 +12,13 @@ from lockstep.domain.life.timings import Timings
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import plan_of
 from lockstep.scheduler.reconcile import run_pass
-from lockstep.scheduler.report import Report
+from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.tables import AssignmentRow, DeviceRow, JobRow, NodeRow, PassRow
+from lockstep.storage.db.tables import AssignmentRow, DeviceRow, JobRow, NodeRow, SchedulerLeaseRow
 from lockstep.storage.jobs import jobs
 from lockstep.storage.series import streams
 
@@ -50,7 +50,7 @@ class World:
         self.bells = Bells()
         self.timings = Timings()
 
-    def make_pass(self, owner: str = "one", **options: Any) -> Report:
+    def make_pass(self, owner: str = "one", **options: Any) -> CycleReport:
         options = {"clock": standing_still, **options}
         return run_pass(self.database, self.bells, self.timings, owner=owner, **options)
 
@@ -140,4 +140,4 @@ class World:
 
     def no_pass_for(self, seconds: float) -> None:
         with self.database.jobs() as session:
-            session.execute(update(PassRow).values(finished_at=db_now() - seconds))
+            session.execute(update(SchedulerLeaseRow).values(finished_at=db_now() - seconds))

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series, streams
 
@@ -70,7 +70,7 @@ def planting(
                 names = NAMES if numbers.random() < 0.1 else NAMES[:1]
                 odd = numbers.random() < 0.02
                 value = numbers.choice(AWKWARD) if odd else numbers.gauss(0, 1)
-                records.append(Record(step, float(time), dict.fromkeys(names, value)))
+                records.append(StepValues(step, float(time), dict.fromkeys(names, value)))
                 steps.append(step)
                 for name in names:
                     stored[name].append(Raw(attempt, step, float(time), value))

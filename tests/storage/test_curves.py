@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select, update
 
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.series_tables import SeriesChunkRow
 from lockstep.storage.series import series, series_query
@@ -60,16 +60,16 @@ def test_every_bucket_says_what_the_points_in_it_say(
 
 
 @pytest.fixture
-def long(database: Database) -> Callable[..., series_query.Curve]:
+def long(database: Database) -> Callable[..., series_query.SeriesData]:
     """Reads one series of 5,000 points."""
     plant(database, "long", random.Random(1), [[1]])
-    records = [Record(step, float(step), {"long": float(step)}) for step in range(1, 5001)]
+    records = [StepValues(step, float(step), {"long": float(step)}) for step in range(1, 5001)]
     with database.series() as session:
         assert series.append(
             session, assignment_id="long-1", token="token", offset_before=1, offset_after=2, records=records
         )
 
-    def read(**options: int) -> series_query.Curve:
+    def read(**options: int) -> series_query.SeriesData:
         with database.read_series() as session:
             (curve,) = series_query.read(session, "long", names=["long"], **options)  # type: ignore[arg-type] # names of bounds
         return curve
@@ -79,14 +79,14 @@ def long(database: Database) -> Callable[..., series_query.Curve]:
 
 @pytest.mark.parametrize("max_points", [3, 9, 10, 78, 100, 157, 1000, 4999, 5000])
 def test_there_are_about_as_many_buckets_as_were_asked_for(
-    long: Callable[..., series_query.Curve], max_points: int
+    long: Callable[..., series_query.SeriesData], max_points: int
 ) -> None:
     found = len(long(max_points=max_points).step)
     assert max_points * 0.9 <= found <= max_points
 
 
 def test_a_long_series_is_drawn_without_opening_a_full_chunk(
-    long: Callable[..., series_query.Curve], monkeypatch: pytest.MonkeyPatch
+    long: Callable[..., series_query.SeriesData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[bytes] = []
     monkeypatch.setattr(series_query, "unpack", lambda packed: opened.append(packed) or unpack(packed))
@@ -98,7 +98,9 @@ def test_a_long_series_is_drawn_without_opening_a_full_chunk(
     assert len(opened) == 3  # the two chunks that the bounds cut
 
 
-def test_a_full_chunk_without_a_summary_is_opened(database: Database, long: Callable[..., series_query.Curve]) -> None:
+def test_a_full_chunk_without_a_summary_is_opened(
+    database: Database, long: Callable[..., series_query.SeriesData]
+) -> None:
     before = long(max_points=100)
     with database.series() as session:
         count = select(func.count()).where(SeriesChunkRow.summary.is_not(None))

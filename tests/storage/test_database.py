@@ -87,7 +87,7 @@ def test_a_commit_whose_answer_was_lost_can_be_repeated(database: Database) -> N
 def test_a_value_that_the_database_cannot_hold_is_refused(postgres_urls: Urls) -> None:
     database = Database(*postgres_urls)
     with pytest.raises(LockstepError) as refusal, database.read_jobs() as session:
-        listing.page(session, listing.Choice(name="a\0b"), limit=1)
+        listing.page(session, listing.JobQuery(name="a\0b"), limit=1)
     database.close()
     assert refusal.value.code is ErrorCode.INVALID
 

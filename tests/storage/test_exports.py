@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import exports, series
 from lockstep.storage.series.series_query import Attempts
@@ -56,7 +56,7 @@ def test_chunks_that_are_merged_while_they_are_read_neither_hide_nor_repeat_a_po
     stored = plant(database, JOB, random.Random(7), [[600, 20, 10, 5]])
     pieces = exports.every_point(database.read_series, JOB, names=NAMES[:1])
     seen = [next(pieces), next(pieces)]
-    more = [Record(9_000 + number, 9_000.0 + number, {NAMES[0]: 1.0}) for number in range(700)]
+    more = [StepValues(9_000 + number, 9_000.0 + number, {NAMES[0]: 1.0}) for number in range(700)]
     with database.series() as session:
         assert series.append(
             session, assignment_id=f"{JOB}-1", token="token", offset_before=4, offset_after=5, records=more

@@ -87,7 +87,7 @@ def test_pages_neither_skip_nor_repeat_while_jobs_are_submitted(database: Databa
     cursor = None
     while True:
         with database.read_jobs() as session:
-            rows, cursor = listing.page(session, listing.Choice(cursor=cursor, order=order), limit=3)
+            rows, cursor = listing.page(session, listing.JobQuery(cursor=cursor, order=order), limit=3)
         seen += [row.id for row in rows]
         if cursor is None or len(seen) > 50:
             break
@@ -107,7 +107,7 @@ def test_a_page_filters_by_state_name_project_and_label(database: Database) -> N
 
     def ids(**wanted: object) -> list[str]:
         with database.read_jobs() as session:
-            return [row.id for row in listing.page(session, listing.Choice(**wanted), limit=10)[0]]  # type: ignore[arg-type]
+            return [row.id for row in listing.page(session, listing.JobQuery(**wanted), limit=10)[0]]  # type: ignore[arg-type]
 
     assert ids(states=[JobState.CANCELLED]) == [plain]
     assert ids(states=[JobState.QUEUED, JobState.CANCELLED]) == [other, plain]
@@ -125,7 +125,7 @@ def test_a_page_is_searched_by_what_a_person_remembers(database: Database) -> No
 
     def ids(**wanted: object) -> list[str]:
         with database.read_jobs() as session:
-            return [row.id for row in listing.page(session, listing.Choice(**wanted), limit=10)[0]]  # type: ignore[arg-type]
+            return [row.id for row in listing.page(session, listing.JobQuery(**wanted), limit=10)[0]]  # type: ignore[arg-type]
 
     assert ids(search="gpt-1") == ids(search="00_M") == [first]
     assert ids(search="i") == [second, first]
@@ -139,7 +139,7 @@ def test_a_page_is_searched_by_what_a_person_remembers(database: Database) -> No
 
 def test_a_foreign_cursor_is_refused(database: Database) -> None:
     with database.read_jobs() as session, pytest.raises(LockstepError) as refusal:
-        listing.page(session, listing.Choice(cursor="' or 1=1"), limit=3)
+        listing.page(session, listing.JobQuery(cursor="' or 1=1"), limit=3)
     assert refusal.value.code is ErrorCode.INVALID
 
 

@@ -16,10 +16,10 @@ from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.series_tables import LogChunkRow
 from lockstep.storage.logs import log_pages, logs
-from lockstep.storage.logs.log_pages import Chosen, Slice
+from lockstep.storage.logs.log_pages import LogSelection, Slice
 from tests.storage import scenes
 
-ALL = Chosen()
+ALL = LogSelection()
 
 
 class Written:
@@ -53,11 +53,11 @@ class Written:
         self.claim = scenes.start(self.database, old.job_id)
         self.attempt, self.offset = self.attempt + 1, 0
 
-    def page(self, chosen: Chosen = ALL, **options: object) -> Slice:
+    def page(self, chosen: LogSelection = ALL, **options: object) -> Slice:
         with self.database.read_series() as session:
             return log_pages.page(session, self.job_id, chosen, **{"limit": 100, **options})  # type: ignore[arg-type]
 
-    def chosen(self, chosen: Chosen) -> list[tuple[int, int]]:
+    def chosen(self, chosen: LogSelection) -> list[tuple[int, int]]:
         """The lines that are wanted, found without any index."""
         return [
             (attempt, number)
@@ -96,15 +96,15 @@ def written(database: Database, monkeypatch: pytest.MonkeyPatch) -> Written:
 
 CHOICES = [
     ALL,
-    Chosen(attempt=2),
-    Chosen(rank=2),
-    Chosen(rank=0, stream="stderr", search="LOSS"),
-    Chosen(search="loss 29"),
-    Chosen(search="nothing of the kind"),
-    Chosen(since=1200.0, until=1300.0),
-    Chosen(since=1290.5, rank=1),
-    Chosen(until=1050.0),
-    Chosen(since=1e9),
+    LogSelection(attempt=2),
+    LogSelection(rank=2),
+    LogSelection(rank=0, stream="stderr", search="LOSS"),
+    LogSelection(search="loss 29"),
+    LogSelection(search="nothing of the kind"),
+    LogSelection(since=1200.0, until=1300.0),
+    LogSelection(since=1290.5, rank=1),
+    LogSelection(until=1050.0),
+    LogSelection(since=1e9),
 ]
 
 
@@ -112,7 +112,7 @@ def _numbers(lines: list[LogLine]) -> list[tuple[int, int]]:
     return [(line.attempt, line.line) for line in lines]
 
 
-def _downwards(written: Written, chosen: Chosen, limit: int) -> Iterator[Slice]:
+def _downwards(written: Written, chosen: LogSelection, limit: int) -> Iterator[Slice]:
     cursor: str | None = None
     while True:
         page = written.page(chosen, cursor=cursor, limit=limit)
@@ -123,7 +123,7 @@ def _downwards(written: Written, chosen: Chosen, limit: int) -> Iterator[Slice]:
                 return
 
 
-def _upwards(written: Written, chosen: Chosen, limit: int) -> Iterator[Slice]:
+def _upwards(written: Written, chosen: LogSelection, limit: int) -> Iterator[Slice]:
     page = written.page(chosen, from_end=True, limit=limit)
     yield page
     while page.prev_cursor is not None:
@@ -173,7 +173,7 @@ def test_from_the_tail_one_scrolls_up_while_lines_are_added(written: Written) ->
 def test_chunks_of_the_version_before_are_opened_for_their_times(written: Written) -> None:
     with written.database.series() as session:
         session.execute(update(LogChunkRow).values(time_min=None, time_max=None))
-    chosen = Chosen(since=1200.0, until=1300.0)
+    chosen = LogSelection(since=1200.0, until=1300.0)
     found = [line for page in _downwards(written, chosen, 50) for line in _numbers(page.lines)]
     assert found == written.chosen(chosen)
 
@@ -213,8 +213,8 @@ def test_what_passes_over_chunks_by_their_headers_stops_after_a_limited_number_t
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_pages, "HEADERS_PER_PAGE", 2)
-    down = list(_downwards(written, Chosen(since=1e9), 1000))
-    up = list(_upwards(written, Chosen(until=0.0), 1000))
+    down = list(_downwards(written, LogSelection(since=1e9), 1000))
+    up = list(_upwards(written, LogSelection(until=0.0), 1000))
     with written.database.read_series() as session:
         chunks = session.query(LogChunkRow).count()
     assert chunks > 35
@@ -228,7 +228,7 @@ def test_a_place_deep_in_a_log_is_found_by_the_index(written: Written) -> None:
     event.listen(engine, "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
     written.page(limit=10, cursor="2.100")
     written.page(limit=10, before="2.100")
-    written.page(Chosen(since=1250.0, rank=1), limit=10)
+    written.page(LogSelection(since=1250.0, rank=1), limit=10)
     statements = [(statement, values) for statement, values in asked if "log_chunks" in statement]
     assert len(statements) >= 9
     is_sqlite = engine.dialect.name == "sqlite"

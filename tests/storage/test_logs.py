@@ -50,7 +50,7 @@ def shipper(database: Database) -> Shipper:
 
 def _page(shipper: Shipper, *, limit: int = 100, **options: object) -> tuple[list[LogLine], str]:
     places = {name: options.pop(name) for name in ("cursor", "from_end") if name in options}
-    chosen = log_pages.Chosen(**options)  # type: ignore[arg-type]
+    chosen = log_pages.LogSelection(**options)  # type: ignore[arg-type]
     with shipper.database.read_series() as session:
         return log_pages.page(session, shipper.claimed.job_id, chosen, limit=limit, **places)[:2]  # type: ignore[arg-type]
 

@@ -17,7 +17,7 @@ from lockstep.storage.db.database import Database, make_engine
 from lockstep.storage.db.migrate import pending, upgrade
 from lockstep.storage.db.schema import VERSION_TABLES
 from lockstep.storage.db.series_tables import SeriesBase
-from lockstep.storage.db.tables import JobsBase, PassRow
+from lockstep.storage.db.tables import JobsBase, SchedulerLeaseRow
 from tests.databases import Urls
 from tests.postgres import PostgresServer
 
@@ -96,7 +96,7 @@ def test_an_upgrade_that_is_run_again_changes_nothing(database_urls: Urls) -> No
         assert scheduler_lease.take(session, "first", ttl_seconds=60)
     upgrade(*database_urls)
     with database.read_jobs() as session:
-        assert [row.owner for row in session.scalars(select(PassRow))] == ["first"]
+        assert [row.owner for row in session.scalars(select(SchedulerLeaseRow))] == ["first"]
     database.close()
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import LogRecord
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.attempts import checkpoints
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
@@ -32,7 +32,7 @@ def lived(database: Database, blobs: BlobStore, folder: Path, **changes: object)
     """A job with points, lines, another source and a checkpoint, that has ended and is cleared away."""
     claim = scenes.run(database, idempotency=("key", "print"), **changes)
     with database.series() as session:
-        records = [Record(step, float(step), {"train/loss": 1.0}) for step in range(1, 1_500)]
+        records = [StepValues(step, float(step), {"train/loss": 1.0}) for step in range(1, 1_500)]
         series.append(
             session,
             assignment_id=claim.assignment_id,
@@ -152,7 +152,7 @@ def test_what_is_written_late_for_a_deleted_job_is_refused(
     with database.series() as session:
         assert not series.append(
             session, assignment_id=claim.assignment_id, token=claim.token, offset_before=9, offset_after=12,
-            records=[Record(1, 1.0, {"a": 1.0})],
+            records=[StepValues(1, 1.0, {"a": 1.0})],
         )  # fmt: skip
     with database.series() as session:
         assert streams.state(session, claim.assignment_id) is None

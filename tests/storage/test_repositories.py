@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.domain import limits
 from lockstep.storage.objects import repositories
-from lockstep.storage.objects.repositories import RepositoryError, UnreachableError
+from lockstep.storage.objects.repositories import RepositoryError, RepositoryUnreachableError
 from tests.repositories import Repository
 
 
@@ -55,13 +55,13 @@ def test_a_whole_commit_id_is_taken_without_asking_anybody() -> None:
 
 
 def test_a_repository_that_does_not_answer_is_said_with_gits_own_reason(tmp_path: Path) -> None:
-    with pytest.raises(UnreachableError, match="does not appear to be a git repository"):
+    with pytest.raises(RepositoryUnreachableError, match="does not appear to be a git repository"):
         repositories.commit_of(f"file://{tmp_path}/none", "main")
 
 
 def test_another_transport_is_refused_by_git_itself(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
-    with pytest.raises(UnreachableError, match="transport 'ext' not allowed"):
+    with pytest.raises(RepositoryUnreachableError, match="transport 'ext' not allowed"):
         repositories.commit_of(f"ext::touch {mark}", "main")
     assert not mark.exists()
 

@@ -9,14 +9,14 @@ from sqlalchemy import select, update
 
 from lockstep.domain.life.attempt import LogRecord
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.domain.views import LogLine
 from lockstep.storage.attempts import events
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import EventRow, JobRow, RetentionRow
 from lockstep.storage.jobs import change_feed, removal, retention
-from lockstep.storage.jobs.retention import DAY_SECONDS, Due
+from lockstep.storage.jobs.retention import DAY_SECONDS, DueDeletion
 from lockstep.storage.logs import log_pages, logs
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series, series_query, tails
@@ -36,7 +36,7 @@ def wrote(database: Database, *, line_count: int = LINES, **changes: Any) -> Cla
             token=claim.token,
             offset_before=0,
             offset_after=9,
-            records=[Record(step, float(step), {"train/loss": 1.0 / step}) for step in range(1, STEPS + 1)],
+            records=[StepValues(step, float(step), {"train/loss": 1.0 / step}) for step in range(1, STEPS + 1)],
         )
         assert logs.append(
             session,
@@ -65,7 +65,7 @@ def age(database: Database, claim: Claim, days: float) -> None:
         session.execute(update(JobRow).where(JobRow.id == claim.job_id).values(earlier))
 
 
-def due(database: Database) -> list[Due]:
+def due(database: Database) -> list[DueDeletion]:
     with database.read_jobs() as session:
         return retention.due(session)
 
@@ -96,7 +96,10 @@ def test_each_is_due_in_its_time_and_only_after_the_end(database: Database) -> N
     claim = ended(database, 1.99, **asked)
     assert due(database) == []
     age(database, claim, 0.02)
-    metrics, both = Due(claim.job_id, "metrics", 2), [Due(claim.job_id, "logs", 5), Due(claim.job_id, "metrics", 2)]
+    metrics, both = (
+        DueDeletion(claim.job_id, "metrics", 2),
+        [DueDeletion(claim.job_id, "logs", 5), DueDeletion(claim.job_id, "metrics", 2)],
+    )
     assert due(database) == [metrics]
     age(database, claim, 3)
     assert due(database) == both

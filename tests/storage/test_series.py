@@ -16,12 +16,12 @@ from sqlalchemy.orm import Session, undefer
 
 from lockstep.domain import limits
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.training.metrics import Record, decode, encode
+from lockstep.domain.training.metrics import StepValues, decode, encode
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.series_tables import SeriesChunkRow
 from lockstep.storage.series import series, series_query, streams
-from lockstep.storage.series.series_query import Curve
+from lockstep.storage.series.series_query import SeriesData
 from tests.storage import scenes
 
 
@@ -31,7 +31,7 @@ class Shipper:
     def __init__(self, database: Database, claimed: Claim) -> None:
         self.database, self.claimed, self.offset = database, claimed, 0
 
-    def ship(self, records: list[Record]) -> bool:
+    def ship(self, records: list[StepValues]) -> bool:
         with self.database.series() as session:
             stored = series.append(
                 session,
@@ -50,17 +50,19 @@ def shipper(database: Database) -> Shipper:
     return Shipper(database, scenes.run(database))
 
 
-def _loss(*values: float, first: int = 1) -> list[Record]:
-    return [Record(step, 1000.0 + step, {"train/loss": value}) for step, value in enumerate(values, first)]
+def _loss(*values: float, first: int = 1) -> list[StepValues]:
+    return [StepValues(step, 1000.0 + step, {"train/loss": value}) for step, value in enumerate(values, first)]
 
 
-def _read(shipper: Shipper, **options: object) -> list[Curve]:
+def _read(shipper: Shipper, **options: object) -> list[SeriesData]:
     with shipper.database.read_series() as session:
         return series_query.read(session, shipper.claimed.job_id, **options)  # type: ignore[arg-type]
 
 
 def test_points_read_back_as_they_were_sent(shipper: Shipper) -> None:
-    assert shipper.ship([Record(1, 10.5, {"train/loss": 2.5, "custom": 1.0}), Record(2, 11.5, {"train/loss": 2.25})])
+    assert shipper.ship(
+        [StepValues(1, 10.5, {"train/loss": 2.5, "custom": 1.0}), StepValues(2, 11.5, {"train/loss": 2.25})]
+    )
     custom, loss = _read(shipper)
     assert (custom.name, custom.unit, custom.count, custom.value) == ("custom", "", 1, [1.0])
     assert (loss.name, loss.unit, loss.attempt, loss.count) == ("train/loss", "loss", 1, 2)
@@ -70,7 +72,7 @@ def test_points_read_back_as_they_were_sent(shipper: Shipper) -> None:
 
 NAMES = st.sampled_from(["train/loss", "eval/loss", "a b-c_d.e/f"])
 RECORD = st.builds(
-    Record,
+    StepValues,
     st.integers(0, 2**62 - 1),
     st.floats(0, 4e9),
     st.dictionaries(NAMES, st.floats(), min_size=1, max_size=3),
@@ -79,7 +81,7 @@ RECORD = st.builds(
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(RECORD, max_size=40), min_size=1, max_size=6))
-def test_every_line_of_a_spool_reads_back_equal(database: Database, batches: list[list[Record]]) -> None:
+def test_every_line_of_a_spool_reads_back_equal(database: Database, batches: list[list[StepValues]]) -> None:
     claimed = _new_claim(database)
     shipper = Shipper(database, claimed)
     for batch in batches:
@@ -184,7 +186,7 @@ def test_a_new_attempts_stream_fences_the_old_one_that_nobody_sealed(shipper: Sh
 
 def test_a_new_attempt_hides_what_it_trains_again(shipper: Shipper) -> None:
     shipper.ship(_loss(1.0, 2.0, 3.0, 4.0))
-    shipper.ship([Record(2, 1.0, {"eval/loss": 5.0}), Record(4, 1.0, {"eval/loss": 6.0})])
+    shipper.ship([StepValues(2, 1.0, {"eval/loss": 5.0}), StepValues(4, 1.0, {"eval/loss": 6.0})])
     new = _second_attempt(shipper)
     evaluated, loss = _read(shipper)
     assert loss.value == [1.0, 2.0, 3.0, 4.0]  # nothing is hidden before there is something instead
@@ -205,7 +207,7 @@ def test_all_attempts_can_be_read_for_themselves(shipper: Shipper) -> None:
 
 
 def test_series_are_chosen_by_name_and_step(shipper: Shipper) -> None:
-    shipper.ship([Record(step, 1.0, {"a": step, "b": -step}) for step in range(1, 2001)])
+    shipper.ship([StepValues(step, 1.0, {"a": step, "b": -step}) for step in range(1, 2001)])
     [view] = _read(shipper, names=["b"], from_step=500, to_step=1500)
     assert (view.name, view.step, view.count) == ("b", list(range(500, 1501)), 1001)
     assert _read(shipper, names=[]) == []
@@ -259,7 +261,9 @@ def test_reduction_from_headers_respects_the_bounds(shipper: Shipper) -> None:
 
 def test_newest_values_and_progress_follow_the_newest_attempt(shipper: Shipper) -> None:
     job_id = shipper.claimed.job_id
-    shipper.ship([Record(5, 50.0, {"train/loss": 1.0}), Record(6, 60.0, {"train/loss": math.nan, "eval/loss": 2.0})])
+    shipper.ship(
+        [StepValues(5, 50.0, {"train/loss": 1.0}), StepValues(6, 60.0, {"train/loss": math.nan, "eval/loss": 2.0})]
+    )
     with shipper.database.read_series() as session:
         first = series.progress(session, [job_id, "unknown"])
         assert series.latest(session, [job_id, "unknown"]) == {job_id: {"eval/loss": 2.0, "train/loss": "NaN"}}
@@ -274,8 +278,8 @@ def test_newest_values_and_progress_follow_the_newest_attempt(shipper: Shipper) 
 
 def test_names_beyond_the_limit_are_dropped_and_counted(shipper: Shipper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "METRIC_NAMES_PER_JOB_MAX", 2)
-    shipper.ship([Record(1, 1.0, {"a": 1.0, "b": 1.0, "c": 1.0})])
-    shipper.ship([Record(2, 1.0, {"a": 2.0, "d": 1.0})])
+    shipper.ship([StepValues(1, 1.0, {"a": 1.0, "b": 1.0, "c": 1.0})])
+    shipper.ship([StepValues(2, 1.0, {"a": 2.0, "d": 1.0})])
     assert [(view.name, view.count) for view in _read(shipper)] == [("a", 2), ("b", 1)]
     with shipper.database.read_series() as session:
         state = streams.state(session, shipper.claimed.assignment_id)
@@ -314,13 +318,13 @@ def test_a_job_that_has_all_the_points_it_may_have_keeps_its_newest_values(
     shipper: Shipper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "METRIC_POINTS_PER_JOB_MAX", 3)
-    left_out: list[series.LeftOut] = []
+    left_out: list[series.OverLimit] = []
     ship = partial(series.append, assignment_id=shipper.claimed.assignment_id, token=shipper.claimed.token)
     for place, step in enumerate((1, 4, 7)):
         with shipper.database.series() as session:
             records = _loss(float(step), float(step + 1), math.nan, first=step)
             assert ship(session, offset_before=place, offset_after=place + 1, records=records, left_out=left_out.append)
-    assert left_out == [series.LeftOut(3, job_is_full=True)] * 2
+    assert left_out == [series.OverLimit(3, job_is_full=True)] * 2
     assert _read(shipper)[0].step == [1, 2, 3]
     with shipper.database.read_series() as session:
         assert series.latest(session, [shipper.claimed.job_id])[shipper.claimed.job_id] == {"train/loss": "NaN"}

@@ -12,7 +12,7 @@ from lockstep.storage.attempts import attempts, checkpoints, events, nodes
 from lockstep.storage.control import scheduler_lease, tokens
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.tables import EventRow, PassRow, TokenRow
+from lockstep.storage.db.tables import EventRow, SchedulerLeaseRow, TokenRow
 from tests.storage import scenes
 
 
@@ -186,7 +186,7 @@ def test_a_pass_is_held_until_given_back_or_its_time_is_over(database: Database)
         assert not scheduler_lease.take(session, "b", ttl_seconds=60)
         assert not scheduler_lease.give_back(session, "b")
         assert not scheduler_lease.take(session, "b", ttl_seconds=60)
-        session.execute(update(PassRow).values(expires_at=db_now() - 1))
+        session.execute(update(SchedulerLeaseRow).values(expires_at=db_now() - 1))
         assert scheduler_lease.take(session, "b", ttl_seconds=60)
 
 
@@ -205,5 +205,5 @@ def test_the_gap_is_counted_from_the_end_of_the_last_pass(database: Database) ->
         scheduler_lease.take(session, "a", ttl_seconds=60)
         scheduler_lease.give_back(session, "a")
         assert scheduler_lease.gap_seconds(session) < 5
-        session.execute(update(PassRow).values(finished_at=db_now() - 100))
+        session.execute(update(SchedulerLeaseRow).values(finished_at=db_now() - 100))
         assert scheduler_lease.gap_seconds(session) == pytest.approx(100, abs=5)

@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.life.timings import Timings
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
@@ -134,5 +134,5 @@ def _append(database: Database, claimed: Claim) -> bool:
             token=claimed.token,
             offset_before=0,
             offset_after=1,
-            records=[Record(1, 1.0, {"loss": 1.0})],
+            records=[StepValues(1, 1.0, {"loss": 1.0})],
         )

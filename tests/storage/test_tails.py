@@ -14,11 +14,11 @@ from sqlalchemy import delete
 
 from lockstep.domain import limits
 from lockstep.domain.errors import LockstepError
-from lockstep.domain.training.metrics import Record
+from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.series_tables import SeriesChunkRow, SeriesLatestRow
 from lockstep.storage.series import series, series_query, streams, tails
-from lockstep.storage.series.series_query import Attempts, Curve
+from lockstep.storage.series.series_query import Attempts, SeriesData
 from tests.storage.raw_points import NAMES, Stored, check, planting, wanted
 
 EVERY = 1_000_000
@@ -32,7 +32,7 @@ class Follower:
     attempts: Attempts = "current"
     names: tuple[str, ...] | None = None
     cursor: str | None = None
-    kept: dict[tuple[str, int], list[Curve]] = field(default_factory=dict)
+    kept: dict[tuple[str, int], list[SeriesData]] = field(default_factory=dict)
     answers: list[tails.Tail] = field(default_factory=list)
 
     def look(self, database: Database, job_id: str) -> None:
@@ -52,7 +52,7 @@ class Follower:
         for name in NAMES:
             mine = [parts for (of, _), parts in sorted(self.kept.items()) if of == name]
             for parts, points in zip(mine, wanted(stored, name, None, None, self.attempts), strict=True):
-                whole = Curve(
+                whole = SeriesData(
                     name,
                     parts[-1].unit,
                     parts[-1].attempt,
@@ -105,7 +105,7 @@ class Writing:
         with self.database.series() as session:
             assert streams.open_stream(session, writer)
 
-    def write(self, *records: Record) -> None:
+    def write(self, *records: StepValues) -> None:
         with self.database.series() as session:
             assert series.append(
                 session,
@@ -123,8 +123,8 @@ def job(database: Database) -> Writing:
     return Writing(database)
 
 
-def _losses(first: int, last: int, *names: str) -> list[Record]:
-    return [Record(step, float(step), dict.fromkeys(names or ("a",), 1.0)) for step in range(first, last + 1)]
+def _losses(first: int, last: int, *names: str) -> list[StepValues]:
+    return [StepValues(step, float(step), dict.fromkeys(names or ("a",), 1.0)) for step in range(first, last + 1)]
 
 
 def test_what_a_later_attempt_trains_again_is_given_anew_and_what_it_goes_on_with_is_not(job: Writing) -> None:

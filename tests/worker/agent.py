@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 from lockstep.worker import logs, service
-from lockstep.worker.settings import Settings
+from lockstep.worker.settings import AgentSettings
 
 if __name__ == "__main__":
-    settings = Settings()
+    settings = AgentSettings()
     logs.configure(settings.log_format)
     if sys.argv[1:]:
         service.run(settings, launcher_command=sys.argv[1:])

@@ -21,7 +21,7 @@ from lockstep.storage.jobs import jobs
 from lockstep.storage.logs import log_pages
 from lockstep.storage.series import series_query
 from lockstep.worker.agent import identity
-from lockstep.worker.agent.identity import Census
+from lockstep.worker.agent.identity import ProcessSnapshot
 
 HERE = Path(__file__).parent
 FAKE_LAUNCHER = [sys.executable, str(HERE / "fake_launcher.py")]
@@ -162,7 +162,7 @@ class Node:
 
     @staticmethod
     def _end_all(folder: Path) -> bool:
-        census = Census.take()
+        census = ProcessSnapshot.take()
         found = [each for marked in census.marked(folder) for each in (marked, *census.descendants(marked.key.pid))]
         for process in found:
             identity.send(process.key, signal.SIGKILL)

@@ -11,7 +11,7 @@ import torch
 
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices import device_memory
-from lockstep.worker.devices.device_memory import SLACK_BYTES, Return, Used, used_bytes
+from lockstep.worker.devices.device_memory import SLACK_BYTES, MemoryReclaim, Used, used_bytes
 
 GIB = 2**30
 
@@ -24,13 +24,13 @@ def test_it_is_waited_until_the_memory_is_what_it_was() -> None:
         asked.append(list(devices))
         return answers[len(asked) - 1]
 
-    waits = Return(lambda: {0: GIB, 1: GIB}, used)
+    waits = MemoryReclaim(lambda: {0: GIB, 1: GIB}, used)
     assert [waits.over() for _ in answers] == [False, False, True]
     assert asked == [[0, 1]] * 3
 
 
 def test_memory_that_another_program_took_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = Return(lambda: {0: GIB}, lambda devices: dict.fromkeys(devices, 40 * GIB))
+    waits = MemoryReclaim(lambda: {0: GIB}, lambda devices: dict.fromkeys(devices, 40 * GIB))
     assert not waits.over()
     now = time.monotonic()
     monkeypatch.setattr(device_memory.time, "monotonic", lambda: now + device_memory.WAIT_SECONDS + 1)
@@ -39,7 +39,7 @@ def test_memory_that_another_program_took_is_not_waited_for_for_ever(monkeypatch
 
 @pytest.mark.parametrize("before", [{}, {0: GIB}])
 def test_where_no_driver_answers_nothing_is_waited_for(before: Used) -> None:
-    assert Return(lambda: before, lambda _: {}).over()
+    assert MemoryReclaim(lambda: before, lambda _: {}).over()
 
 
 def test_what_was_used_before_survives_the_agent(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.series import series, series_query, streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.upload import shipping, sparse_files
-from lockstep.worker.upload.decimation import WINDOW_SECONDS, Thinner
+from lockstep.worker.upload.decimation import WINDOW_SECONDS, Decimator
 from lockstep.worker.upload.shipping import POISON_TRIES, MetricsShipper, Stream
 from lockstep.worker.upload.tail import whole_lines
 from tests.faults.table import Drill
@@ -103,7 +103,7 @@ def job(database: Database, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> 
     return made
 
 
-def _rates(thinner: Thinner, clock: Clock, points_per_second: float, seconds: int) -> None:
+def _rates(thinner: Decimator, clock: Clock, points_per_second: float, seconds: int) -> None:
     """Let a spool of 10 bytes a point grow."""
     thinner.measured(1_000, 100)
     for second in range(seconds + 1):
@@ -117,7 +117,7 @@ def _rates(thinner: Thinner, clock: Clock, points_per_second: float, seconds: in
 )
 def test_of_so_many_steps_one_is_kept_that_the_rate_fits(points_per_second: int, keep_every: int) -> None:
     clock, said = Clock(), list[str]()
-    thinner = Thinner(said.append, clock=clock)
+    thinner = Decimator(said.append, clock=clock)
     _rates(thinner, clock, points_per_second, 30)
     assert thinner.keep_every == keep_every
     assert len(said) == (keep_every > 1)
@@ -126,7 +126,7 @@ def test_of_so_many_steps_one_is_kept_that_the_rate_fits(points_per_second: int,
 def test_a_burst_of_ten_seconds_worth_is_stored_whole_and_a_point_more_is_not() -> None:
     for points, keep_every in ((WINDOW_SECONDS * RATE, 1), (WINDOW_SECONDS * RATE + 1, 2)):
         clock = Clock()
-        thinner = Thinner(lambda _text: None, clock=clock)
+        thinner = Decimator(lambda _text: None, clock=clock)
         thinner.measured(1_000, 100)
         thinner.look(0)
         clock.now += 1.0

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain.life import attempt
-from lockstep.worker.agent.identity import Census, is_alive, process
-from lockstep.worker.agent.sweeping import Tree
+from lockstep.worker.agent.identity import ProcessSnapshot, is_alive, process
+from lockstep.worker.agent.sweeping import ProcessTree
 from lockstep.worker.launch import launching
-from lockstep.worker.launch.groups import Group
+from lockstep.worker.launch.groups import ControlGroup
 
 FLEES = """
 import os, sys, time
@@ -35,8 +35,8 @@ os.wait()
 
 
 @pytest.fixture
-def group(tmp_path: Path) -> Iterator[Group]:
-    found = Group(f"test-{os.getpid()}-{tmp_path.name}")
+def group(tmp_path: Path) -> Iterator[ControlGroup]:
+    found = ControlGroup(f"test-{os.getpid()}-{tmp_path.name}")
     if found.create() is None:
         pytest.skip("NOT RUN: this user may make no control group (version 2) here")
     yield found
@@ -44,7 +44,9 @@ def group(tmp_path: Path) -> Iterator[Group]:
     found.remove()
 
 
-def test_who_left_tree_session_and_environment_is_in_the_group_and_is_killed(group: Group, tmp_path: Path) -> None:
+def test_who_left_tree_session_and_environment_is_in_the_group_and_is_killed(
+    group: ControlGroup, tmp_path: Path
+) -> None:
     mark = tmp_path / "pid"
     own = {attempt.MARK_VARIABLE: str(tmp_path / "elsewhere"), attempt.GROUP_VARIABLE: str(group.path)}
     environment = {**launching.environment_of(os.environ), **own}
@@ -56,15 +58,15 @@ def test_who_left_tree_session_and_environment_is_in_the_group_and_is_killed(gro
     fled = process(int(mark.read_text()))
     assert fled is not None
     assert group.path is not None
-    tree = Tree(tmp_path / group.path.name.removeprefix("lockstep-"), None)
-    assert Census.take().marked(tree.folder) == [], "nothing but the group tells whose it is"
+    tree = ProcessTree(tmp_path / group.path.name.removeprefix("lockstep-"), None)
+    assert ProcessSnapshot.take().marked(tree.folder) == [], "nothing but the group tells whose it is"
     assert [found.key for found in tree.survivors()] == [fled.key]
     assert tree.kill(seconds=60)
     assert not is_alive(fled.key)
     assert not group.path.exists()
 
 
-def test_groups_that_user_code_made_below_are_killed_and_removed_too(group: Group) -> None:
+def test_groups_that_user_code_made_below_are_killed_and_removed_too(group: ControlGroup) -> None:
     assert group.path is not None
     (group.path / "own" / "inner").mkdir(parents=True)
     sleeper = subprocess.Popen(["sleep", "600"])
@@ -77,7 +79,7 @@ def test_groups_that_user_code_made_below_are_killed_and_removed_too(group: Grou
 
 
 def test_where_no_group_may_be_made_there_is_none_and_nothing_fails(tmp_path: Path) -> None:
-    absent = Group("absent")
+    absent = ControlGroup("absent")
     for path in (None, tmp_path / "missing" / "group", tmp_path / "file"):
         (tmp_path / "file").write_text("")
         absent.path = path

@@ -23,12 +23,12 @@ from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices.sampling import Sampler
 from lockstep.worker.upload import uploaders
 from lockstep.worker.upload.shipping import Stream
-from lockstep.worker.upload.uploaders import Outflow
+from lockstep.worker.upload.uploaders import Uploaders
 from tests.storage import scenes
 from tests.worker.node import until
 
 
-def outflow_of(database: Database, home: Path, what: dict[str, Any], stream: Stream) -> Outflow:
+def outflow_of(database: Database, home: Path, what: dict[str, Any], stream: Stream) -> Uploaders:
     """The pumps of a claimed attempt on one rank, of which ``what`` is the spec beyond its name; not started."""
     folder = Folder(home / stream.assignment_id)
     folder.create()
@@ -49,7 +49,7 @@ def outflow_of(database: Database, home: Path, what: dict[str, Any], stream: Str
         exit_stall_seconds=1.0,
     )
     blobs = BlobStore(str(home / "store"))
-    return Outflow(database, blobs, folder, stream, assignment, pause_seconds=0.01, sample_seconds=0.01)
+    return Uploaders(database, blobs, folder, stream, assignment, pause_seconds=0.01, sample_seconds=0.01)
 
 
 def test_a_driver_that_does_not_answer_keeps_no_job_from_its_end(

@@ -18,7 +18,7 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.launch import preparing
 from lockstep.worker.launch.preparing import InitUnavailableError, is_disk_failure, prepare
-from lockstep.worker.launch.resuming import NoneWholeError
+from lockstep.worker.launch.resuming import NoIntactCheckpointError
 from tests.worker.node import Node
 
 TRAIN: dict[str, Any] = {
@@ -138,7 +138,9 @@ def test_a_job_none_of_whose_checkpoints_is_whole_does_not_begin_anew(
     published = [publish(blobs, tmp_path / "made", step) for step in (5, 3)]
     (tmp_path / "store" / published[0].location / "manifest.json").unlink()
     (tmp_path / "store" / published[1].location / "weights").unlink()
-    with pytest.raises(NoneWholeError, match=r"step 5: manifest.json is missing; that of step 3: weights is missing"):
+    with pytest.raises(
+        NoIntactCheckpointError, match=r"step 5: manifest.json is missing; that of step 3: weights is missing"
+    ):
         prepare(folder, claim(None, published=published), blobs, Timings())
     assert folder.assignment() is None
 
@@ -185,7 +187,12 @@ def test_a_disk_with_too_little_free_is_refused_before_anything_of_the_job_is_on
 
 @pytest.mark.parametrize(
     "error",
-    [NoneWholeError("damaged"), IsADirectoryError(21, "in the archive"), FileNotFoundError(2, "x"), ValueError("x")],
+    [
+        NoIntactCheckpointError("damaged"),
+        IsADirectoryError(21, "in the archive"),
+        FileNotFoundError(2, "x"),
+        ValueError("x"),
+    ],
 )
 def test_an_error_of_what_the_job_brings_is_no_disk_failure(error: Exception) -> None:
     assert not is_disk_failure(error)

@@ -15,7 +15,7 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.upload import reporting
-from lockstep.worker.upload.reporting import Reporter
+from lockstep.worker.upload.reporting import EventUploader
 from lockstep.worker.upload.shipping import Stream
 
 
@@ -58,8 +58,8 @@ def folder(tmp_path: Path, stream: Stream) -> Folder:
     return made
 
 
-def _reporter(database: Database, blobs: BlobStore, folder: Folder, stream: Stream) -> Reporter:
-    return Reporter(database, blobs, folder, stream, node_name="n", is_script=False, keep_last=3)
+def _reporter(database: Database, blobs: BlobStore, folder: Folder, stream: Stream) -> EventUploader:
+    return EventUploader(database, blobs, folder, stream, node_name="n", is_script=False, keep_last=3)
 
 
 def _say(to: Folder, kind: str, /, **data: object) -> None:

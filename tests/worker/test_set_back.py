@@ -26,9 +26,9 @@ from lockstep.storage.logs import log_pages
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series_query
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.reporting import Reporter
+from lockstep.worker.upload.reporting import EventUploader
 from lockstep.worker.upload.shipping import LogShipper, MetricsShipper, NotOpenError, Stream
-from lockstep.worker.upload.uploaders import Outflow
+from lockstep.worker.upload.uploaders import Uploaders
 from tests.faults.processes import frozen, signalled
 from tests.rows import Backup
 from tests.storage import scenes
@@ -237,7 +237,7 @@ def test_room_is_made_of_what_is_stored_before_anything_else_is_left_out(
 
 def test_events_are_carried_out_again_and_rows_agree_with_the_store(job: Job, tmp_path: Path) -> None:
     store = BlobStore(str(tmp_path / "store"))
-    reporter = Reporter(job.database, store, job.folder, job.stream, node_name="n1", is_script=False, keep_last=2)
+    reporter = EventUploader(job.database, store, job.folder, job.stream, node_name="n1", is_script=False, keep_last=2)
     save(job, 10)
     save(job, 20)
     run(reporter)
@@ -258,7 +258,7 @@ def test_events_are_carried_out_again_and_rows_agree_with_the_store(job: Job, tm
 
 def test_rows_of_checkpoints_that_are_gone_do_not_wait_for_the_next_one(job: Job, tmp_path: Path) -> None:
     store = BlobStore(str(tmp_path / "store"))
-    reporter = Reporter(job.database, store, job.folder, job.stream, node_name="n1", is_script=False, keep_last=3)
+    reporter = EventUploader(job.database, store, job.folder, job.stream, node_name="n1", is_script=False, keep_last=3)
     save(job, 10)
     run(reporter)
     backup = Backup(job.database)
@@ -287,7 +287,7 @@ def say(job: Job, kind: str, /, **data: object) -> None:
         file.write(json.dumps({"kind": kind, "time": 1.0, "data": data}) + "\n")
 
 
-def run(reporter: Reporter, *, last: bool = False) -> None:
+def run(reporter: EventUploader, *, last: bool = False) -> None:
     while reporter.step(last):
         pass
 
@@ -301,14 +301,14 @@ def rows(job: Job) -> list[dict[str, object]]:
 
 
 @pytest.fixture
-def outflow(job: Job) -> Iterator[Outflow]:
+def outflow(job: Job) -> Iterator[Uploaders]:
     made = outflow_of(job.database, job.folder.path.parent, SCRIPT, job.stream)
     yield made
     made.stop()
     made.join(60)
 
 
-def test_a_job_that_writes_nothing_more_is_whole_again(job: Job, outflow: Outflow) -> None:
+def test_a_job_that_writes_nothing_more_is_whole_again(job: Job, outflow: Uploaders) -> None:
     """Samples of its node are refused, and let every sender look where it is."""
     job.write(range(5))
     outflow.start()

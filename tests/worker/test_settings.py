@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from lockstep.worker.agent.folders import Folder, folders_in, retire
 from lockstep.worker.devices import inventory
-from lockstep.worker.settings import Settings, node_name_of
+from lockstep.worker.settings import AgentSettings, node_name_of
 
 
 @pytest.fixture(autouse=True)
@@ -32,18 +32,18 @@ def test_a_hosts_name_becomes_a_nodes_name() -> None:
 def test_a_name_that_is_none_is_refused_with_one_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_NODE_NAME", "GPU 7")
     with pytest.raises(ValidationError, match="for example 'gpu-7'"):
-        Settings()
+        AgentSettings()
 
 
 def test_a_relative_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_NODE_DIR", "node")
     with pytest.raises(ValidationError, match="an absolute one is expected"):
-        Settings()
+        AgentSettings()
 
 
 def test_waits_are_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_TIMINGS_SCALE", "0.1")
-    assert Settings().timings.heartbeat_seconds == pytest.approx(0.5)
+    assert AgentSettings().timings.heartbeat_seconds == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("cores", "slots"), [(1, 2), (16, 16)])

@@ -12,7 +12,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.agent.assignment import Attempt
 from lockstep.worker.agent.supervisor import Supervisor
-from lockstep.worker.settings import Settings
+from lockstep.worker.settings import AgentSettings
 from tests.databases import Urls
 from tests.worker.node import Node
 
@@ -23,7 +23,7 @@ def test_an_attempt_whose_thread_cannot_be_started_is_not_taken_for_one_that_run
     """It is not renewed for ever, and the next look adopts it."""
     database = Database(*sqlite_urls)
     node = Node(tmp_path, database, sqlite_urls, "redis://nobody")
-    settings = Settings(
+    settings = AgentSettings(
         database_url=sqlite_urls[0],
         series_url=sqlite_urls[1],
         broker_url=node.broker_url,

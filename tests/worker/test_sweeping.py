@@ -11,8 +11,8 @@ from pathlib import Path
 
 from lockstep.worker.agent import identity
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.identity import Census, ProcessKey
-from lockstep.worker.agent.sweeping import Children, Tree
+from lockstep.worker.agent.identity import ProcessKey, ProcessSnapshot
+from lockstep.worker.agent.sweeping import Children, ProcessTree
 from lockstep.worker.launch import launching
 from tests.worker.subreaper import as_agent, until
 
@@ -44,14 +44,14 @@ def _start(children: Children, tmp_path: Path, source: str) -> tuple[Folder, Pro
     return folder, launcher, grandchild.key
 
 
-def _kill_all(tree: Tree) -> None:
+def _kill_all(tree: ProcessTree) -> None:
     assert tree.kill(seconds=60)
 
 
 @as_agent
 def test_a_grandchild_in_its_own_session_that_ignores_sigterm_is_killed(tmp_path: Path, children: Children) -> None:
     folder, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
-    _kill_all(Tree(folder.path, launcher))
+    _kill_all(ProcessTree(folder.path, launcher))
     assert not identity.is_alive(launcher)
     assert not identity.is_alive(grandchild)
 
@@ -73,14 +73,14 @@ def test_a_live_launcher_is_no_orphan(tmp_path: Path, children: Children) -> Non
     assert children.sweep_orphans() == 0
     assert identity.is_alive(launcher)
     assert identity.is_alive(grandchild)
-    _kill_all(Tree(folder.path, launcher))
+    _kill_all(ProcessTree(folder.path, launcher))
 
 
 @as_agent
 def test_descendants_seen_earlier_are_killed_when_the_launcher_is_gone(tmp_path: Path, children: Children) -> None:
     _, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
-    tree = Tree(tmp_path / "another-name", launcher)  # so that the mark in the environment finds nothing
-    tree.remember(Census.take())
+    tree = ProcessTree(tmp_path / "another-name", launcher)  # so that the mark in the environment finds nothing
+    tree.remember(ProcessSnapshot.take())
     identity.send(launcher, signal.SIGKILL)
     until(lambda: children.exit_status(launcher.pid) is not None)
     assert identity.is_alive(grandchild)
@@ -93,9 +93,9 @@ def test_processes_started_for_a_folder_are_found_without_any_memory_of_them(
     tmp_path: Path, children: Children
 ) -> None:
     folder, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
-    found = {process.key for process in Census.take().marked(folder.path)}
+    found = {process.key for process in ProcessSnapshot.take().marked(folder.path)}
     assert {launcher, grandchild} <= found
-    _kill_all(Tree(folder.path, None))
+    _kill_all(ProcessTree(folder.path, None))
     assert not identity.is_alive(grandchild)
 
 
@@ -104,7 +104,7 @@ def test_a_program_that_only_looks_into_the_folder_is_not_killed(tmp_path: Path)
     folder.create()
     looker = subprocess.Popen(["sleep", "600"], cwd=folder.path, env={**os.environ, "PWD": str(folder.path)})
     try:
-        assert Tree(folder.path, None).kill()
+        assert ProcessTree(folder.path, None).kill()
         assert looker.poll() is None
     finally:
         looker.kill()

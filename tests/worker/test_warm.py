@@ -14,10 +14,10 @@ from lockstep.domain.life.attempt import ResultFile
 from lockstep.domain.life.outcomes import Reason
 from lockstep.worker.agent import identity
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.identity import Census
-from lockstep.worker.agent.sweeping import Children, Tree
+from lockstep.worker.agent.identity import ProcessSnapshot
+from lockstep.worker.agent.sweeping import Children, ProcessTree
 from lockstep.worker.launch import launching
-from lockstep.worker.launch.fork_client import Warm, WarmError
+from lockstep.worker.launch.fork_client import ForkServer, ForkServerError
 from tests.engine.launcher.attempts import assignment_of
 from tests.worker.subreaper import as_agent, until
 
@@ -42,14 +42,14 @@ def _folder(tmp_path: Path, name: str = "0000-attempt") -> Folder:
     return folder
 
 
-def _warm() -> Warm:
-    made = Warm(launching.environment_of(os.environ))
+def _warm() -> ForkServer:
+    made = ForkServer(launching.environment_of(os.environ))
     made.tend()
     until(made.is_ready, READY_SECONDS)
     return made
 
 
-def _launch(folder: Folder, children: Children, warm: Warm) -> identity.ProcessKey:
+def _launch(folder: Folder, children: Children, warm: ForkServer) -> identity.ProcessKey:
     launcher = launching.launch(
         folder, children, warm, EXECUTED, {**launching.environment_of(os.environ), "GIVEN": "1"}
     )
@@ -62,7 +62,7 @@ def _environment(pid: int) -> dict[str, str]:
     return dict(line.decode().split("=", 1) for line in lines if b"=" in line)
 
 
-def _pid_of(warm: Warm) -> int:
+def _pid_of(warm: ForkServer) -> int:
     pid = warm.pid
     assert pid is not None
     return pid
@@ -87,7 +87,7 @@ def test_a_forked_launcher_is_what_a_started_one_would_be(tmp_path: Path, childr
     assert Path(f"/proc/{launcher.pid}/cwd").resolve() == folder.path
     assert Path(f"/proc/{launcher.pid}/comm").read_text() == "lockstep-launch\n"
     assert _environment(launcher.pid)[attempt.MARK_VARIABLE] == str(folder.path)
-    assert launcher in {process.key for process in Census.take().marked(folder.path)}
+    assert launcher in {process.key for process in ProcessSnapshot.take().marked(folder.path)}
     opened = {Path(f"/proc/{launcher.pid}/fd/{number}").resolve() for number in (1, 2)}
     assert opened == {folder.file(attempt.LAUNCHER_LOG)}
     assert children.sweep_orphans() == 0, "it is known"
@@ -108,7 +108,7 @@ def test_a_killed_forked_launcher_takes_its_ranks_along_and_the_warm_process_sta
     warm, folder = _warm(), _folder(tmp_path)
     launcher = _launch(folder, children, warm)
     until(folder.file(attempt.RANKS).exists)
-    tree = Tree(folder.path, launcher)
+    tree = ProcessTree(folder.path, launcher)
     ranks = [process for process in tree.survivors() if process.key != launcher]
     assert len(ranks) == 1
     identity.send(launcher, signal.SIGKILL)
@@ -118,13 +118,13 @@ def test_a_killed_forked_launcher_takes_its_ranks_along_and_the_warm_process_sta
     second = _folder(tmp_path, "0001-attempt")
     again = _launch(second, children, warm)
     until(second.file(attempt.RANKS).exists)
-    assert Tree(second.path, again).kill(seconds=60)
+    assert ProcessTree(second.path, again).kill(seconds=60)
     warm.close()
 
 
 @as_agent
 def test_without_a_warm_process_a_launcher_is_started_by_its_command(tmp_path: Path, children: Children) -> None:
-    warm = Warm(launching.environment_of(os.environ))
+    warm = ForkServer(launching.environment_of(os.environ))
     folder = _folder(tmp_path)
     _launch(folder, children, warm)  # never started
     until(folder.file("executed").exists)
@@ -147,7 +147,7 @@ def test_one_that_does_not_answer_is_ended_and_so_is_what_it_may_have_forked(
     os.kill(pid, signal.SIGSTOP)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lockstep.worker.launch.fork_client._ANSWER_SECONDS", 0.5)  # one that is stopped never answers
-        with pytest.raises(WarmError, match="gave no launcher"):
+        with pytest.raises(ForkServerError, match="gave no launcher"):
             _launch(folder, children, warm)
     assert not _lives(pid)
     assert children.sweep_orphans() == 0

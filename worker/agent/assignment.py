@@ -37,18 +37,18 @@ from lockstep.storage.series import streams
 from lockstep.worker.agent import identity
 from lockstep.worker.agent.addresses import Reservation
 from lockstep.worker.agent.folders import DamagedFileError, Folder
-from lockstep.worker.agent.identity import Census
+from lockstep.worker.agent.identity import ProcessSnapshot
 from lockstep.worker.agent.outcomes import StopReason, of_a_dead_launcher, stopped
 from lockstep.worker.agent.peers import Peers, interface_to_peers, unreachable
 from lockstep.worker.agent.reconciling import reconciled
-from lockstep.worker.agent.sweeping import Tree
-from lockstep.worker.agent.tools import Tools
-from lockstep.worker.devices.device_memory import Return, used_bytes
+from lockstep.worker.agent.sweeping import ProcessTree
+from lockstep.worker.agent.tools import AttemptContext
+from lockstep.worker.devices.device_memory import MemoryReclaim, used_bytes
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.code import CodeUnavailableError
 from lockstep.worker.launch.preparing import InitUnavailableError, is_disk_failure, prepare
 from lockstep.worker.upload.shipping import Stream
-from lockstep.worker.upload.uploaders import Outflow
+from lockstep.worker.upload.uploaders import Uploaders
 
 log = structlog.get_logger(__name__)
 
@@ -72,16 +72,16 @@ class Phase(Enum):
 class Attempt:
     """One attempt. Every public method may be called from any thread."""
 
-    def __init__(self, tools: Tools, folder: Folder, stream: Stream, phase: Phase, claim: Claim | None):
+    def __init__(self, tools: AttemptContext, folder: Folder, stream: Stream, phase: Phase, claim: Claim | None):
         self.stream = stream
         self.folder = folder
         self.phase = phase
         self._tools = tools
         self._claim = claim
-        self._tree = Tree(folder.path, None)
-        self._outflow: Outflow | None = None
+        self._tree = ProcessTree(folder.path, None)
+        self._outflow: Uploaders | None = None
         self._meeting: Reservation | None = None
-        self._memory = Return(folder.memory_before)
+        self._memory = MemoryReclaim(folder.memory_before)
         self._peers = Peers(tools.database, tools.node_name, stream)
         self._outcome: Outcome | None = None
         self._node_failed = False
@@ -105,7 +105,7 @@ class Attempt:
 
     @classmethod
     def begin(
-        cls, tools: Tools, folder: Folder, claim: Claim, *, fence_deadline: float, meeting: Reservation
+        cls, tools: AttemptContext, folder: Folder, claim: Claim, *, fence_deadline: float, meeting: Reservation
     ) -> Attempt:
         """An attempt that this agent has just claimed. It keeps the port at which the ranks meet until its end."""
         stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
@@ -115,7 +115,7 @@ class Attempt:
         return begun
 
     @classmethod
-    def adopt(cls, tools: Tools, folder: Folder, held: HeldAssignment) -> Attempt:
+    def adopt(cls, tools: AttemptContext, folder: Folder, held: HeldAssignment) -> Attempt:
         """An attempt that an agent before this one has claimed, wherever it has got to."""
         stream = Stream(held.assignment_id, held.job_id, held.attempt_number, held.token)
         phase = Phase.CLEAR if held.state is not AssignmentState.CLAIMED else Phase.WATCH
@@ -159,7 +159,7 @@ class Attempt:
         """Wake the thread up."""
         self._wake.set()
 
-    def seen(self, census: Census) -> None:
+    def seen(self, census: ProcessSnapshot) -> None:
         """Remember which processes the attempt has."""
         self._tree.remember(census)
 
@@ -368,9 +368,9 @@ class Attempt:
         self._tools.retire(self.folder)
         return Phase.OVER
 
-    def _start_outflow(self, assignment: AssignmentFile) -> Outflow:
+    def _start_outflow(self, assignment: AssignmentFile) -> Uploaders:
         """Start sending, from where an agent before this one stopped."""
-        outflow = Outflow(
+        outflow = Uploaders(
             self._tools.database,
             self._tools.blobs,
             self.folder,
@@ -389,7 +389,7 @@ class Attempt:
         self._tree.launcher = identity.launcher_key(file)
         if file is None:
             # A launcher that just started may not have written its file. The oldest marked process is the launcher.
-            started = Census.take().marked(self.folder.path)
+            started = ProcessSnapshot.take().marked(self.folder.path)
             self._tree.launcher = started[0].key if started else None
             if not started and not self.folder.was_launched() and self.leased:
                 self.phase = self._conclude(stopped("shutdown", "while the node prepared it"))

@@ -32,7 +32,7 @@ class ProcessKey(NamedTuple):
     """Field 22 of ``/proc/PID/stat``: clock ticks from boot to the process's start."""
 
 
-class Process(NamedTuple):
+class ProcessStat(NamedTuple):
     """Fields of one read of ``/proc/PID/stat``."""
 
     key: ProcessKey
@@ -57,7 +57,7 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def process(pid: int) -> Process | None:
+def process(pid: int) -> ProcessStat | None:
     """The process with this pid now, or None."""
     try:
         text = _contents(f"{PROC}/{pid}/stat")
@@ -69,7 +69,7 @@ def process(pid: int) -> Process | None:
     if state == "Z" and int(fields[17]) > 1:
         # Only its first thread has ended. The others run, or are exiting and still hold resources.
         state = "R"
-    return Process(ProcessKey(pid, int(fields[19])), int(fields[1]), int(fields[3]), state)
+    return ProcessStat(ProcessKey(pid, int(fields[19])), int(fields[1]), int(fields[3]), state)
 
 
 def is_alive(key: ProcessKey) -> bool:
@@ -125,27 +125,27 @@ def launcher_key(file: LauncherFile | None) -> ProcessKey | None:
     return ProcessKey(file.pid, file.start_ticks)
 
 
-class Census:
+class ProcessSnapshot:
     """All processes at one moment. One scan serves every question that is asked about it."""
 
-    def __init__(self, processes: Iterable[Process]):
+    def __init__(self, processes: Iterable[ProcessStat]):
         self.by_pid = {found.key.pid: found for found in processes}
-        self._children: defaultdict[int, list[Process]] = defaultdict(list)
+        self._children: defaultdict[int, list[ProcessStat]] = defaultdict(list)
         for found in self.by_pid.values():
             self._children[found.parent].append(found)
 
     @classmethod
-    def take(cls) -> Census:
+    def take(cls) -> ProcessSnapshot:
         """Scan ``/proc`` (about 10 µs per process)."""
         names = (name for name in os.listdir(PROC) if name.isdecimal())  # noqa: PTH208 - names only, no Path per process
         return cls(found for name in names if (found := process(int(name))) is not None)
 
-    def children(self, pid: int) -> list[Process]:
+    def children(self, pid: int) -> list[ProcessStat]:
         return self._children.get(pid, [])
 
-    def descendants(self, pid: int) -> list[Process]:
+    def descendants(self, pid: int) -> list[ProcessStat]:
         """Every living process below ``pid``, without itself. The dead are passed through: they may have children."""
-        found: list[Process] = []
+        found: list[ProcessStat] = []
         waiting = [pid]
         while waiting:
             for child in self.children(waiting.pop()):
@@ -154,7 +154,7 @@ class Census:
                     found.append(child)
         return found
 
-    def marked(self, folder: Path) -> list[Process]:
+    def marked(self, folder: Path) -> list[ProcessStat]:
         """Return living processes that started with this attempt's folder in their environment, oldest first.
 
         This is the last of several searches: a process may clear its environment, and a fork shows its parent's. Every

@@ -15,7 +15,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs
 from lockstep.worker.agent.addresses import interface_of, is_loopback
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.tools import Tools
+from lockstep.worker.agent.tools import AttemptContext
 from lockstep.worker.upload.shipping import Stream
 
 
@@ -31,7 +31,7 @@ def unreachable(claim: Claim) -> Outcome | None:
     )
 
 
-def interface_to_peers(claim: Claim, tools: Tools) -> str | None:
+def interface_to_peers(claim: Claim, tools: AttemptContext) -> str | None:
     """The network interface that other nodes reach this one by; None for a gang of one node."""
     return interface_of(tools.node_address()) if claim.node_count > 1 else None
 

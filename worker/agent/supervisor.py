@@ -42,14 +42,14 @@ from lockstep.worker.agent import identity
 from lockstep.worker.agent.addresses import Reservation, address_of
 from lockstep.worker.agent.assignment import KILL_MARGIN_SECONDS, Attempt
 from lockstep.worker.agent.folders import Folder, folders_in, retire
-from lockstep.worker.agent.identity import Census
+from lockstep.worker.agent.identity import ProcessSnapshot
 from lockstep.worker.agent.outcomes import StopReason
-from lockstep.worker.agent.sweeping import Children, Tree, become_subreaper
-from lockstep.worker.agent.tools import Tools
+from lockstep.worker.agent.sweeping import Children, ProcessTree, become_subreaper
+from lockstep.worker.agent.tools import AttemptContext
 from lockstep.worker.health import HealthFile
 from lockstep.worker.launch import launching
-from lockstep.worker.launch.fork_client import Warm
-from lockstep.worker.settings import Settings
+from lockstep.worker.launch.fork_client import ForkServer
+from lockstep.worker.settings import AgentSettings
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +70,7 @@ _STOP_OF: Final[dict[Intent, StopReason]] = {
 
 
 @dataclass(frozen=True)
-class Bell:
+class WakeUp:
     """Something to look at now."""
 
     kind: Literal["start", "stop"]
@@ -82,7 +82,7 @@ class Supervisor:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AgentSettings,
         *,
         heartbeats: Database,
         shipping: Database,
@@ -91,7 +91,7 @@ class Supervisor:
         version: str,
         freed: Callable[[], None],
         environment: Mapping[str, str],
-        warm: Warm | None = None,
+        warm: ForkServer | None = None,
         launcher_command: Sequence[str] = launching.LAUNCHER_COMMAND,
     ):
         # Two pools of connections: attempts that wait for one must not keep a heartbeat waiting.
@@ -102,7 +102,7 @@ class Supervisor:
         self._version = version
         self._children = Children()
         self._warm = warm
-        self._tools = Tools(
+        self._tools = AttemptContext(
             database=shipping,
             blobs=blobs,
             children=self._children,
@@ -115,7 +115,7 @@ class Supervisor:
             freed=freed,
             retire=lambda folder: retire(folder, keep=settings.keep_folders),
         )
-        self._bells: queue.SimpleQueue[Bell] = queue.SimpleQueue()
+        self._bells: queue.SimpleQueue[WakeUp] = queue.SimpleQueue()
         self._attempts: dict[str, Attempt] = {}
         self._waiting: set[str] = set()
         """Assignments of this node that could not be claimed at the last look."""
@@ -133,7 +133,7 @@ class Supervisor:
         become_subreaper()
         self._thread.start()
 
-    def ring(self, bell: Bell) -> None:
+    def ring(self, bell: WakeUp) -> None:
         """Look now. Never blocks."""
         self._bells.put(bell)
 
@@ -370,7 +370,7 @@ class Supervisor:
         self._attempts[attempt.stream.assignment_id] = attempt
 
     def _sweep(self) -> None:
-        census = Census.take()
+        census = ProcessSnapshot.take()
         for attempt in self._attempts.values():
             attempt.seen(census)
         self._children.sweep_orphans()
@@ -381,7 +381,7 @@ class Supervisor:
 
 def _remove(folder: Folder) -> None:
     """End all processes of a folder without a holder, then delete it."""
-    tree = Tree(folder.path, identity.launcher_key(folder.launcher()))
-    tree.remember(Census.take())
+    tree = ProcessTree(folder.path, identity.launcher_key(folder.launcher()))
+    tree.remember(ProcessSnapshot.take())
     if tree.kill(seconds=60):
         folder.delete()

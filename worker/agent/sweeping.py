@@ -25,9 +25,9 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from lockstep.worker.agent.identity import Census, Process, ProcessKey, is_alive, send
-from lockstep.worker.launch.fork_client import Warm, WarmError
-from lockstep.worker.launch.groups import Group
+from lockstep.worker.agent.identity import ProcessKey, ProcessSnapshot, ProcessStat, is_alive, send
+from lockstep.worker.launch.fork_client import ForkServer, ForkServerError
+from lockstep.worker.launch.groups import ControlGroup
 
 KILL_SECONDS = 1.0
 """SIGKILL works within milliseconds; longer than this is not for the caller to wait."""
@@ -68,7 +68,7 @@ class Children:
             self._launchers[launcher.pid] = launcher
             return launcher.pid
 
-    def fork(self, warm: Warm, *, cwd: Path, environment: Mapping[str, str], output: int) -> int | None:
+    def fork(self, warm: ForkServer, *, cwd: Path, environment: Mapping[str, str], output: int) -> int | None:
         """As :meth:`start`, by a fork of the warm process; None where that is not ready.
 
         Raises
@@ -79,7 +79,7 @@ class Children:
         with self._lock:
             try:
                 pid = warm.fork(cwd, environment, output)
-            except WarmError:
+            except ForkServerError:
                 self._sweep_orphans()
                 raise
             if pid is not None:
@@ -118,7 +118,7 @@ class Children:
 
     def _sweep_orphans(self) -> int:
         session = os.getsid(0)
-        census = Census.take()
+        census = ProcessSnapshot.take()
         orphans = [
             child
             for child in census.children(os.getpid())
@@ -157,22 +157,22 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-def kill(processes: Iterable[Process]) -> None:
+def kill(processes: Iterable[ProcessStat]) -> None:
     """SIGKILL each of exactly these."""
     for found in processes:
         send(found.key, signal.SIGKILL)
 
 
-class Tree:
+class ProcessTree:
     """Every process of one attempt: its launcher, its descendants, and the results of the searches."""
 
     def __init__(self, folder: Path, launcher: ProcessKey | None):
         self.folder = folder
         self.launcher = launcher
-        self.group = Group(folder.name)
+        self.group = ControlGroup(folder.name)
         self._seen: set[ProcessKey] = set()
 
-    def remember(self, census: Census) -> None:
+    def remember(self, census: ProcessSnapshot) -> None:
         """Record the launcher's current descendants, for its death while no agent is its parent."""
         if self.launcher is None:
             return
@@ -180,11 +180,11 @@ class Tree:
         if found is not None and found.key == self.launcher:
             self._seen = {process.key for process in census.descendants(self.launcher.pid)}
 
-    def survivors(self) -> list[Process]:
+    def survivors(self) -> list[ProcessStat]:
         """Every living process of the attempt, the launcher included."""
-        census = Census.take()
+        census = ProcessSnapshot.take()
         roots = [key for key in (self.launcher, *self._seen) if key is not None]
-        found: dict[int, Process] = {}
+        found: dict[int, ProcessStat] = {}
         for key in roots:
             root = census.by_pid.get(key.pid)
             if root is not None and root.key == key:

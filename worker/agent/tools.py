@@ -13,11 +13,11 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.sweeping import Children
-from lockstep.worker.launch.fork_client import Warm
+from lockstep.worker.launch.fork_client import ForkServer
 
 
 @dataclass(frozen=True)
-class Tools:
+class AttemptContext:
     """See the module."""
 
     database: Database
@@ -27,7 +27,7 @@ class Tools:
     node_name: str
     node_address: Callable[[], str]
     """Return this node's address for other nodes. May raise OSError while a name does not resolve."""
-    warm: Warm | None
+    warm: ForkServer | None
     """Process that forks launchers; None starts each by ``launcher_command``."""
     launcher_command: Sequence[str]
     environment: Mapping[str, str]

@@ -43,7 +43,7 @@ def used_bytes(devices: Sequence[int]) -> Used:
         pynvml.nvmlShutdown()
 
 
-class Return:
+class MemoryReclaim:
     """Wait of one attempt for the memory of its devices.
 
     Parameters

@@ -30,7 +30,7 @@ from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.training.metrics import SYSTEM
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.identity import Census, ProcessKey
+from lockstep.worker.agent.identity import ProcessKey, ProcessSnapshot
 
 _LOOPBACK: Final = "lo"
 
@@ -83,7 +83,7 @@ class Sampler:
         return values
 
     def _of_ranks(self, ranks: Mapping[int, int], elapsed: float | None) -> dict[str, float]:
-        census = Census.take()
+        census = ProcessSnapshot.take()
         values: dict[str, float] = {}
         cpu_now: dict[ProcessKey, float] = {}
         for rank, pid in ranks.items():

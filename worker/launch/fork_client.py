@@ -32,11 +32,11 @@ _AGAIN_SECONDS = 60.0
 """From one start to the next: where it cannot run, it is not tried all the time."""
 
 
-class WarmError(OSError):
+class ForkServerError(OSError):
     """It was asked for a launcher and gave none; it has been ended."""
 
 
-class Warm:
+class ForkServer:
     """Client of the fork server. Any thread may call.
 
     Parameters
@@ -113,7 +113,7 @@ class Warm:
                 return int(self._channel.recv(64))
             except (OSError, ValueError) as error:
                 self._drop()
-                raise WarmError(f"the warm process gave no launcher: {error}") from error
+                raise ForkServerError(f"the warm process gave no launcher: {error}") from error
 
     def close(self) -> None:
         """End it. Launchers go on."""

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 _PREFIX = "lockstep-"
 
 
-class Group:
+class ControlGroup:
     """The group of one attempt, whether or not it exists.
 
     Parameters

@@ -18,8 +18,8 @@ from lockstep.worker.agent import identity
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.identity import ProcessKey
 from lockstep.worker.agent.sweeping import Children
-from lockstep.worker.launch.fork_client import Warm
-from lockstep.worker.launch.groups import Group
+from lockstep.worker.launch.fork_client import ForkServer
+from lockstep.worker.launch.groups import ControlGroup
 
 # -P: the working directory is the attempt's folder, where a job's ``code`` must not shadow the module of that name.
 LAUNCHER_COMMAND = (sys.executable, "-P", "-m", "lockstep.engine.launcher")
@@ -46,7 +46,7 @@ def environment_of(agent: Mapping[str, str]) -> dict[str, str]:
 
 
 def launch(
-    folder: Folder, children: Children, warm: Warm | None, command: Sequence[str], environment: Mapping[str, str]
+    folder: Folder, children: Children, warm: ForkServer | None, command: Sequence[str], environment: Mapping[str, str]
 ) -> ProcessKey | None:
     """Start the launcher of this folder: by the fork server if that is ready, else by ``command``.
 
@@ -59,7 +59,7 @@ def launch(
         If it cannot be started; no process of it is left then.
     """
     own = {attempt.MARK_VARIABLE: str(folder.path)}
-    group = Group(folder.assignment_id).create()
+    group = ControlGroup(folder.assignment_id).create()
     if group is not None:
         own[attempt.GROUP_VARIABLE] = str(group)
     log = os.open(folder.file(attempt.LAUNCHER_LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -32,7 +32,7 @@ FETCHES: Final = 2
 """Fetches of one checkpoint: damage in transit does not repeat."""
 
 
-class NoneWholeError(OSError):
+class NoIntactCheckpointError(OSError):
     """There are checkpoints, and each of them is damaged. A fresh start in silence would hide that."""
 
 
@@ -69,7 +69,7 @@ def bring(folder: Folder, published: Sequence[Published], blobs: BlobStore, othe
         log.warning("a checkpoint is damaged", assignment=folder.assignment_id, step=checkpoint.step, why=damage)
         damaged.append((checkpoint, damage))
     told = "; ".join(f"that of step {checkpoint.step}: {why}" for checkpoint, why in damaged)
-    raise NoneWholeError(f"no published checkpoint is whole; {told}")
+    raise NoIntactCheckpointError(f"no published checkpoint is whole; {told}")
 
 
 def _fetched(checkpoint: Published, partial: Path, blobs: BlobStore) -> str:

@@ -29,7 +29,7 @@ _POINT_BYTES_MAX: Final = 100
 _STEP: Final = re.compile(rb'"step"\s*:\s*(\d{1,18})')
 
 
-class Thinner:
+class Decimator:
     """Decimation of one job's spool. ``tell`` receives messages for the job's owner."""
 
     def __init__(self, tell: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic):

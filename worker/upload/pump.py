@@ -19,7 +19,7 @@ BACKOFF_SECONDS_MAX = 5.0
 """Longest pause after a failure: a database that is back is noticed this soon."""
 
 
-class Pump:
+class UploadLoop:
     """Call ``step(last)`` repeatedly.
 
     ``step`` returns whether it moved anything. ``last`` is True once the writer is gone; if it then moves nothing, the

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from lockstep.domain import limits
-from lockstep.storage.series.series import LeftOut
+from lockstep.storage.series.series import OverLimit
 
 
-class Room:
+class QuotaWarnings:
     """Warn about points that an attempt's append omitted.
 
     Parameters
@@ -24,7 +24,7 @@ class Room:
         self._warn = warn
         self._told: set[str] = set()
 
-    def tell(self, noted: Iterable[LeftOut]) -> None:
+    def tell(self, noted: Iterable[OverLimit]) -> None:
         """Report omitted points, at the first excess of each limit."""
         for left_out in noted:
             if left_out.names:

@@ -58,7 +58,7 @@ class _Told(NamedTuple):
     data: dict[str, Any]
 
 
-class Reporter:
+class EventUploader:
     """``spool/events.jsonl``, and the warnings of the other streams of the same attempt."""
 
     def __init__(

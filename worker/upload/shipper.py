@@ -51,7 +51,7 @@ class NotOpenError(Exception):
     """
 
 
-class Batch(NamedTuple, Generic[Place, Record]):
+class Chunk(NamedTuple, Generic[Place, Record]):
     """Next piece of a file, and the offset after it."""
 
     before: Place
@@ -196,11 +196,11 @@ class Shipper(ABC, Generic[Place, Record]):
         """Return whether ``place`` lies before ``stored``."""
 
     @abstractmethod
-    def _read(self, place: Place, last: bool) -> Batch[Place, Record] | None:
+    def _read(self, place: Place, last: bool) -> Chunk[Place, Record] | None:
         """Return the piece after ``place``; None if there is none."""
 
     @abstractmethod
-    def _append(self, batch: Batch[Place, Record]) -> bool: ...
+    def _append(self, batch: Chunk[Place, Record]) -> bool: ...
 
     def _shipped(self, place: Place) -> None:
         """Everything before ``place`` is stored."""

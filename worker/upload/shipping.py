@@ -31,15 +31,15 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.logs import logs
 from lockstep.storage.series import series, streams
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.decimation import Thinner
-from lockstep.worker.upload.quota_warnings import Room
-from lockstep.worker.upload.shipper import POISON_TRIES, Batch, NotOpenError, Place, Shipper, Stream, is_poison
+from lockstep.worker.upload.decimation import Decimator
+from lockstep.worker.upload.quota_warnings import QuotaWarnings
+from lockstep.worker.upload.shipper import POISON_TRIES, Chunk, NotOpenError, Place, Shipper, Stream, is_poison
 from lockstep.worker.upload.spool import Spool
 from lockstep.worker.upload.tail import Line, Lines, next_segment_exists, whole_lines
 
 __all__ = [
     "POISON_TRIES",
-    "Batch",
+    "Chunk",
     "LogShipper",
     "MetricsShipper",
     "NotOpenError",
@@ -63,18 +63,18 @@ LOG_BATCH_BYTES = 6 * limits.LOG_LINE_BYTES_MAX + 4096
 """Room for the longest record: a control character takes one byte of a line and six in JSON."""
 
 
-class PointsShipper(Shipper[Place, metrics.Record]):
+class PointsShipper(Shipper[Place, metrics.StepValues]):
     """File with points. Points beyond the job's limits are reported once."""
 
     def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
         super().__init__(database, folder, stream, warn)
-        self._room = Room(warn)
+        self._room = QuotaWarnings(warn)
 
     def _append_points(
-        self, records: Sequence[metrics.Record], *, before: int, after: int, source: str | None = None
+        self, records: Sequence[metrics.StepValues], *, before: int, after: int, source: str | None = None
     ) -> bool:
         """See ``series.append``."""
-        noted: list[series.LeftOut] = []
+        noted: list[series.OverLimit] = []
         try:
             with self._database.series() as session:
                 return series.append(
@@ -101,7 +101,7 @@ class MetricsShipper(PointsShipper[int]):
         super().__init__(database, folder, stream, warn)
         self.last_step: int | None = None
         """Step of the newest record that was read; a line without a step takes the next one."""
-        self._thinner = Thinner(warn)
+        self._thinner = Decimator(warn)
         self._bad_lines = 0
         self._refused: dict[str, None] = {}
         """Names whose values are left out, in the order in which they came."""
@@ -145,9 +145,9 @@ class MetricsShipper(PointsShipper[int]):
         self.last_step = state.last_step
         return state.metrics_offset
 
-    def _read(self, place: int, last: bool) -> Batch[int, metrics.Record] | None:
+    def _read(self, place: int, last: bool) -> Chunk[int, metrics.StepValues] | None:
         path = self._folder.file(attempt.METRICS)
-        records: list[metrics.Record] = []
+        records: list[metrics.StepValues] = []
         end = place
         # Of a flood little is kept, so that more of it is read for one transaction.
         for _piece in range(PIECES_MAX):
@@ -167,7 +167,7 @@ class MetricsShipper(PointsShipper[int]):
             if last:
                 self._tell_what_is_missing(path)
             return None
-        return Batch(place, end, records)
+        return Chunk(place, end, records)
 
     def _passed_over(self, start: int, end: int) -> None:
         """Name zero bytes in the spool: a piece that is gone, or a damaged line."""
@@ -176,7 +176,7 @@ class MetricsShipper(PointsShipper[int]):
         elif start >= self._spool.freed:
             self._bad(Line(start, end, b""), "it has zero bytes in it")
 
-    def _records(self, found: Lines) -> list[metrics.Record]:
+    def _records(self, found: Lines) -> list[metrics.StepValues]:
         """Return the records of a piece's lines that are to be stored."""
         thinner = self._thinner
         read: list[Line] = found.lines
@@ -193,7 +193,7 @@ class MetricsShipper(PointsShipper[int]):
         thinner.measured(sum(line.end - line.offset for line in read), sum(len(record.values) for record in records))
         return records
 
-    def _decode(self, line: Line) -> metrics.Record | None:
+    def _decode(self, line: Line) -> metrics.StepValues | None:
         try:
             record = metrics.decode(line.text, now=time.time(), default_step=(self.last_step or 0) + 1)
         except ValueError as error:
@@ -251,11 +251,11 @@ class MetricsShipper(PointsShipper[int]):
                 offset -= len(block)
         return newlines + 1
 
-    def _append(self, batch: Batch[int, metrics.Record]) -> bool:
+    def _append(self, batch: Chunk[int, metrics.StepValues]) -> bool:
         return self._append_points(batch.records, before=batch.before, after=batch.after)
 
 
-class LogShipper(Shipper[logs.Place, LogRecord]):
+class LogShipper(Shipper[logs.LogOffset, LogRecord]):
     """``logs/NNNNNN.jsonl``: a place is a segment and bytes into it.
 
     Of the segments that are wholly stored the newest are kept, up to a limit, and the others deleted.
@@ -268,13 +268,13 @@ class LogShipper(Shipper[logs.Place, LogRecord]):
         self._kept_from = -1
         """The segment that was written to when stored ones were last looked at."""
 
-    def _place_of(self, state: streams.StreamState) -> logs.Place:
-        return logs.Place(state.log_segment, state.log_offset)
+    def _place_of(self, state: streams.StreamState) -> logs.LogOffset:
+        return logs.LogOffset(state.log_segment, state.log_offset)
 
-    def _is_behind(self, place: logs.Place, stored: logs.Place) -> bool:
+    def _is_behind(self, place: logs.LogOffset, stored: logs.LogOffset) -> bool:
         return place < stored
 
-    def _read(self, place: logs.Place, last: bool) -> Batch[logs.Place, LogRecord] | None:
+    def _read(self, place: logs.LogOffset, last: bool) -> Chunk[logs.LogOffset, LogRecord] | None:
         folder = self._folder.file(attempt.LOGS)
         complete = next_segment_exists(folder, place.segment)
         path = folder / segment_name(place.segment)
@@ -282,11 +282,11 @@ class LogShipper(Shipper[logs.Place, LogRecord]):
             return self._without(place, min(following))
         found = whole_lines(path, place.offset, last=last or complete, batch_bytes=LOG_BATCH_BYTES)
         if found.offset == place.offset:
-            return Batch(place, logs.Place(place.segment + 1, 0), []) if complete else None
+            return Chunk(place, logs.LogOffset(place.segment + 1, 0), []) if complete else None
         records = [record for line in found.lines if (record := _log_record(line)) is not None]
-        return Batch(place, logs.Place(place.segment, found.offset), records)
+        return Chunk(place, logs.LogOffset(place.segment, found.offset), records)
 
-    def _append(self, batch: Batch[logs.Place, LogRecord]) -> bool:
+    def _append(self, batch: Chunk[logs.LogOffset, LogRecord]) -> bool:
         with self._database.series() as session:
             return logs.append(
                 session,
@@ -297,15 +297,15 @@ class LogShipper(Shipper[logs.Place, LogRecord]):
                 records=batch.records,
             )
 
-    def _without(self, place: logs.Place, following: int) -> Batch[logs.Place, LogRecord]:
+    def _without(self, place: logs.LogOffset, following: int) -> Chunk[logs.LogOffset, LogRecord]:
         """Go on behind segments that were deleted as stored, before the database was set back."""
         size = in_words((following - place.segment) * limits.LOG_SEGMENT_BYTES - place.offset)
         self._warn(f"about {size} of the log are missing: the node does not have them any more")
         note = f"… about {size} left out: the database was restored, and the node did not have them any more …"
         record = LogRecord(time=time.time(), rank=-1, stream="launcher", text=note)
-        return Batch(place, logs.Place(following, 0), [record])
+        return Chunk(place, logs.LogOffset(following, 0), [record])
 
-    def _shipped(self, place: logs.Place) -> None:
+    def _shipped(self, place: logs.LogOffset) -> None:
         try:
             if place.segment != self._kept_from:
                 self._delete_stored(place.segment, limits.LOG_STORED_BYTES)

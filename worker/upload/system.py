@@ -25,7 +25,8 @@ from lockstep.domain.training import metrics
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series, streams
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.shipping import Batch, PointsShipper, Stream
+from lockstep.worker.upload.shipper import Chunk, Stream
+from lockstep.worker.upload.shipping import PointsShipper
 from lockstep.worker.upload.spool import Spool
 from lockstep.worker.upload.tail import whole_lines
 
@@ -65,10 +66,10 @@ class SystemShipper(PointsShipper[int]):
         if not last and not self.refused and now >= self._next_at:
             # First, because a sample that fails is left out, and not taken again and again.
             self._next_at = now + self._every_seconds
-            self._write(metrics.Record(self._step_now(), time.time(), self._sample()))
+            self._write(metrics.StepValues(self._step_now(), time.time(), self._sample()))
         return super().step(last)
 
-    def _write(self, record: metrics.Record) -> None:
+    def _write(self, record: metrics.StepValues) -> None:
         path = self._folder.file(attempt.SYSTEM)
         self._spool.hollow(limits.SYSTEM_SPOOL_BYTES_MAX)
         with path.open("ab", buffering=0) as file:
@@ -90,14 +91,14 @@ class SystemShipper(PointsShipper[int]):
     def _place_of(self, state: streams.StreamState) -> int:
         return state.places.get(streams.SYSTEM_SOURCE, 0)
 
-    def _read(self, place: int, last: bool) -> Batch[int, metrics.Record] | None:
+    def _read(self, place: int, last: bool) -> Chunk[int, metrics.StepValues] | None:
         found = whole_lines(self._folder.file(attempt.SYSTEM), place, last=last)
         if found.offset == place:
             return None
         records = [record for line in found.lines if (record := _record(line.text)) is not None]
-        return Batch(place, found.offset, records)
+        return Chunk(place, found.offset, records)
 
-    def _append(self, batch: Batch[int, metrics.Record]) -> bool:
+    def _append(self, batch: Chunk[int, metrics.StepValues]) -> bool:
         return self._append_points(batch.records, before=batch.before, after=batch.after, source=streams.SYSTEM_SOURCE)
 
     def _shipped(self, place: int) -> None:
@@ -115,7 +116,7 @@ def resumed_step(folder: Folder) -> int:
         return 0
 
 
-def _record(line: bytes) -> metrics.Record | None:
+def _record(line: bytes) -> metrics.StepValues | None:
     """Return the sample in a line; None for a line that was cut by a full disk or a kill, or is foreign."""
     try:
         record = metrics.decode(line, now=0.0, default_step=0)

@@ -25,8 +25,9 @@ from lockstep.domain.training import event_files, metrics
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import streams
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.decimation import Thinner
-from lockstep.worker.upload.shipping import Batch, PointsShipper, Stream
+from lockstep.worker.upload.decimation import Decimator
+from lockstep.worker.upload.shipper import Chunk, Stream
+from lockstep.worker.upload.shipping import PointsShipper
 
 SOURCE: Final = "tensorboard:"
 Places = dict[str, int]
@@ -45,7 +46,7 @@ _TIME_MAX: Final = 1e11
 class _Piece(NamedTuple):
     """Points read from one file."""
 
-    records: list[metrics.Record]
+    records: list[metrics.StepValues]
     end: int
     damage: str = ""
     at_end: bool = False
@@ -67,7 +68,7 @@ class EventFilesShipper(PointsShipper[Places]):
     ):
         super().__init__(database, folder, stream, warn)
         self._root = folder.file(attempt.TENSORBOARD)
-        self._thinner = Thinner(warn, clock=clock)
+        self._thinner = Decimator(warn, clock=clock)
         self._clock = clock
         self._look_at = -math.inf
         self._files: list[str] = []
@@ -84,7 +85,7 @@ class EventFilesShipper(PointsShipper[Places]):
     def _is_behind(self, place: Places, stored: Places) -> bool:
         return any(_bytes_of(place.get(source, 0)) < _bytes_of(at) for source, at in stored.items())
 
-    def _read(self, place: Places, last: bool) -> Batch[Places, metrics.Record] | None:
+    def _read(self, place: Places, last: bool) -> Chunk[Places, metrics.StepValues] | None:
         self._look(place, last=last)
         for turn in range(len(self._files)):
             # Each file in its turn: one that grows without end keeps none of the others waiting.
@@ -95,9 +96,9 @@ class EventFilesShipper(PointsShipper[Places]):
                 continue
             self._turn += turn + 1
             if piece.end > at:
-                return Batch(place, {**place, SOURCE + name: piece.end}, piece.records)
+                return Chunk(place, {**place, SOURCE + name: piece.end}, piece.records)
             self._damaged[SOURCE + name] = f"{name} is damaged at byte {at}: {piece.damage}"
-            return Batch(place, {**place, SOURCE + name: -1 - at}, [])
+            return Chunk(place, {**place, SOURCE + name: -1 - at}, [])
         self._thinner.caught_up()
         if last:
             self._thinner.ended()
@@ -140,7 +141,7 @@ class EventFilesShipper(PointsShipper[Places]):
         for payload in found.payloads:
             try:
                 scalars += (told := event_files.scalars(payload))
-            except event_files.DamagedError as error:
+            except event_files.MalformedEventsError as error:
                 damage = str(error)
                 break
             size = event_files.HEADER_BYTES + len(payload) + event_files.FOOTER_BYTES
@@ -153,7 +154,7 @@ class EventFilesShipper(PointsShipper[Places]):
         at_end = len(data) < READ_BYTES and not damage
         return _Piece(self._records(Path(name).parent.as_posix(), scalars, at_end=at_end), end, damage)
 
-    def _records(self, run: str, scalars: Sequence[event_files.Scalar], *, at_end: bool) -> list[metrics.Record]:
+    def _records(self, run: str, scalars: Sequence[event_files.Scalar], *, at_end: bool) -> list[metrics.StepValues]:
         """Return the points to store, by series name."""
         prefix = "" if run == "." else f"{run}/"
         records = []
@@ -169,12 +170,12 @@ class EventFilesShipper(PointsShipper[Places]):
             if scalar.step not in _STEPS or not 0 <= scalar.time < _TIME_MAX:
                 self._tell("step", f"scalars of event files are left out, such as {name!r} at step {scalar.step}")
                 continue
-            records.append(metrics.Record(scalar.step, scalar.time, {name: scalar.value}))
+            records.append(metrics.StepValues(scalar.step, scalar.time, {name: scalar.value}))
             self.last_step = max(scalar.step, self.last_step or 0)
         return records
 
     def _kept(self, scalars: Sequence[event_files.Scalar], *, at_end: bool) -> Iterator[event_files.Scalar]:
-        """As ``Thinner.kept``: every k-th step, the newest one, and the first value of a piece that is not finite."""
+        """As ``Decimator.kept``: every k-th step, the newest one, and the first value of a piece that is not finite."""
         keep_every, strange = self._thinner.keep_every, False
         newest = scalars[-1].step if scalars and at_end else None
         for scalar in scalars:
@@ -185,7 +186,7 @@ class EventFilesShipper(PointsShipper[Places]):
             else:
                 self._thinner.left_out += 1
 
-    def _append(self, batch: Batch[Places, metrics.Record]) -> bool:
+    def _append(self, batch: Chunk[Places, metrics.StepValues]) -> bool:
         # One file at a time has moved.
         (source,) = (name for name, place in batch.after.items() if place != batch.before.get(name, 0))
         before, after = batch.before.get(source, 0), batch.after[source]

@@ -17,8 +17,8 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices.sampling import Sampler
-from lockstep.worker.upload.pump import Pump
-from lockstep.worker.upload.reporting import Reporter
+from lockstep.worker.upload.pump import UploadLoop
+from lockstep.worker.upload.reporting import EventUploader
 from lockstep.worker.upload.shipper import opened
 from lockstep.worker.upload.shipping import LogShipper, MetricsShipper, Stream
 from lockstep.worker.upload.system import SystemShipper
@@ -39,7 +39,7 @@ class _Sender(Protocol):
     def step(self, last: bool) -> bool: ...
 
 
-class Outflow:
+class Uploaders:
     """The pumps of an attempt. The first that reaches the series database opens the stream there."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Outflow:
         self._opening = threading.Lock()
         self._found: list[streams.StreamState | None] = []
         train = assignment.spec.train
-        self._reporter = Reporter(
+        self._reporter = EventUploader(
             database,
             blobs,
             folder,
@@ -72,24 +72,24 @@ class Outflow:
         self._event_files = EventFilesShipper(database, folder, stream, self._reporter.warn)
         logs = LogShipper(database, folder, stream, self._reporter.warn)
         name = stream.assignment_id
-        self._senders = [Pump(f"logs-{name}", self._opened(logs), pause_seconds=pause_seconds)]
-        self._numbers = Pump(f"metrics-{name}", self._opened(self._metrics), pause_seconds=pause_seconds)
+        self._senders = [UploadLoop(f"logs-{name}", self._opened(logs), pause_seconds=pause_seconds)]
+        self._numbers = UploadLoop(f"metrics-{name}", self._opened(self._metrics), pause_seconds=pause_seconds)
         self._spool = folder.file(attempt.METRICS)
         if assignment.node_rank == 0:
             # Metrics come from rank 0. Those of a script on another node would be a second curve of the same name.
             self._senders.append(self._numbers)
             if train is None:
                 step = self._opened(self._event_files)
-                self._senders.append(Pump(f"tensorboard-{name}", step, pause_seconds=pause_seconds))
+                self._senders.append(UploadLoop(f"tensorboard-{name}", step, pause_seconds=pause_seconds))
         sampler = Sampler(folder, assignment)
         system = SystemShipper(database, folder, stream, sampler.sample, every_seconds=sample_seconds)
         self._shippers = (self._metrics, self._event_files, logs, system)
         for shipper in self._shippers:
             shipper.on_set_back = self._set_back
-        self._system = Pump(f"system-{name}", self._opened(system), pause_seconds=pause_seconds)
+        self._system = UploadLoop(f"system-{name}", self._opened(system), pause_seconds=pause_seconds)
         self._system_until: float | None = None
         # After the others have ended, because they warn through it.
-        self._reporting = Pump(f"events-{name}", self._opened(self._reporter), pause_seconds=pause_seconds)
+        self._reporting = UploadLoop(f"events-{name}", self._opened(self._reporter), pause_seconds=pause_seconds)
 
     def _opened(self, sender: _Sender) -> Callable[[bool], bool]:
         """The steps of a sender that goes on, in its own thread, from where the stream is once that is open."""
@@ -149,7 +149,7 @@ class Outflow:
         return _all_end((self._reporting, self._system), deadline) or (self._reporting.ended() and self._system_ended())
 
     @property
-    def _pumps(self) -> tuple[Pump, ...]:
+    def _pumps(self) -> tuple[UploadLoop, ...]:
         return (*self._senders, self._system, self._reporting)
 
     def _numbers_first(self) -> None:
@@ -180,6 +180,6 @@ class Outflow:
             pump.join(max(0.0, deadline - time.monotonic()))
 
 
-def _all_end(pumps: Iterable[Pump], deadline: float) -> bool:
+def _all_end(pumps: Iterable[UploadLoop], deadline: float) -> bool:
     """Return whether each has ended by then."""
     return all(pump.join(max(0.0, deadline - time.monotonic())) for pump in pumps)

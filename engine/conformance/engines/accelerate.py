@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 
 from lockstep.engine.conformance.case import SEED, Case, Rows, optimizer, schedule
 from lockstep.engine.conformance.engines.base import Engine
-from lockstep.engine.conformance.gang import Place
+from lockstep.engine.conformance.gang import RankIdentity
 from lockstep.engine.conformance.observer import Observer
 
 
@@ -39,7 +39,7 @@ class Accelerate(Engine):
         batch = case.batch is not None and case.batch != case.world_size * case.micro_size * case.slots
         return "its batch is always ranks × micro-batch × K" if batch else None
 
-    def train(self, case: Case, place: Place, observer: Observer) -> None:
+    def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         run = _Run(case, observer)
         saved = place.folder / "accelerate"
         skip = 0
@@ -74,7 +74,7 @@ class AccelerateTokens(Engine):
     page = Accelerate.page + "#gradient-accumulation-on-training-samples-of-variable-size"
     needs = "accelerate"
 
-    def train(self, case: Case, place: Place, observer: Observer) -> None:  # noqa: ARG002 - it writes no files
+    def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:  # noqa: ARG002 - it writes no files
         run = _Run(case, observer)
         processes = run.accelerator.num_processes
         for epoch in range(case.epochs):

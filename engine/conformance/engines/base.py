@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from lockstep.engine.conformance.case import Case
-from lockstep.engine.conformance.gang import Place
+from lockstep.engine.conformance.gang import RankIdentity
 from lockstep.engine.conformance.observer import Observer
 
 
@@ -43,7 +43,7 @@ class Engine(ABC):
         return None
 
     @abstractmethod
-    def train(self, case: Case, place: Place, observer: Observer) -> None:
+    def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         """Train ``case`` to its end, with the observer's model and loss. All ranks call this.
 
         The process group is up where there are several ranks.

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from lockstep.engine.conformance.case import SEED, Case, Rows, optimizer, schedule
 from lockstep.engine.conformance.engines.base import Engine
-from lockstep.engine.conformance.gang import Place
+from lockstep.engine.conformance.gang import RankIdentity
 from lockstep.engine.conformance.observer import Observer
 
 
@@ -28,7 +28,7 @@ class Fabric(Engine):
     page = "https://lightning.ai/docs/fabric/stable/advanced/gradient_accumulation.html"
     needs = "lightning.fabric"
 
-    def train(self, case: Case, place: Place, observer: Observer) -> None:
+    def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         library = importlib.import_module("lightning.fabric")  # Optional, so its types are not asked for.
         several = place.world_size > 1
         fabric: Any = library.Fabric(accelerator="cpu", devices=place.world_size, strategy="ddp" if several else "auto")

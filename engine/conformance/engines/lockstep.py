@@ -21,7 +21,7 @@ from lockstep.domain.spec.job import Train
 from lockstep.domain.training.plan import BatchPlan, accumulation_steps, ceil_div
 from lockstep.engine.conformance.case import BETAS, DECAY, MOMENTUM, RATES, SEED, Case, Rows
 from lockstep.engine.conformance.engines.base import Engine
-from lockstep.engine.conformance.gang import Place
+from lockstep.engine.conformance.gang import RankIdentity
 from lockstep.engine.conformance.observer import Observer
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.ranks import Ranks
@@ -38,7 +38,7 @@ class Lockstep(Engine):
     def refusal(self, case: Case) -> str | None:  # noqa: ARG002 - it can be asked for every case
         return None
 
-    def train(self, case: Case, place: Place, observer: Observer) -> None:
+    def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         folder = place.folder / ("again" if case.resumed else "first")
         if case.resumed and place.rank == 0:
             step = f"step-{case.checkpoint_at:08d}"

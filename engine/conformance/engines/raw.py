@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from lockstep.engine.conformance.case import SEED, Case, Rows, optimizer, schedule
 from lockstep.engine.conformance.engines.base import Engine
-from lockstep.engine.conformance.gang import Place
+from lockstep.engine.conformance.gang import RankIdentity
 from lockstep.engine.conformance.observer import Observer
 
 
@@ -37,7 +37,7 @@ class Raw(Engine):
     page = "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html"
     reports_loss = True
 
-    def train(self, case: Case, place: Place, observer: Observer) -> None:
+    def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         model = observer.model()
         wrapped: nn.Module = DistributedDataParallel(model) if place.world_size > 1 else model
         moving = optimizer(case, model)

@@ -22,19 +22,19 @@ from lockstep.domain.training.memory import in_words
 from lockstep.engine.launcher.bounds import Bounds
 
 
-class Stamped(NamedTuple):
+class TimedLine(NamedTuple):
     """A line and when it was read, in seconds since the epoch."""
 
     time: float
     text: str
 
 
-class Flow:
+class RateLimit:
     """One stream of one rank: what it has had of the window, and what is held back of it."""
 
     def __init__(self) -> None:
         self.used_bytes = 0
-        self.newest: deque[Stamped] = deque()
+        self.newest: deque[TimedLine] = deque()
         self.newest_bytes = 0
         self.left_lines = 0
         self.left_bytes = 0
@@ -45,14 +45,14 @@ class Flow:
         return bool(self.newest)
 
 
-class Floods:
+class RateLimits:
     """The quota of one node's ranks. ``tell`` takes what the job's people are to know. For one thread at a time."""
 
     def __init__(self, bounds: Bounds, tell: Callable[[str], None], *, clock: Callable[[], float]):
         self._bounds = bounds
         self._tell = tell
         self._clock = clock
-        self._flows: list[Flow] = []
+        self._flows: list[RateLimit] = []
         self._began: float | None = None
         self._used_bytes = 0
         self._flooded = False
@@ -64,12 +64,12 @@ class Floods:
         self._left_lines = 0
         self._left_bytes = 0
 
-    def flow(self) -> Flow:
+    def flow(self) -> RateLimit:
         """A new stream."""
-        self._flows.append(Flow())
+        self._flows.append(RateLimit())
         return self._flows[-1]
 
-    def take(self, flow: Flow, lines: Sequence[Stamped], *, full: bool) -> list[Stamped]:
+    def take(self, flow: RateLimit, lines: Sequence[TimedLine], *, full: bool) -> list[TimedLine]:
         """Which of a stream's new lines go into the log now; the others are held back.
 
         Parameters
@@ -81,7 +81,7 @@ class Floods:
         """
         budget = self._bounds.log_bytes_per_second * self._bounds.log_window_seconds
         share = budget / len(self._flows)
-        passed: list[Stamped] = []
+        passed: list[TimedLine] = []
         for line in lines:
             cost = len(line.text) + limits.LOG_STAMP_BYTES
             fits = self._used_bytes + cost <= budget or flow.used_bytes + cost <= share
@@ -93,7 +93,7 @@ class Floods:
                 self._hold(flow, line, full)
         return passed
 
-    def leave_out(self, flow: Flow, lines: int, bytes_: int) -> None:
+    def leave_out(self, flow: RateLimit, lines: int, bytes_: int) -> None:
         """Count lines of a stream that is held back, which nobody has even looked at."""
         flow.left_lines += lines
         flow.left_bytes += bytes_
@@ -110,7 +110,7 @@ class Floods:
             flow.used_bytes = 0
         return True
 
-    def release(self, flow: Flow) -> list[Stamped]:
+    def release(self, flow: RateLimit) -> list[TimedLine]:
         """What was held back of a stream, behind a line that says what is missing before it."""
         lines = list(flow.newest)
         if flow.left_lines:
@@ -120,7 +120,7 @@ class Floods:
                 else f"the job writes faster than {in_words(self._bounds.log_bytes_per_second)}/s"
             )
             marker = f"… {flow.left_lines:,} lines ({in_words(flow.left_bytes)}) left out: {why} …"
-            lines.insert(0, Stamped(lines[0].time, marker))
+            lines.insert(0, TimedLine(lines[0].time, marker))
         self._left_lines += flow.left_lines
         self._left_bytes += flow.left_bytes
         flow.newest.clear()
@@ -133,7 +133,7 @@ class Floods:
         if self._told:
             self._end()
 
-    def _hold(self, flow: Flow, line: Stamped, full: bool) -> None:
+    def _hold(self, flow: RateLimit, line: TimedLine, full: bool) -> None:
         self._flooded = True
         self._full = full
         flow.newest.append(line)

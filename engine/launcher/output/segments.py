@@ -24,7 +24,7 @@ from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import read_model
 
 
-class Line(NamedTuple):
+class LogFields(NamedTuple):
     """The fields of ``attempt.LogRecord``. A model per line would cost more than everything else together."""
 
     time: float
@@ -47,7 +47,7 @@ class Segments:
         self._number = max(self._sizes, default=-1) + 1
         self._file = self._open()
 
-    def write(self, lines: Iterable[Line]) -> None:
+    def write(self, lines: Iterable[LogFields]) -> None:
         """Append lines in order, starting new segments where one is full.
 
         Raises
@@ -77,7 +77,7 @@ class Segments:
         """
         now = time.time()
         with contextlib.suppress(OSError):
-            self.write(Line(now, rank, "launcher", line) for line in text.splitlines())
+            self.write(LogFields(now, rank, "launcher", line) for line in text.splitlines())
 
     def is_full(self) -> bool:
         """Whether more is unshipped than the log may hold. Looks at ``logs/shipped`` only when it has to."""

@@ -25,14 +25,14 @@ from lockstep.domain import limits
 from lockstep.domain.life.redaction import Redactor
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.output.lines import LineCutter
-from lockstep.engine.launcher.output.rate_limit import Floods, Flow, Stamped
-from lockstep.engine.launcher.output.segments import Line, Segments
+from lockstep.engine.launcher.output.rate_limit import RateLimit, RateLimits, TimedLine
+from lockstep.engine.launcher.output.segments import LogFields, Segments
 
 Stream = Literal["stdout", "stderr"]
 
 
 class _Pipe:
-    def __init__(self, path: Path, rank: int, stream: Stream, bounds: Bounds, flow: Flow):
+    def __init__(self, path: Path, rank: int, stream: Stream, bounds: Bounds, flow: RateLimit):
         self.path = path
         self.flow = flow
         self.rank = rank
@@ -51,7 +51,7 @@ class Streams:
         self, folder: Path, segments: Segments, bounds: Bounds, tell: Callable[[str], None], redactor: Redactor
     ):
         self._folder = folder
-        self._floods = Floods(bounds, tell, clock=time.monotonic)
+        self._floods = RateLimits(bounds, tell, clock=time.monotonic)
         self._segments = segments
         self._redactor = redactor
         self._bounds = bounds
@@ -156,7 +156,7 @@ class Streams:
         # Before anything keeps them: the outcome quotes a rank's last lines, too.
         texts = [self._redactor.clean(text) for text in texts]
         now = time.time()
-        passed = self._floods.take(pipe.flow, [Stamped(now, text) for text in texts], full=self._segments.is_full())
+        passed = self._floods.take(pipe.flow, [TimedLine(now, text) for text in texts], full=self._segments.is_full())
         self._write(pipe, passed)
         last = self._last_lines.setdefault(pipe.rank, deque(maxlen=limits.EXCERPT_LINES_MAX))
         last.extend(text[: limits.EXCERPT_LINE_CHARS_MAX] for text in texts[-limits.EXCERPT_LINES_MAX :])
@@ -164,14 +164,14 @@ class Streams:
             tail = "\n".join((self._tails.get(pipe.rank, ""), *texts))
             self._tails[pipe.rank] = tail[-self._bounds.tail_chars :]
 
-    def _write(self, pipe: _Pipe, lines: Sequence[Stamped]) -> None:
+    def _write(self, pipe: _Pipe, lines: Sequence[TimedLine]) -> None:
         if not lines:
             return
         try:
             if self._lost:
                 lost = f"{self._lost} lines of output were lost: the node's disk was full."
-                self._segments.write([Line(time.time(), -1, "launcher", lost)])
+                self._segments.write([LogFields(time.time(), -1, "launcher", lost)])
                 self._lost = 0
-            self._segments.write(Line(line.time, pipe.rank, pipe.stream, line.text) for line in lines)
+            self._segments.write(LogFields(line.time, pipe.rank, pipe.stream, line.text) for line in lines)
         except OSError:
             self._lost += len(lines)  # the ranks train on; were their pipes not read they would wait for a disk

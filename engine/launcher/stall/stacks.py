@@ -65,7 +65,7 @@ class Thread(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer:
+class StackDump:
     """What a rank answered."""
 
     pid: int
@@ -76,7 +76,7 @@ class Answer:
     """Collectives entered so far, over all groups; None where unknown."""
 
 
-def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, Answer]:
+def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
     """Ask all ranks at once; takes a few seconds, whatever they do.
 
     Parameters
@@ -150,12 +150,12 @@ def _wait_until_written(file: Path, size: int) -> None:
             return
 
 
-def _answer_of(folder: Path, rank: int, pid: int) -> Answer:
+def _answer_of(folder: Path, rank: int, pid: int) -> StackDump:
     try:
         text = heartbeat.stacks_of(folder, rank).read_text(errors="replace")
     except OSError:
         text = ""
-    return Answer(
+    return StackDump(
         pid, processes.state_of(pid), parse(text, pid), _entered(read_object(heartbeat.trace_of(folder, rank)))
     )
 

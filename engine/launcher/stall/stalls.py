@@ -30,9 +30,9 @@ from typing import Final
 from lockstep.domain import limits
 from lockstep.domain.spec.job import Stall as Limits
 from lockstep.engine.launcher.stall import stacks
-from lockstep.engine.launcher.stall.stacks import Answer, Frame, Thread
+from lockstep.engine.launcher.stall.stacks import Frame, StackDump, Thread
 from lockstep.engine.runtime import heartbeat
-from lockstep.engine.runtime.heartbeat import Beat
+from lockstep.engine.runtime.heartbeat import HeartbeatReading
 
 _LONG_PHASES: Final = frozenset({"setup", "eval", "checkpoint"})
 _OWN_PHASES: Final = frozenset({"data", "other"})
@@ -48,14 +48,14 @@ _COLLECTIVE_PARTS: Final = ("torch/distributed/", "engine/runtime/ranks.py")
 
 
 @dataclass(frozen=True)
-class View:
+class RankProgress:
     """One rank of a gang that does not move."""
 
     rank: int
-    beat: Beat | None
+    beat: HeartbeatReading | None
     quiet_seconds: float
     """Since it entered its phase."""
-    answer: Answer
+    answer: StackDump
 
     @property
     def phase(self) -> str:
@@ -111,15 +111,15 @@ class View:
 
 
 @dataclass(frozen=True)
-class Stalled:
+class StallReport:
     """A gang that does not move."""
 
     quiet_seconds: float
     limit_seconds: float
-    views: tuple[View, ...]
+    views: tuple[RankProgress, ...]
 
     @property
-    def culprits(self) -> tuple[View, ...]:
+    def culprits(self) -> tuple[RankProgress, ...]:
         """The ranks that the others wait for; none where that cannot be seen."""
         busy = tuple(view for view in self.views if not view.waits)
         if busy:
@@ -149,7 +149,7 @@ class Stalled:
         return "\n".join(view.excerpt(frames_max=_FRAMES_MAX) for view in order)[: limits.TRACEBACK_CHARS_MAX]
 
 
-class Stalls:
+class StallDetector:
     """Watches the pulses of one node's ranks. All methods are called by the watch, in its thread.
 
     Parameters
@@ -167,7 +167,7 @@ class Stalls:
     def __init__(self, folder: Path, allowed: Limits, *, look_seconds: float, nodes: int = 1):
         self._folder, self._allowed, self._look_seconds = folder, allowed, look_seconds
         self._nodes = nodes
-        self._beats: dict[int, Beat | None] = {}
+        self._beats: dict[int, HeartbeatReading | None] = {}
         self._looked_at: float | None = None
         self._quiet_seconds = 0.0
         self._step = 0
@@ -175,9 +175,9 @@ class Stalls:
         self._step_seconds: deque[float] = deque(maxlen=_STEPS_KEPT)
         self._told = False
         self._asking: threading.Thread | None = None
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, StackDump] = {}
 
-    def look(self, pids: Mapping[int, int], now: float) -> Stalled | None:
+    def look(self, pids: Mapping[int, int], now: float) -> StallReport | None:
         """The stall, once there is one and every rank was asked for its stacks, which is done in the background.
 
         Parameters
@@ -206,7 +206,7 @@ class Stalls:
             self._ask(pids)
         if self._asking is None or self._asking.is_alive():
             return None
-        return Stalled(self._quiet_seconds, limit_seconds, self._views())
+        return StallReport(self._quiet_seconds, limit_seconds, self._views())
 
     def warning(self) -> str | None:
         """A sentence, once per standstill, when it is halfway to the limit: somebody may be able to help."""
@@ -242,16 +242,21 @@ class Stalls:
             self._step, self._stepped_at = step, now
 
     def _ask(self, pids: Mapping[int, int]) -> None:
-        def ask(answers: dict[int, Answer]) -> None:
+        def ask(answers: dict[int, StackDump]) -> None:
             answers.update(stacks.gather(self._folder, dict(pids)))
 
         self._answers = {}
         self._asking = threading.Thread(target=ask, args=(self._answers,), name="stacks", daemon=True)
         self._asking.start()
 
-    def _views(self) -> tuple[View, ...]:
+    def _views(self) -> tuple[RankProgress, ...]:
         now = monotonic()
         return tuple(
-            View(rank, beat, now - beat.since if beat else self._quiet_seconds, self._answers.get(rank, Answer(0, "S")))
+            RankProgress(
+                rank,
+                beat,
+                now - beat.since if beat else self._quiet_seconds,
+                self._answers.get(rank, StackDump(0, "S")),
+            )
             for rank, beat in sorted(self._beats.items())
         )

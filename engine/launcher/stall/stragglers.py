@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.runtime import heartbeat
-from lockstep.engine.runtime.heartbeat import Beat
+from lockstep.engine.runtime.heartbeat import HeartbeatReading
 
 
 class Stragglers:
@@ -26,7 +26,7 @@ class Stragglers:
     def __init__(self, folder: Path, bounds: Bounds):
         self._folder, self._bounds = folder, bounds
         self._begun_at = 0.0
-        self._begin: dict[int, Beat | None] = {}
+        self._begin: dict[int, HeartbeatReading | None] = {}
         self._told_at = float("-inf")
 
     def look(self, ranks: Mapping[int, int], now: float) -> str | None:
@@ -44,7 +44,9 @@ class Stragglers:
         return slow
 
 
-def slowest(begin: Mapping[int, Beat | None], end: Mapping[int, Beat | None], *, bounds: Bounds) -> str | None:
+def slowest(
+    begin: Mapping[int, HeartbeatReading | None], end: Mapping[int, HeartbeatReading | None], *, bounds: Bounds
+) -> str | None:
     """Who was slower than the median of the others, by how much, if it was by more than a little."""
     work: dict[int, float] = {}
     for rank, last in end.items():

@@ -28,7 +28,7 @@ from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.start.gang import Gang, PeersUnreachableError, RankProcess
 from lockstep.engine.launcher.start.ports import quiet_port
-from lockstep.engine.launcher.start.rendezvous import Meeting
+from lockstep.engine.launcher.start.rendezvous import Rendezvous
 
 _STORE_PORT_KEY = "lockstep/ranks_store_port"
 _STARTED_KEY = "lockstep/started{}"
@@ -52,7 +52,7 @@ class ElasticLauncher:
         spec = WorkerSpec(
             role="rank",
             local_world_size=gang.ranks_here,
-            rdzv_handler=Meeting(gang, self._bounds),
+            rdzv_handler=Rendezvous(gang, self._bounds),
             entrypoint=gang.argv[0],
             args=gang.argv[1:],
             max_restarts=0,

@@ -30,7 +30,7 @@ _TOLD_SECONDS = 10.0
 """Waiting for longer than this is said in the job's log."""
 
 
-class Meeting(StaticTCPRendezvous):
+class Rendezvous(StaticTCPRendezvous):
     """Torch's static rendezvous, except for the waiting.
 
     Parameters

@@ -26,7 +26,7 @@ from lockstep.domain.spec import job
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.base import State
-from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.strategies.experimental.averaging import on_host
 from lockstep.engine.strategies.experimental.local_sgd import LocalSGD
 
@@ -42,7 +42,7 @@ class DiLoCo(LocalSGD):
         "common: the gradient is not the whole batch's, and the run depends on how many ranks share it"
     )
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
         super().__init__(objective, ranks, options, usage)
         self._lr = OUTER_LR if options.outer_lr is None else options.outer_lr
         self._decay = OUTER_MOMENTUM if options.outer_momentum is None else options.outer_momentum

@@ -35,7 +35,7 @@ from lockstep.domain.spec import job
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.base import Forward, Groups, State, Strategy
-from lockstep.engine.strategies.block_order import Usage
+from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.strategies.experimental.averaging import average, averaged_moments, on_host
 from lockstep.engine.task.interface import Batch
 
@@ -54,7 +54,7 @@ class LocalSGD(Strategy):
     _inner: torch.optim.Optimizer
     _own_norm: Tensor  # Norm of this rank's last gradient.
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: Usage | None = None):
+    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
         super().__init__(objective, ranks, options, usage)
         self._every = options.sync_every_steps or 1
         self._steps_apart = 0  # Since the last synchronisation; the same on all ranks.

@@ -146,14 +146,14 @@ def _check(client: Client, job: str, listed: CheckpointView) -> ClientError | No
         checkpoint = client.checkpoint(job, step, attempt=attempt)
         for file in checkpoint.files:
             checkpoints.check_file(client, job, checkpoint, file)
-    except checkpoints.DamagedError as error:
+    except checkpoints.DigestMismatchError as error:
         failure = error
     except NotFoundError as error:
         # Damaged in the store, or gone from it; a job that runs deletes its older ones, and forgets them first.
         if (step, attempt) not in {(each.step, each.attempt) for each in client.checkpoints(job)}:
             print(f"step {step}: pruned meanwhile, and not checked")
             return None
-        failure = checkpoints.DamagedError(error.message, next_step=checkpoints.TAKE_ANOTHER)
+        failure = checkpoints.DigestMismatchError(error.message, next_step=checkpoints.TAKE_ANOTHER)
     else:
         _report(step, len(checkpoint.files) - 1, checkpoint.bytes)
         return None

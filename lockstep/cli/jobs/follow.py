@@ -35,7 +35,7 @@ LOSS_NAMES: Final = ("train/loss", "loss")
 SPEED_NAMES: Final = ("throughput/samples_per_second", "samples_per_second")
 
 
-class View(Protocol):
+class ProgressDisplay(Protocol):
     """Display of progress."""
 
     def note(self, line: str) -> None:
@@ -56,7 +56,7 @@ class Follower:
         Also show the lines that the ranks write.
     """
 
-    def __init__(self, view: View, client: Client, *, logs: bool):
+    def __init__(self, view: ProgressDisplay, client: Client, *, logs: bool):
         self._view = view
         self._client = client
         self._logs = logs
@@ -133,7 +133,7 @@ class LogTail:
             self._note(f"its lines cannot be followed any more: {error.message}")
 
 
-class Lines:
+class LineProgress:
     """Progress as lines, for a file or a pipe."""
 
     def __init__(self, tell: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic):
@@ -160,7 +160,7 @@ class Lines:
         self._tell(", ".join(words))
 
 
-class Bar:
+class BarProgress:
     """Progress as a bar at the bottom of the terminal."""
 
     def __init__(self, progress: Progress):
@@ -195,11 +195,11 @@ class Bar:
 
 
 @contextmanager
-def progress_view() -> Iterator[View]:
+def progress_view() -> Iterator[ProgressDisplay]:
     """The bar where stderr is a terminal, lines otherwise."""
     console = out.console(stderr=True)
     if not console.is_terminal:
-        yield Lines()
+        yield LineProgress()
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
@@ -212,7 +212,7 @@ def progress_view() -> Iterator[View]:
         TextColumn("{task.fields[left]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True, refresh_per_second=8) as progress:
-        yield Bar(progress)
+        yield BarProgress(progress)
 
 
 def _running(job: JobView) -> str:

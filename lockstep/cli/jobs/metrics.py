@@ -152,9 +152,9 @@ def _print_charts(found: MetricsView, wanted: list[str]) -> None:
 def _chart(name: str, parts: list[SeriesView], charts: int) -> Iterator[list[Word]]:
     """One series with a title, each attempt a curve of its own."""
     from lockstep.cli.text import output as out
-    from lockstep.cli.text.chart import COLOURS, Curve, draw
+    from lockstep.cli.text.chart import COLOURS, ChartLine, draw
 
-    curves = [Curve(each.step, each.value, each.min, each.max) for each in parts]
+    curves = [ChartLine(each.step, each.value, each.min, each.max) for each in parts]
     unit = parts[-1].unit
     shown = out.size if unit == "bytes" else out.number
     title = [out.Word(name, "bold"), out.Word(f"  {shown(parts[-1].value[-1])} at step {parts[-1].step[-1]}", "")]

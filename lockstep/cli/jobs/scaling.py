@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lockstep.client.api import Client
     from lockstep.client.files.specfile import SpecFile
     from lockstep.domain.spec.strategy import Strategy
-    from lockstep.domain.training.scaling import Measured, Row
+    from lockstep.domain.training.scaling import Row, ScalingRun
     from lockstep.domain.views import JobView, MetricsView
 
 WARM_UP_STEPS: Final = 5
@@ -77,8 +77,8 @@ def scaling(
         if archive is not None:
             send(client, archive, say)
             tell_left_out(archive, say, verbose=False)
-        runs: list[Measured] = []
-        swept: list[Measured] = []
+        runs: list[ScalingRun] = []
+        swept: list[ScalingRun] = []
         try:
             for number in numbers:
                 run = _run(client, spec.document, number, None, steps=steps, wait_seconds=wait_seconds)
@@ -131,7 +131,7 @@ def short_document(document: dict[str, Any], gpus: int, bucket_cap_mb: float | N
 
 def _run(
     client: Client, document: dict[str, Any], gpus: int, bucket_cap_mb: float | None, *, steps: int, wait_seconds: float
-) -> Measured:
+) -> ScalingRun:
     from lockstep.domain.training import scaling as analysis
 
     job = client.submit(short_document(document, gpus, bucket_cap_mb, steps))
@@ -168,7 +168,7 @@ def _steps(found: MetricsView) -> list[dict[str, float]]:
     return [steps[step] for step in sorted(steps)]
 
 
-def _print(form: str, runs: list[Measured], swept: list[Measured], strategy: Strategy) -> None:
+def _print(form: str, runs: list[ScalingRun], swept: list[ScalingRun], strategy: Strategy) -> None:
     """All that was found; of half a sweep no best size."""
     from lockstep.domain.training import scaling as analysis
 
@@ -207,7 +207,7 @@ def _print_rows(rows: list[Row]) -> None:
     )
 
 
-def _print_buckets(runs: list[Measured]) -> None:
+def _print_buckets(runs: list[ScalingRun]) -> None:
     from lockstep.cli.text.output import print_table
 
     columns = ("buckets", "step", "communication")
@@ -225,7 +225,7 @@ def _print_buckets(runs: list[Measured]) -> None:
     )
 
 
-def _print_json(rows: list[Row], swept: list[Measured], sentence: str) -> None:
+def _print_json(rows: list[Row], swept: list[ScalingRun], sentence: str) -> None:
     import json
 
     document = {

@@ -20,7 +20,7 @@ from lockstep.client.errors import OF_STATE, ClientError, ExitCode, RefusedError
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
-    from lockstep.client.files.archive import Archive
+    from lockstep.client.files.archive import CodeArchive
     from lockstep.client.files.specfile import SpecFile
     from lockstep.domain.views import JobView, PlanView
 
@@ -147,7 +147,7 @@ def plan(
 @contextmanager
 def prepared(
     file: str, code: Path | None, settings: list[str] | None, connection: Connection
-) -> Iterator[tuple[Client, SpecFile, Archive | None]]:
+) -> Iterator[tuple[Client, SpecFile, CodeArchive | None]]:
     """The checked spec with its code packed, and a client; nothing has been sent."""
     from lockstep.client.files import specfile
     from lockstep.client.files.archive import pack
@@ -163,7 +163,7 @@ def prepared(
         yield stack.enter_context(connection.client()), spec, archive
 
 
-def send(client: Client, archive: Archive, talk: Callable[[str], None]) -> None:
+def send(client: Client, archive: CodeArchive, talk: Callable[[str], None]) -> None:
     from lockstep.cli.text.output import size
 
     sent = client.upload_archive(archive)
@@ -171,7 +171,7 @@ def send(client: Client, archive: Archive, talk: Callable[[str], None]) -> None:
     talk(f"code: {archive.files} file{'s' if archive.files != 1 else ''}, {size(archive.size_bytes)}{known}")
 
 
-def tell_left_out(archive: Archive, talk: Callable[[str], None], *, verbose: bool) -> None:
+def tell_left_out(archive: CodeArchive, talk: Callable[[str], None], *, verbose: bool) -> None:
     """List the excluded paths, one line per rule; without ``verbose`` only the first names."""
     by_rule: dict[str, list[str]] = {}
     for path, rule in archive.left_out:

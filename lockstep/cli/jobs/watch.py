@@ -25,7 +25,7 @@ from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
 
 if TYPE_CHECKING:
-    from lockstep.cli.text.frames import Line, Usage
+    from lockstep.cli.text.frames import DeviceUsage, Line
     from lockstep.client.api import Client
     from lockstep.domain.views import JobView, LogLine
 
@@ -64,9 +64,9 @@ def watch(
                 with _screen(whole=False) as show:
                     ended = client.wait(found.id, each=_Watcher(client, show).look, poll_seconds=every)
             else:
-                from lockstep.cli.jobs.follow import Follower, Lines
+                from lockstep.cli.jobs.follow import Follower, LineProgress
 
-                ended = client.wait(found.id, each=Follower(Lines(), client, logs=True).look, poll_seconds=every)
+                ended = client.wait(found.id, each=Follower(LineProgress(), client, logs=True).look, poll_seconds=every)
                 print(ended.state.value)
         except KeyboardInterrupt:
             say(f"{found.name} goes on; lockstep watch {found.id} comes back to it")
@@ -166,12 +166,12 @@ def _service(client: Client, width: int, height: int) -> list[Line]:
     return service_frame(url, nodes, jobs, usage, now=datetime.now(UTC), width=width, height=height)
 
 
-def _usage(client: Client, job: JobView) -> Usage:
+def _usage(client: Client, job: JobView) -> DeviceUsage:
     """Return the resource use of a running job's ranks; None for other jobs, whose last values are outdated."""
-    from lockstep.cli.text.frames import Usage, usage_names, usage_of
+    from lockstep.cli.text.frames import DeviceUsage, usage_names, usage_of
 
     if job.state is not JobState.RUNNING or job.attempt is None:
-        return Usage()
+        return DeviceUsage()
     names = usage_names(min(job.attempt.world_size, USAGE_RANKS_MAX))
     return usage_of(client.metrics(job.id, names=names, max_points=1))
 

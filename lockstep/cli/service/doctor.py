@@ -15,7 +15,7 @@ from lockstep.client.errors import ClientError, ExitCode
 from lockstep.client.local.home import Home
 
 if TYPE_CHECKING:
-    from lockstep.client.doctor import Finding
+    from lockstep.client.doctor import DoctorResult
 
 STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -44,13 +44,13 @@ def doctor(*, output: Output | None = None, connection: Connection | None = None
     return ExitCode.FAILED if any(finding.level == "fail" for finding in found) else ExitCode.OK
 
 
-def _findings(connection: Connection) -> Iterator[Finding]:
+def _findings(connection: Connection) -> Iterator[DoctorResult]:
     from lockstep.client import doctor as asking
 
     try:
         server = connection.server()
     except ClientError as error:
-        yield asking.Finding("fail", "address", error.message, error.next_step)
+        yield asking.DoctorResult("fail", "address", error.message, error.next_step)
     else:
         yield from asking.of_server(server, connection.client)
     yield from asking.of_machine(Home.of(os.environ).folder)

@@ -17,7 +17,7 @@ from lockstep.client.drills.report import PROGRAMS, Fault
 from lockstep.client.errors import ClientError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from lockstep.client.drills.report import Report
+    from lockstep.client.drills.report import DrillReport
     from lockstep.domain.views import JobView
 
 STEPS_MIN: Final = 24
@@ -100,7 +100,7 @@ def _confirmed(fault: Fault, running: list[JobView]) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _print(report: Report, form: str) -> None:
+def _print(report: DrillReport, form: str) -> None:
     from lockstep.cli.text import output as out
 
     if form == "json":
@@ -111,7 +111,7 @@ def _print(report: Report, form: str) -> None:
         out.print_facts(_facts(report, wide=form == "wide"))
 
 
-def _facts(report: Report, *, wide: bool) -> Iterator[tuple[str, str]]:
+def _facts(report: DrillReport, *, wide: bool) -> Iterator[tuple[str, str]]:
     from lockstep.cli.text import output as out
 
     held = "held: nothing was lost, nothing was doubled, and the weights are the same"

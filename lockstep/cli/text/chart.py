@@ -27,7 +27,7 @@ MARK_STYLE: Final = "bold red"
 
 
 @dataclass(frozen=True)
-class Curve:
+class ChartLine:
     """One attempt's points of one series, in the order of their steps; any value may be non-finite."""
 
     step: Sequence[int]
@@ -89,7 +89,7 @@ class _Canvas:
 
 
 def draw(
-    curves: Sequence[Curve], width: int, height: int, shown: Callable[[float], str], *, braille: bool = True
+    curves: Sequence[ChartLine], width: int, height: int, shown: Callable[[float], str], *, braille: bool = True
 ) -> list[list[Word]]:
     """Return the lines of a chart.
 
@@ -138,7 +138,7 @@ def _labels(low: float, high: float, height: int, shown: Callable[[float], str])
     return [shown(at[row]) if row in at else "" for row in range(height)]
 
 
-def _band(canvas: _Canvas, scale: _Scale, curve: Curve, owner: int) -> None:
+def _band(canvas: _Canvas, scale: _Scale, curve: ChartLine, owner: int) -> None:
     """From the lowest to the highest value of each column, at every second dot; a single value stands out whole."""
     reach: dict[int, tuple[int, int]] = {}
     for step, low, high in zip(curve.step, curve.low, curve.high, strict=True):
@@ -154,7 +154,7 @@ def _band(canvas: _Canvas, scale: _Scale, curve: Curve, owner: int) -> None:
                 canvas.dot(x, y, owner)
 
 
-def _line(canvas: _Canvas, scale: _Scale, curve: Curve, owner: int) -> None:
+def _line(canvas: _Canvas, scale: _Scale, curve: ChartLine, owner: int) -> None:
     """From point to point; a value that is no number leaves a gap."""
     before: tuple[int, int] | None = None
     for step, value in zip(curve.step, curve.value, strict=True):
@@ -175,7 +175,7 @@ def _between(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int
         yield start[0] + round(across * number / count), start[1] + round(down * number / count)
 
 
-def _marks(scale: _Scale, curves: Sequence[Curve], across: int, width: int) -> str:
+def _marks(scale: _Scale, curves: Sequence[ChartLine], across: int, width: int) -> str:
     """A letter below each column in which a value is no number; empty where all are."""
     row = [" "] * width
     for curve in curves:

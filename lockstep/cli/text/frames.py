@@ -38,7 +38,7 @@ RATE_SECONDS: Final = 30.0
 ORDER: Final = (JobState.RUNNING, JobState.STARTING, JobState.QUEUED)
 
 
-class Usage(NamedTuple):
+class DeviceUsage(NamedTuple):
     """Device use of a job's ranks: means over the measured ranks, None if none was measured."""
 
     gpu_percent: float | None = None
@@ -58,7 +58,7 @@ class Usage(NamedTuple):
 
 
 _OF_A_RANK: Final = ("gpu_utilization_percent", "gpu_memory_bytes", "cpu_percent", "rss_bytes")
-"""In the order of :class:`Usage`."""
+"""In the order of :class:`DeviceUsage`."""
 
 
 def usage_names(ranks: int) -> list[str]:
@@ -66,14 +66,14 @@ def usage_names(ranks: int) -> list[str]:
     return [f"{SYSTEM}rank{rank}/{name}" for rank in range(ranks) for name in _OF_A_RANK]
 
 
-def usage_of(found: MetricsView) -> Usage:
+def usage_of(found: MetricsView) -> DeviceUsage:
     """The newest of each rank's values, as a mean over the ranks."""
     newest = {series.name: series.value[-1] for series in found.series if series.value}
     means: list[float | None] = []
     for name in _OF_A_RANK:
         values = [value for series, value in newest.items() if series.endswith(f"/{name}")]
         means.append(sum(values) / len(values) if values else None)
-    return Usage(*means)
+    return DeviceUsage(*means)
 
 
 class Rate:
@@ -94,7 +94,14 @@ class Rate:
 
 
 def job_frame(
-    job: JobView, *, rate: float | None, usage: Usage, lines: Iterable[LogLine], now: datetime, width: int, height: int
+    job: JobView,
+    *,
+    rate: float | None,
+    usage: DeviceUsage,
+    lines: Iterable[LogLine],
+    now: datetime,
+    width: int,
+    height: int,
 ) -> list[Line]:
     """One job: its state, how far it is and how fast, its newest numbers and lines."""
     shown = [_heading(job), *_where(job), *_progress(job, rate, now, width)]
@@ -195,7 +202,7 @@ def service_frame(
     url: str,
     nodes: Sequence[NodeView],
     jobs: Sequence[JobView],
-    usage: Mapping[str, Usage],
+    usage: Mapping[str, DeviceUsage],
     *,
     now: datetime,
     width: int,
@@ -216,7 +223,7 @@ def service_frame(
     ordered = sorted(jobs, key=lambda job: (ORDER.index(job.state), job.queue.position if job.queue else 0))
     columns = ["ID", "NAME", "STATE", "PROGRESS", "LOSS", "RANKS", "USES", "TOOK", "LEFT", "WHY"]
     if jobs:
-        rows = [_job_row(job, usage.get(job.id, Usage()), now) for job in ordered]
+        rows = [_job_row(job, usage.get(job.id, DeviceUsage()), now) for job in ordered]
         table = list(_table(columns, rows, right={"PROGRESS", "LOSS", "RANKS"}))
         room = height - len(shown)
         shown += table if len(table) <= room else table[: max(1, room - 1)]
@@ -233,7 +240,7 @@ def _node_row(node: NodeView, now: datetime) -> list[str]:
     return [node.name, out.styled(node.state), squares or "-", names, f"{out.age(node.seen_at, now)} ago"]
 
 
-def _job_row(job: JobView, usage: Usage, now: datetime) -> list[str]:
+def _job_row(job: JobView, usage: DeviceUsage, now: datetime) -> list[str]:
     progress, ranks = job.progress, job.attempt.world_size if job.attempt is not None else None
     if ranks is None and job.plan is not None:
         ranks = job.plan.world_size

@@ -26,7 +26,7 @@ WENT_ON: Final[dict[Fault, str]] = {
 """Sign of recovery after each fault."""
 
 
-class Report(BaseModel):
+class DrillReport(BaseModel):
     """Result of a drill. Times are seconds from the SIGKILL; null: not observed."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
@@ -82,7 +82,7 @@ def document(fault: Fault, role: Role, steps: int) -> dict[str, Any]:
     }
 
 
-def problems(report: Report, *, within_seconds: float) -> list[str]:
+def problems(report: DrillReport, *, within_seconds: float) -> list[str]:
     """Violated expectations, one sentence each."""
     found = []
     for what, seconds in (("noticed", report.noticed_seconds), ("recovered from", report.recovered_seconds)):

@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lockstep.client.drills.report import LABEL, LOSS, PROGRAMS, WENT_ON, Fault, Report, Role, document, problems
+from lockstep.client.drills.report import LABEL, LOSS, PROGRAMS, WENT_ON, DrillReport, Fault, Role, document, problems
 from lockstep.client.errors import ClientError, TimedOutError, UnavailableError, UnreachableError
 from lockstep.client.files import weights
 from lockstep.client.files.checkpoints import fetch
@@ -32,7 +32,7 @@ from lockstep.domain.views import Health, JobView
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
-    from lockstep.client.local.machine import Machine, Process
+    from lockstep.client.local.machine import LocalProcess, Machine
 
 POLL_SECONDS: Final = 0.05
 """Resolution of measured times: about one request to the server."""
@@ -41,7 +41,7 @@ PATIENCE_SECONDS: Final = 60.0
 
 
 @dataclass
-class Seen:
+class DrillObservations:
     """Observations while waiting, in seconds from the kill."""
 
     gone: float | None = None
@@ -113,7 +113,7 @@ class Drill:
         self._own: list[str] = []
         """Jobs that were submitted and have not been seen to end."""
 
-    def run(self) -> Report:
+    def run(self) -> DrillReport:
         """Carry it out. Jobs that it leaves behind when it fails are cancelled."""
         self._client.transport.patience_seconds = PATIENCE_SECONDS
         try:
@@ -125,7 +125,7 @@ class Drill:
                     self._client.cancel(job_id)
             raise
 
-    def _run(self) -> Report:
+    def _run(self) -> DrillReport:
         plan = self._client.plan(document(self._fault, "undisturbed", self._steps))
         if not plan.placement:
             why = f": {plan.queue.reason}" if plan.queue is not None else ""
@@ -187,7 +187,7 @@ class Drill:
                 raise TimedOutError(f"{job.name} did not get to its first checkpoint in {self._wait_seconds:g} s")
             time.sleep(POLL_SECONDS)
 
-    def _victim(self, job_id: str) -> tuple[Process, str]:
+    def _victim(self, job_id: str) -> tuple[LocalProcess, str]:
         """Return the process to kill, and its name for messages."""
         if self._fault in PROGRAMS:
             return self._machine.program(PROGRAMS[self._fault]), f"the {self._fault}"
@@ -207,9 +207,9 @@ class Drill:
 
     # The fault
 
-    def _watch(self, job_id: str, victim: Process, ranks: list[Process], began: float) -> Seen:
+    def _watch(self, job_id: str, victim: LocalProcess, ranks: list[LocalProcess], began: float) -> DrillObservations:
         """Poll until the fault was detected and the service recovered, or until the time limit."""
-        seen = Seen()
+        seen = DrillObservations()
         self._client.transport.patience_seconds = 0
         probe = self._submit_probe()
         # Read after the kill: later points come from the new agent.
@@ -252,13 +252,13 @@ class Drill:
         except (UnreachableError, UnavailableError):
             return None
 
-    def _noticed(self, job_id: str, victim: Process) -> bool:
+    def _noticed(self, job_id: str, victim: LocalProcess) -> bool:
         if self._fault in PROGRAMS:
             return self._machine.replaced(PROGRAMS[self._fault], victim) is not False
         job = self._look(job_id)
         return job is not None and (job.state is not JobState.RUNNING or _number(job) > 1)
 
-    def _recovered(self, job_id: str, victim: Process, step: int, probe: str | None) -> bool:
+    def _recovered(self, job_id: str, victim: LocalProcess, step: int, probe: str | None) -> bool:
         if self._fault in PROGRAMS and not self._machine.replaced(PROGRAMS[self._fault], victim):
             return False
         if self._fault == "api":
@@ -289,12 +289,12 @@ class Drill:
 
     # Result
 
-    def _report(self, calm: str, ended: JobView, killed: str, at_step: int, seen: Seen) -> Report:
+    def _report(self, calm: str, ended: JobView, killed: str, at_step: int, seen: DrillObservations) -> DrillReport:
         before, after = self._read_steps(calm), self._read_steps(ended.id)
         left = self._left_over(ended.id)
         with tempfile.TemporaryDirectory(prefix="lockstep-drill-") as folder:
             one, other = (self._weights(job_id, Path(folder) / job_id) for job_id in (calm, ended.id))
-        report = Report(
+        report = DrillReport(
             fault=self._fault,
             held=False,
             problems=[],

@@ -36,17 +36,17 @@ COMPRESS_LEVEL: Final = 6
 
 
 @dataclass(frozen=True)
-class Archive:
+class CodeArchive:
     """An archive on disk, ready to be sent."""
 
     path: Path
     sha256: str
     size_bytes: int
     files: int
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedPath, ...] = ()
 
 
-class LeftOut(NamedTuple):
+class SkippedPath(NamedTuple):
     """A path of the folder that is not in its archive."""
 
     path: str
@@ -93,7 +93,7 @@ def _pattern(line: str) -> re.Pattern[str]:
     return re.compile(regex)
 
 
-def pack(folder: Path, target: Path) -> Archive:
+def pack(folder: Path, target: Path) -> CodeArchive:
     """Write the archive of ``folder`` to the file ``target``.
 
     Raises
@@ -127,7 +127,7 @@ def pack(folder: Path, target: Path) -> Archive:
         raise _too_large(folder, files, f"{_mib(size)} compressed", _mib(limits.UPLOAD_BYTES_MAX))
     with target.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Archive(target, digest, size, len(files), tuple(found.left_out))
+    return CodeArchive(target, digest, size, len(files), tuple(found.left_out))
 
 
 class _Found(NamedTuple):
@@ -136,7 +136,7 @@ class _Found(NamedTuple):
     files: list[tuple[str, Path]]
     links: list[tuple[str, str]]
     """Links to folders, with their targets from where they lie."""
-    left_out: list[LeftOut]
+    left_out: list[SkippedPath]
 
 
 def _find(folder: Path) -> _Found:
@@ -156,7 +156,7 @@ def _find(folder: Path) -> _Found:
             if rule is None:
                 _check_inside(folder, top, path)
             if rule is not None:
-                found.left_out.append(LeftOut(f"{relative}/" if is_folder else relative, rule))
+                found.left_out.append(SkippedPath(f"{relative}/" if is_folder else relative, rule))
             elif is_folder:
                 entered.append(name)
             elif path.is_dir():
@@ -165,7 +165,7 @@ def _find(folder: Path) -> _Found:
                 found.files.append((relative, path))
             else:
                 why = "a link to nothing" if path.is_symlink() else "neither a file nor a folder"
-                found.left_out.append(LeftOut(relative, why))
+                found.left_out.append(SkippedPath(relative, why))
         folders[:] = entered
     packed = {parent for name, _ in found.files for parent in PurePosixPath(name).parents}
     for name, path in linked:
@@ -174,7 +174,7 @@ def _find(folder: Path) -> _Found:
             # Of the real folder, because no link may lead through another one (domain.archive_tree).
             found.links.append((name, Path(os.path.relpath(target, path.parent)).as_posix()))
         else:
-            found.left_out.append(LeftOut(name, "a link to what is left out"))
+            found.left_out.append(SkippedPath(name, "a link to what is left out"))
     for part in found:
         part.sort()
     return found

@@ -32,7 +32,7 @@ TAKE_ANOTHER: Final = "take another checkpoint: lockstep ckpt ls shows them"
 _BLOCK_BYTES: Final = 1 << 20
 
 
-class DamagedError(ClientError):
+class DigestMismatchError(ClientError):
     """A file differs from its digest in the manifest or in the server's answer."""
 
 
@@ -122,7 +122,7 @@ def check_file(
 
     client.read_checkpoint_file(job, checkpoint, file, take)
     if digest.hexdigest() != file.sha256:
-        raise DamagedError(
+        raise DigestMismatchError(
             f"{file.name} of step {checkpoint.step} is damaged: its SHA-256 is not the one in the manifest",
             next_step=TAKE_ANOTHER,
         )
@@ -140,21 +140,21 @@ def verify(folder: Path) -> tuple[int, int, int]:
         text = (folder / MANIFEST).read_bytes()
         manifest = read_manifest(text)
     except FileNotFoundError:
-        raise DamagedError(
+        raise DigestMismatchError(
             f"{folder} has no {MANIFEST}: it is no checkpoint, or was never finished",
             next_step="name a folder such as checkpoints/step-00000050",
         ) from None
     except ManifestError as error:
-        raise DamagedError(f"{folder / MANIFEST} {error}") from None
+        raise DigestMismatchError(f"{folder / MANIFEST} {error}") from None
     for name, expected in manifest.files.items():
         path = folder / name
         if not path.is_file():
-            raise DamagedError(f"{path} is missing")
+            raise DigestMismatchError(f"{path} is missing")
         size = path.stat().st_size
         if size != expected.bytes:
-            raise DamagedError(f"{path} has {size:,} bytes, but was written with {expected.bytes:,}")
+            raise DigestMismatchError(f"{path} has {size:,} bytes, but was written with {expected.bytes:,}")
         if _sha256(path) != expected.sha256:
-            raise DamagedError(f"{path} has changed since it was written: its SHA-256 differs")
+            raise DigestMismatchError(f"{path} has changed since it was written: its SHA-256 differs")
     return manifest.step, len(manifest.files), len(text) + sum(file.bytes for file in manifest.files.values())
 
 

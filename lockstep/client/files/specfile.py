@@ -17,7 +17,7 @@ from typing import Any, Final, TextIO
 from lockstep.client.errors import SpecRefusedError, UsageError
 from lockstep.domain import limits
 from lockstep.domain.errors import LockstepError
-from lockstep.domain.spec.changes import NoPlaceError, put
+from lockstep.domain.spec.changes import FieldNotFoundError, put
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.views import FieldProblem
@@ -46,7 +46,7 @@ class SpecFile:
         """Set one value, making the objects on the way. ``written_as`` names the place for messages."""
         try:
             put(self.document, path, value)
-        except NoPlaceError as error:
+        except FieldNotFoundError as error:
             raise UsageError(f"{written_as}: {error}") from None
         self._set_by[pointer_to(path)] = written_as
 

@@ -17,7 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
-from lockstep.client.files.checkpoints import DamagedError
+from lockstep.client.files.checkpoints import DigestMismatchError
 
 HEADER_BYTES_MAX: Final = 100_000_000
 """As the format itself has it."""
@@ -67,7 +67,7 @@ def tensors(path: Path) -> dict[str, Tensor]:
                         raise ValueError(f"{name} ends {left:,} bytes early")
                     found[name] = Tensor(about["dtype"], tuple(about["shape"]), digest.hexdigest())
         except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DamagedError(f"{path} is no safetensors file: {error}") from None
+            raise DigestMismatchError(f"{path} is no safetensors file: {error}") from None
     return found
 
 

@@ -31,7 +31,7 @@ ANSWER_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Process:
+class LocalProcess:
     """One process of this boot: pid and start together name it for good."""
 
     pid: int
@@ -39,7 +39,7 @@ class Process:
     parent: int
 
     @classmethod
-    def of(cls, pid: int) -> Process | None:
+    def of(cls, pid: int) -> LocalProcess | None:
         """The process that has this pid now; None if none has, or it only waits to be reaped."""
         try:
             text = (PROC / str(pid) / "stat").read_bytes()
@@ -50,7 +50,7 @@ class Process:
         return None if fields[0] in (b"Z", b"X") else cls(pid, int(fields[19]), int(fields[1]))
 
     def is_alive(self) -> bool:
-        now = Process.of(self.pid)
+        now = LocalProcess.of(self.pid)
         return now is not None and now.start_ticks == self.start_ticks
 
     def environment(self) -> dict[str, str]:
@@ -118,7 +118,7 @@ class Machine:
             raise UnreachableError(f"the service at {url} is still starting", next_step="try again in a moment")
         return running
 
-    def program(self, name: str) -> Process:
+    def program(self, name: str) -> LocalProcess:
         """The running process of one of the programs.
 
         Raises
@@ -132,12 +132,12 @@ class Machine:
             raise ClientError(
                 f"no {name} of this service runs here", next_step="it may be starting, or be another machine's"
             )
-        found = Process.of(pid)
+        found = LocalProcess.of(pid)
         if found is None or found.parent != running.pid:
             raise ClientError(f"{name} (process {pid}) has just ended", next_step="try again in a moment")
         return found
 
-    def replaced(self, name: str, before: Process) -> bool | None:
+    def replaced(self, name: str, before: LocalProcess) -> bool | None:
         """Return whether a program runs in another process than ``before``; None while it does not run."""
         running = self._home.running()
         pid = None if running is None else running.pids.get(name)
@@ -154,28 +154,28 @@ class Machine:
             except OSError:
                 return False
 
-    def launcher(self, job_id: str) -> Process | None:
+    def launcher(self, job_id: str) -> LocalProcess | None:
         """The launcher of a job's newest attempt here, if it runs."""
         folder = self._folder(job_id)
         document = None if folder is None else _read(folder / LAUNCHER)
         if document is None:
             return None
         file = LauncherFile.model_validate(document)
-        found = Process.of(file.pid)
+        found = LocalProcess.of(file.pid)
         return found if found is not None and found.start_ticks == file.start_ticks else None
 
-    def ranks(self, job_id: str) -> dict[int, Process]:
+    def ranks(self, job_id: str) -> dict[int, LocalProcess]:
         """The running ranks of a job's newest attempt here."""
         folder = self._folder(job_id)
         document = None if folder is None else _read(folder / RANKS)
-        found = {one["rank"]: Process.of(one["pid"]) for one in (document or {"ranks": []})["ranks"]}
+        found = {one["rank"]: LocalProcess.of(one["pid"]) for one in (document or {"ranks": []})["ranks"]}
         return {
             rank: process
             for rank, process in found.items()
             if process is not None and process.environment().get(JOB) == job_id
         }
 
-    def of_job(self, job_id: str) -> list[Process]:
+    def of_job(self, job_id: str) -> list[LocalProcess]:
         """Every living process here whose environment names the job."""
         return [process for process in _all() if process.environment().get(JOB) == job_id]
 
@@ -191,18 +191,18 @@ class Machine:
     def _node_folder(self) -> Path:
         """The agent's folder may differ from the home's."""
         running = self._home.running()
-        agent = None if running is None else Process.of(running.pids.get("worker", 0))
+        agent = None if running is None else LocalProcess.of(running.pids.get("worker", 0))
         told = {} if agent is None else agent.environment()
         return Path(told.get("LOCKSTEP_NODE_DIR", self._home.folder / "node"))
 
 
-def _ended(process: Process) -> ClientError:
+def _ended(process: LocalProcess) -> ClientError:
     return ClientError(f"process {process.pid} ended before it could be killed", next_step="run the drill again")
 
 
-def _all() -> Iterator[Process]:
+def _all() -> Iterator[LocalProcess]:
     for path in PROC.iterdir():
-        if path.name.isdigit() and (found := Process.of(int(path.name))) is not None:
+        if path.name.isdigit() and (found := LocalProcess.of(int(path.name))) is not None:
             yield found
 
 

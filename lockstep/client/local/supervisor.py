@@ -58,7 +58,7 @@ class _Running:
     """Ends in a row, since it last ran steadily."""
 
 
-class Supervisor:
+class ServiceSupervisor:
     """The programs of one service.
 
     Parameters

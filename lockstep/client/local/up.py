@@ -35,7 +35,7 @@ from typing import Final
 from lockstep.client.errors import ClientError, ExitCode, UnreachableError, UsageError
 from lockstep.client.local.home import Home, RunFile
 from lockstep.client.local.settings import Options, Service
-from lockstep.client.local.supervisor import POLL_SECONDS, Program, Supervisor, end, has_ended, how, reap
+from lockstep.client.local.supervisor import POLL_SECONDS, Program, ServiceSupervisor, end, has_ended, how, reap
 
 READY_SECONDS: Final = 90.0
 """From the start to an api that can work; a busy machine with a cold disk needs some of it."""
@@ -87,7 +87,7 @@ def run(home: Home, service: Service, *, tell: Tell, ready: Probe | None = None,
         # The file of a killed service names a pid that may have been reused, and `lockstep down` reads it.
         home.run_file.unlink(missing_ok=True)
         _check_port(service)
-        supervisor = Supervisor(
+        supervisor = ServiceSupervisor(
             service.programs, folder=home.folder, logs=home.logs, environment=service.environment, tell=tell
         )
         run_file = RunFile(url=service.url, pid=os.getpid(), started=time.time(), token_file=service.token_file)
@@ -141,7 +141,7 @@ def _check_port(service: Service) -> None:
         ) from None
 
 
-def _migrate(supervisor: Supervisor, program: Program, stop: Stop) -> None:
+def _migrate(supervisor: ServiceSupervisor, program: Program, stop: Stop) -> None:
     process = supervisor.start(program)
     deadline = time.monotonic() + MIGRATE_SECONDS
     while not has_ended(process):
@@ -155,7 +155,7 @@ def _migrate(supervisor: Supervisor, program: Program, stop: Stop) -> None:
         raise _did_not_start("bringing the databases up to date failed", how(code), supervisor.log_of(program))
 
 
-def _start(home: Home, supervisor: Supervisor, run_file: RunFile, stop: Stop, ready: Probe) -> None:
+def _start(home: Home, supervisor: ServiceSupervisor, run_file: RunFile, stop: Stop, ready: Probe) -> None:
     """Start the programs and wait until the api can work."""
     deadline = time.monotonic() + READY_SECONDS
     while not stop():
@@ -171,7 +171,7 @@ def _start(home: Home, supervisor: Supervisor, run_file: RunFile, stop: Stop, re
         time.sleep(PROBE_SECONDS)
 
 
-def _await_node(supervisor: Supervisor, stop: Stop, tell: Tell, has_node: Probe) -> None:
+def _await_node(supervisor: ServiceSupervisor, stop: Stop, tell: Tell, has_node: Probe) -> None:
     deadline = time.monotonic() + NODE_SECONDS
     while not stop():
         supervisor.tend()

@@ -22,7 +22,7 @@ from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, FenceFile, LogRecord, ResultFile, StopFile
 from lockstep.domain.life.outcomes import Outcome
 from lockstep.domain.spec.job import JobSpec
-from lockstep.worker.launch.fork_client import Warm
+from lockstep.worker.launch.fork_client import ForkServer
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class Forked:
 class Attempt:
     """One attempt's folder and, once started, its launcher: forked by a warm process if there is one, or by exec."""
 
-    def __init__(self, folder: Path, warm: Warm | None = None):
+    def __init__(self, folder: Path, warm: ForkServer | None = None):
         self.folder = folder
         self.process: subprocess.Popen[bytes] | Forked | None = None
         self._warm = warm

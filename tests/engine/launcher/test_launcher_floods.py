@@ -16,7 +16,7 @@ from lockstep.domain.life.attempt import EngineEvent, ShippedFile
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.output.lines import LineCutter
-from lockstep.engine.launcher.output.rate_limit import Floods, Stamped
+from lockstep.engine.launcher.output.rate_limit import RateLimits, TimedLine
 from tests.engine.launcher.attempts import Attempt, until
 from tests.faults.table import Drill
 
@@ -32,13 +32,13 @@ class World:
         self.now = 100.0
         self.said: list[str] = []
         limited = Bounds(log_bytes_per_second=lines * COST, log_window_seconds=1.0, held_lines=3, **bounds)  # type: ignore[arg-type]  # sizes are whole
-        self.floods = Floods(limited, self.said.append, clock=lambda: self.now)
+        self.floods = RateLimits(limited, self.said.append, clock=lambda: self.now)
         self.flows = [self.floods.flow() for _ in range(streams)]
         self.floods.turn(full=False)
 
     def write(self, count: int, *, flow: int = 0, full: bool = False, start: int = 0) -> int:
         """How many of ``count`` lines pass."""
-        lines = [Stamped(self.now, f"{number:010d}") for number in range(start, start + count)]
+        lines = [TimedLine(self.now, f"{number:010d}") for number in range(start, start + count)]
         return len(self.floods.take(self.flows[flow], lines, full=full))
 
     def later(self, *, full: bool = False) -> bool:
@@ -120,7 +120,7 @@ def test_a_flood_is_told_of_once_and_again_when_a_window_has_passed_without_it()
 def test_a_line_longer_than_what_is_held_is_still_the_newest() -> None:
     world = World(held_bytes=100)
     world.write(11)
-    world.floods.take(world.flows[0], [Stamped(1.0, "x" * 1_000)], full=False)
+    world.floods.take(world.flows[0], [TimedLine(1.0, "x" * 1_000)], full=False)
     world.later()
     assert world.release()[1:] == ["x" * 1_000]
 

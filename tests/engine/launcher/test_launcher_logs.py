@@ -18,7 +18,7 @@ from lockstep.domain.life.attempt import LogRecord, ShippedFile
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.output.lines import LineCutter
-from lockstep.engine.launcher.output.segments import Line, Segments
+from lockstep.engine.launcher.output.segments import LogFields, Segments
 from tests.engine.launcher.attempts import Attempt
 
 
@@ -147,17 +147,17 @@ def test_secrets_of_the_environment_are_not_in_the_log_nor_in_what_the_outcome_q
 
 def test_a_full_disk_leaves_no_half_line_and_the_log_goes_on_afterwards(tmp_path: Path) -> None:
     segments = Segments(tmp_path, Bounds())
-    segments.write([Line(1.5, 0, "stdout", "before")])
+    segments.write([LogFields(1.5, 0, "stdout", "before")])
     (log,) = (tmp_path / files.LOGS).iterdir()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 20, hard))  # like a disk with room for 20 bytes
     try:
         with pytest.raises(OSError, match="too large"):
-            segments.write([Line(1.5, 0, "stdout", "no room")])
+            segments.write([LogFields(1.5, 0, "stdout", "no room")])
         segments.say("no room for this either, and no error")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    segments.write([Line(1.5, 0, "stdout", "after")])
+    segments.write([LogFields(1.5, 0, "stdout", "after")])
     segments.close()
     assert [LogRecord.model_validate_json(line).text for line in log.read_bytes().splitlines()] == ["before", "after"]
 
@@ -165,7 +165,7 @@ def test_a_full_disk_leaves_no_half_line_and_the_log_goes_on_afterwards(tmp_path
 def test_a_log_goes_on_behind_the_segments_that_are_there(tmp_path: Path) -> None:
     for text in ("before", "after"):
         segments = Segments(tmp_path, Bounds())
-        segments.write([Line(1.5, 0, "stdout", text)])
+        segments.write([LogFields(1.5, 0, "stdout", text)])
         segments.close()
     names = sorted(path.name for path in (tmp_path / files.LOGS).iterdir())
     assert names == ["000000.jsonl", "000001.jsonl"]
@@ -173,7 +173,7 @@ def test_a_log_goes_on_behind_the_segments_that_are_there(tmp_path: Path) -> Non
 
 def test_what_is_unshipped_is_counted_from_the_shipped_place(tmp_path: Path) -> None:
     segments = Segments(tmp_path, Bounds(segment_bytes=100, backlog_bytes_max=150))
-    segments.write([Line(1.5, 0, "stdout", "x" * 40) for _ in range(4)])  # one record a segment
+    segments.write([LogFields(1.5, 0, "stdout", "x" * 40) for _ in range(4)])  # one record a segment
     sizes = [path.stat().st_size for path in sorted((tmp_path / files.LOGS).iterdir())]
     assert len(sizes) == 4
     assert segments.is_full()

@@ -18,11 +18,11 @@ from lockstep.domain.spec.reading import read_spec
 from lockstep.engine.launcher.evidence import Evidence, elastic_error_file, error_file, exception_in, gather
 from lockstep.engine.launcher.files import last_step
 from lockstep.engine.launcher.outcome import decide
-from lockstep.engine.launcher.stall.stacks import Answer
-from lockstep.engine.launcher.stall.stalls import Stalled, View
+from lockstep.engine.launcher.stall.stacks import StackDump
+from lockstep.engine.launcher.stall.stalls import RankProgress, StallReport
 from lockstep.engine.launcher.watch import Cause, Exit, Facts
 from lockstep.engine.runtime.errors import EngineError, write_error
-from lockstep.engine.runtime.heartbeat import Beat
+from lockstep.engine.runtime.heartbeat import HeartbeatReading
 from tests.engine.launcher.attempts import assignment_of
 
 LOST_PEER = Evidence(exception="RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer")
@@ -118,9 +118,10 @@ def test_an_abort_in_the_middle_is_a_crash_that_may_pass() -> None:
 def test_a_stall_names_its_culprit_and_one_without_says_how_to_find_it() -> None:
     def stalled(*phases: str) -> Outcome:
         views = tuple(
-            View(rank, Beat(0.0, 0.0, 3, phase, 9, 1, 0), 64.0, Answer(1, "S")) for rank, phase in enumerate(phases)
+            RankProgress(rank, HeartbeatReading(0.0, 0.0, 3, phase, 9, 1, 0), 64.0, StackDump(1, "S"))
+            for rank, phase in enumerate(phases)
         )
-        facts = Facts(ranks=(0, 1), cause="stall", stalled=Stalled(64.0, 60.0, views))
+        facts = Facts(ranks=(0, 1), cause="stall", stalled=StallReport(64.0, 60.0, views))
         train = {"task": "causal_lm", "batch": {"size": 4, "micro_size": 2}, "steps": 200}
         spec = read_spec({"name": "slow", "kind": "train", "resources": {"gpus": 2}, "train": train})
         assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1]).model_copy(update={"spec": spec})
