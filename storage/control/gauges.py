@@ -44,7 +44,7 @@ class ControlGauges:
     """Without their devices."""
     devices_free: int
     devices_held: int
-    pass_seconds: float | None
+    cycle_seconds: float | None
     """Since the scheduler's last pass ended; None when there never was one."""
     running: dict[str, float]
     """For how many seconds each running job's attempt has been running."""
@@ -68,7 +68,7 @@ def control(session: Session) -> ControlGauges:
         nodes=list(session.scalars(select(NodeRow).limit(NODES_MAX))),
         devices_free=devices.get(False, 0),
         devices_held=devices.get(True, 0),
-        pass_seconds=scheduler_lease.silent_seconds(session),
+        cycle_seconds=scheduler_lease.silent_seconds(session),
         running=_running(session, at),
     )
 

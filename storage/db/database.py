@@ -284,7 +284,8 @@ def _follow_the_file(engine: Engine) -> None:
     path, found = Path(name).absolute(), False
 
     @event.listens_for(engine, "do_connect")
-    def _existing(_dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> None:
+    def _existing(_dialect: Any, record: Any, arguments: list[Any], options: dict[str, Any]) -> None:
+        record.info[_FILE] = _identity(path)
         if found:
             arguments[0] = f"file:{quote(str(path))}?mode=rw"
             options["uri"] = True
@@ -293,7 +294,9 @@ def _follow_the_file(engine: Engine) -> None:
     def _note(_connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
         nonlocal found
         found = True
-        record.info[_FILE] = _identity(path)
+        if record.info.get(_FILE) != _identity(path):
+            # Created or replaced during the connect: the next checkout opens it again.
+            record.info[_FILE] = None
 
     @event.listens_for(engine, "checkout")
     def _check(_connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: Any) -> None:

@@ -309,3 +309,25 @@ def test_a_program_follows_a_file_that_a_backup_was_put_in_place_of(sqlite_urls:
     with closing(sqlite3.connect(files[0])) as found:
         assert {row[0] for row in found.execute("SELECT id FROM jobs")} == {before, after} - {lost}
     database.close()
+
+
+def test_a_file_that_is_replaced_during_the_connect_is_not_missed(sqlite_urls: Urls, tmp_path: Path) -> None:
+    """The connection is to the deleted file; the path already leads to the other one."""
+    whole, empty = tmp_path / "jobs.db", tmp_path / "empty.db"
+    with closing(sqlite3.connect(whole)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    sqlite3.connect(empty).close()
+    whole.rename(tmp_path / "away.db")
+    empty.rename(whole)
+    database = Database(*sqlite_urls)
+    swapped = []
+
+    def swap(connection: sqlite3.Connection, _record: object) -> None:
+        if not swapped:
+            (tmp_path / "away.db").rename(whole)
+            swapped.append(connection.execute("SELECT count(*) FROM sqlite_master").fetchone())
+
+    event.listen(database._jobs, "connect", swap, insert=True)
+    scenes.submit(database)
+    assert swapped == [(0,)]
+    database.close()

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from lockstep.api.jobs.views import node_state
@@ -265,23 +266,30 @@ def test_a_second_agent_on_the_same_folder_waits_for_the_first_to_end(mortal: No
         node.agent = second
 
 
+def move_away(path: Path) -> Callable[[], object]:
+    """Move a database away and return a function that puts it back atomically.
+
+    Meanwhile its path is a link into a missing folder. SQLite cannot open or create that.
+    """
+    away = path.rename(path.with_suffix(".away"))
+    path.symlink_to(path.parent / "missing" / path.name)
+    return lambda: away.rename(path)
+
+
 def test_an_agent_whose_database_is_away_registers_when_it_is_back(own_node: Node) -> None:
     node = own_node
     path = Path(node.urls[0].removeprefix("sqlite:///"))
-    away = path.rename(path.with_suffix(".away"))
-    path.mkdir()  # cannot be opened as a database
+    bring_back = move_away(path)
     node.agent = node.spawn()
     until(lambda: node.said("the schema cannot be compared yet") > 0)
-    path.rmdir()
-    away.rename(path)
+    bring_back()
     until(lambda: node.said("registered") == 1)
 
 
 def test_a_series_database_that_is_away_keeps_no_job_from_being_stopped(own_node: Node) -> None:
     node = own_node
     path = Path(node.urls[1].removeprefix("sqlite:///"))
-    away = path.rename(path.with_suffix(".away"))
-    path.mkdir()  # cannot be opened as a database
+    bring_back = move_away(path)
     node.start()
     job_id = node.submit("ranks(); log('kept'); stubborn_child(); until_told()")
     child, folder = node.child(job_id), node.folder(job_id)
@@ -289,8 +297,7 @@ def test_a_series_database_that_is_away_keeps_no_job_from_being_stopped(own_node
     node.cancel(job_id)
     until((folder / "result.json").exists, 60)
     until(lambda: not alive(launcher), 60)
-    path.rmdir()
-    away.rename(path)
+    bring_back()
     node.wait(job_id, "cancelled")
     node.released(job_id)
     assert not alive(child)
