@@ -98,7 +98,7 @@ def create_app(
     app = routed()
     timings = Timings().scaled(settings.timings_scale)
 
-    def pass_seconds() -> float | None:
+    def cycle_seconds() -> float | None:
         with database.read_jobs() as session:
             return scheduler_lease.silent_seconds(session)
 
@@ -108,7 +108,7 @@ def create_app(
         database=database,
         uploads=Uploads(blobs),
         blobs=blobs,
-        bell=publisher,
+        notifier=publisher,
         guard=Guard(database, required=settings.auth == "on"),
         lease_seconds=timings.lease_seconds,
         readiness=Readiness(
@@ -116,7 +116,7 @@ def create_app(
             mismatch=lambda: schema.mismatch(database),
             store_trouble=BoundedCheck(blobs.trouble).ask,
             broker_answers=lambda: probe.answers(settings.broker_url),
-            pass_seconds=pass_seconds,
+            cycle_seconds=cycle_seconds,
             outage_seconds=timings.outage_seconds,
         ),
         estimates=Estimates(database, timings.lease_seconds),

@@ -29,7 +29,7 @@ PATIENCE_SECONDS: Final = 2.0
 """Timeout of a caller. Prometheus itself gives up after ten seconds, without any result."""
 STATES: Final = ("ready", "draining", "quarantined", "leaving", "lost")
 
-log = structlog.get_logger("api.figures")
+log = structlog.get_logger("api.gauges")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ServiceGauges:
             if looking is None or (looking.done() and self._clock() - self._looked_at > REMEMBER_SECONDS):
                 looking = self._looking = Future()
                 # A daemon thread: a database that hangs must not prevent the process from exiting.
-                threading.Thread(target=self._run, args=(looking,), name="figures", daemon=True).start()
+                threading.Thread(target=self._run, args=(looking,), name="gauges", daemon=True).start()
         try:
             return looking.result(timeout=PATIENCE_SECONDS)
         except TimeoutError:

@@ -35,7 +35,7 @@ class AppState:
     database: Database
     uploads: Uploads
     blobs: BlobStore
-    bell: Notifier
+    notifier: Notifier
     guard: Guard
     lease_seconds: float
     """A node without a heartbeat for longer than this is lost."""

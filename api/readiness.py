@@ -77,7 +77,7 @@ class Readiness:
         mismatch: Callable[[], Mismatch | None],
         store_trouble: Callable[[], str],
         broker_answers: Callable[[], bool],
-        pass_seconds: Callable[[], float | None],
+        cycle_seconds: Callable[[], float | None],
         outage_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ):
@@ -85,7 +85,7 @@ class Readiness:
         self._mismatch = mismatch
         self._store_trouble = store_trouble
         self._broker_answers = broker_answers
-        self._pass_seconds = pass_seconds
+        self._cycle_seconds = cycle_seconds
         self._outage_seconds = outage_seconds
         self._clock = clock
         self._lock = threading.Lock()
@@ -141,7 +141,7 @@ class Readiness:
         self._details = details
 
     def _scheduler(self) -> str:
-        seconds = self._pass_seconds()
+        seconds = self._cycle_seconds()
         if seconds is not None and seconds <= self._outage_seconds:
             return "ok"
         silent = "has not made a pass yet" if seconds is None else f"made its last pass {seconds:.0f} s ago"

@@ -51,7 +51,7 @@ def serve(settings: ApiSettings) -> int:
         blobs = BlobStore(settings.store)
         with contextlib.suppress(OSError):  # reported by /readyz while it lasts
             blobs.create()
-        app = create_app(settings, database, blobs, publisher, compute_forecast=forecasts.here())
+        app = create_app(settings, database, blobs, publisher, compute_forecast=forecasts.app_state())
         parts: AppState = app.state.parts
         stack.callback(parts.forecasts.close)
         stack.callback(parts.following.join)

@@ -39,11 +39,11 @@ class ApiMetrics:
     ----------
     database : Database
         Reports from now on the time that transactions wait to begin.
-    figures : Figures
-    following : Following
+    gauges : ServiceGauges
+    following : ChangeStreams
     """
 
-    def __init__(self, database: Database, figures: ServiceGauges, following: ChangeStreams):
+    def __init__(self, database: Database, gauges: ServiceGauges, following: ChangeStreams):
         self.registry = CollectorRegistry()
         self.in_progress = Gauge(
             "lockstep_http_requests_in_progress", "Requests whose answer has not ended.", registry=self.registry
@@ -71,7 +71,7 @@ class ApiMetrics:
         built = Gauge("lockstep_build_info", "1, with the version.", ("version",), registry=self.registry)
         built.labels(VERSION).set(1)
         ProcessCollector(registry=self.registry)
-        self.registry.register(_Service(database, figures, following))
+        self.registry.register(_Service(database, gauges, following))
         database.tell_waits(self._waited)
 
     def answered(self, route: str, method: str, status: int | None, seconds: float | None) -> None:
@@ -92,9 +92,9 @@ class ApiMetrics:
 class _Service(Collector):
     """Metrics that are read at each scrape."""
 
-    def __init__(self, database: Database, figures: ServiceGauges, following: ChangeStreams):
+    def __init__(self, database: Database, gauges: ServiceGauges, following: ChangeStreams):
         self._database = database
-        self._figures = figures
+        self._gauges = gauges
         self._following = following
 
     def collect(self) -> Iterable[Metric]:
@@ -109,7 +109,7 @@ class _Service(Collector):
                 for state, count in (("in_use", in_use), ("idle", idle))
             ],
         )
-        seen = self._figures.look()
+        seen = self._gauges.look()
         yield _gauge("up", "1 if both databases answered, else 0: then the figures about them are missing.", bool(seen))
         if seen is None:
             return
@@ -134,9 +134,11 @@ class _Service(Collector):
         )
         devices = [(("free",), seen.control.devices_free), (("held",), seen.control.devices_held)]
         yield _by("devices", "Devices of all nodes.", ("state",), devices)
-        if seen.control.pass_seconds is not None:
+        if seen.control.cycle_seconds is not None:
             yield _gauge(
-                "scheduler_pass_seconds", "Seconds since the scheduler last finished a pass.", seen.control.pass_seconds
+                "scheduler_pass_seconds",
+                "Seconds since the scheduler last finished a pass.",
+                seen.control.cycle_seconds,
             )
         yield _gauge(
             "ingest_lag_seconds",

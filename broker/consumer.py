@@ -52,7 +52,7 @@ def consume(app: Celery, supervisor: BackgroundService, *, name: str, threads: i
         How long an end in order may take, supervisor and Celery together.
     """
 
-    class Beside(bootsteps.StartStopStep):  # type: ignore[misc]  # celery publishes no types
+    class ServiceStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery publishes no types
         requires = ("celery.worker.components:Pool",)
 
         def start(self, _parent: Any) -> None:
@@ -62,7 +62,7 @@ def consume(app: Celery, supervisor: BackgroundService, *, name: str, threads: i
             supervisor.ask_stop()
             supervisor.join()
 
-    app.steps["worker"].add(Beside)
+    app.steps["worker"].add(ServiceStep)
     worker = WorkController(
         app=app,
         hostname=name,

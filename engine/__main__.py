@@ -72,7 +72,7 @@ class RunOptions:
     patience: timedelta = _WATCHED
     """How long a rank waits for the others before it fails by itself."""
     trainer: Trainer | None = None
-    pulse: Heartbeat = field(default_factory=Heartbeat.unseen)
+    heartbeat: Heartbeat = field(default_factory=Heartbeat.unseen)
     terminated: bool = False
     """Whether this rank was sent SIGTERM."""
 
@@ -154,7 +154,7 @@ def _rank(run: RunOptions, environment: RankEnvironment) -> int:
     ending = _train(run, ranks, folder)
     # Of a stop, each rank was sent SIGTERM or none, but for a person who sends it to one of them.
     terminated = run.alone and ending.stopped and any(ranks.gather(run.terminated))
-    run.pulse.mark("done")
+    run.heartbeat.mark("done")
     disconnect()
     if ranks.first:
         sys.stdout.write(_closing_line(run, ending, terminated=terminated))
@@ -187,8 +187,8 @@ def _train(run: RunOptions, ranks: Ranks, folder: Path) -> TrainingResult:
         task,
         ranks,
         folder,
-        goes_on=run.alone,
-        pulse=run.pulse,
+        resumes=run.alone,
+        heartbeat=run.heartbeat,
         spec=run.spec,
         code=run.code,
     )
@@ -217,7 +217,7 @@ def _attempt(folder: Path, environment: RankEnvironment) -> RunOptions:
         cuda=assignment.device_kind == "cuda",
         folder=folder,
         devices=assignment.devices,
-        pulse=Heartbeat.begin(folder, environment.rank),
+        heartbeat=Heartbeat.begin(folder, environment.rank),
     )
 
 

@@ -35,9 +35,9 @@ class ReconcileLoop:
         The longest wait between two.
     """
 
-    def __init__(self, make_pass: Callable[[bool], CycleReport], *, pass_seconds: float) -> None:
-        self._make_pass = make_pass
-        self._pass_seconds = pass_seconds
+    def __init__(self, run_one: Callable[[bool], CycleReport], *, cycle_seconds: float) -> None:
+        self._run_one = run_one
+        self._cycle_seconds = cycle_seconds
         # Not a Condition: a signal's handler may put something here, whatever lock the thread it interrupted holds.
         self._inbox: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
@@ -47,7 +47,7 @@ class ReconcileLoop:
     def start(self) -> None:
         self._thread.start()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Make a pass now. Never blocks."""
         self._inbox.put(None)
 
@@ -66,15 +66,15 @@ class ReconcileLoop:
         return self._stopping
 
     def _run(self) -> None:
-        rang = False
+        woken = False
         while not self._stopping:
-            again = self._pass(rang)
-            time.sleep(min(BREATH_SECONDS, self._pass_seconds))
-            rang = self._drain(0.0 if again else self._pass_seconds)
+            again = self._cycle(woken)
+            time.sleep(min(BREATH_SECONDS, self._cycle_seconds))
+            woken = self._drain(0.0 if again else self._cycle_seconds)
 
-    def _pass(self, rang: bool) -> bool:
+    def _cycle(self, woken: bool) -> bool:
         try:
-            report = self._make_pass(rang)
+            report = self._run_one(woken)
         except LockstepError as error:
             # Expected while the database restarts: once per outage, not once per pass.
             if not self._away:
@@ -91,10 +91,10 @@ class ReconcileLoop:
 
     def _drain(self, seconds: float) -> bool:
         """Wait for a bell; all that have rung by then are answered by one pass."""
-        rang = False
+        woken = False
         while True:
             try:
-                self._inbox.get(timeout=0.0 if rang else seconds)
+                self._inbox.get(timeout=0.0 if woken else seconds)
             except queue.Empty:
-                return rang
-            rang = True
+                return woken
+            woken = True

@@ -62,13 +62,13 @@ UNSEALED: Final = "waits until what its last attempt wrote is stored completely"
 log = structlog.get_logger("scheduler")
 
 
-def run_pass(
+def run_cycle(
     database: Database,
-    bell: Notifier,
+    notifier: Notifier,
     timings: Timings,
     *,
     owner: str,
-    rang: bool = False,
+    woken: bool = False,
     renumber: bool = True,
     expires: bool = True,
     unreadable: dict[str, str] | None = None,
@@ -80,7 +80,7 @@ def run_pass(
     Parameters
     ----------
     database : Database
-    bell : Bell
+    notifier : Notifier
     timings : Timings
     owner : str
         Unique name of this scheduler.
@@ -106,7 +106,7 @@ def run_pass(
     """
     with database.jobs() as session:
         held = scheduler_lease.take(session, owner, ttl_seconds=HOLD_SECONDS)
-        if not held and rang:
+        if not held and woken:
             scheduler_lease.mark_dirty(session)
         if held and scheduler_lease.was_set_back(session):
             brought = scheduling.bring_back(session, timings)
@@ -120,7 +120,7 @@ def run_pass(
         log.warning("the service was away; nobody is declared lost for a lease", assignments=spared)
     one = _Cycle(
         database,
-        bell,
+        notifier,
         timings,
         stopping,
         renumber=renumber,
@@ -144,7 +144,7 @@ class _Cycle:
     def __init__(
         self,
         database: Database,
-        bell: Notifier,
+        notifier: Notifier,
         timings: Timings,
         stopping: Callable[[], bool],
         *,
@@ -155,7 +155,7 @@ class _Cycle:
         clock: Callable[[], float],
     ) -> None:
         self.database = database
-        self.bell = bell
+        self.notifier = notifier
         self.timings = timings
         self.stopping = stopping
         self.renumber = renumber
@@ -172,7 +172,7 @@ class _Cycle:
         self.stop_overdue()
         sealed = self.seal_ended()
         self.place_queued(sealed)
-        self.ring_again()
+        self.notify_again()
         if self.expires:
             self.expire()
 
@@ -253,7 +253,7 @@ class _Cycle:
             self.report.overdue += 1
             for part in parts:
                 if part.state is AssignmentState.CLAIMED:
-                    self.bell.publish(StopAssignment(part.id, part.node_name))
+                    self.notifier.publish(StopAssignment(part.id, part.node_name))
 
     def seal_ended(self) -> set[str]:
         """Assignments that have ended, are not released, and are sealed now for sure."""
@@ -327,7 +327,7 @@ class _Cycle:
             "placed", job=placed.job_id, attempt=placed.number, nodes=[part.node_name for part in placed.assignments]
         )
         for part in placed.assignments:
-            self.bell.publish(StartAssignment(part.assignment_id, part.node_name))
+            self.notifier.publish(StartAssignment(part.assignment_id, part.node_name))
 
     def _write_waiting(self, queue: dict[str, QueuedJob], waiting: dict[str, tuple[int, str]]) -> None:
         differs = [
@@ -345,12 +345,12 @@ class _Cycle:
             with self.database.jobs() as session:
                 jobs.set_waiting(session, batch)
 
-    def ring_again(self) -> None:
+    def notify_again(self) -> None:
         with self.database.read_jobs() as session:
             silent = scheduling.unclaimed(session, older_than_seconds=self.timings.heartbeat_seconds)
         for assignment_id, node_name in silent:
             self.report.rung_again += 1
-            self.bell.publish(StartAssignment(assignment_id, node_name))
+            self.notifier.publish(StartAssignment(assignment_id, node_name))
 
     def expire(self) -> None:
         with self.database.read_jobs() as session:

@@ -19,7 +19,7 @@ from lockstep.broker.messages import WakeScheduler
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import CONTROL
 from lockstep.scheduler.loop import ReconcileLoop
-from lockstep.scheduler.reconcile import run_pass
+from lockstep.scheduler.reconcile import run_cycle
 from lockstep.scheduler.report import CycleReport
 from lockstep.scheduler.settings import SchedulerSettings
 from lockstep.storage.db import schema
@@ -69,22 +69,22 @@ def run(settings: SchedulerSettings) -> None:
     unreadable: dict[str, str] = {}
     renumber, expires = _Every(RENUMBER_SECONDS), _Every(EXPIRES_SECONDS)
 
-    def make_pass(rang: bool) -> CycleReport:
-        return run_pass(
+    def run_one(woken: bool) -> CycleReport:
+        return run_cycle(
             database,
             publisher,
             timings,
             owner=owner,
-            rang=rang,
+            woken=woken,
             renumber=renumber.due(),
             expires=expires.due(),
             unreadable=unreadable,
             stopping=lambda: loop.stopping,
         )
 
-    loop = ReconcileLoop(make_pass, pass_seconds=timings.pass_seconds)
+    loop = ReconcileLoop(run_one, cycle_seconds=timings.cycle_seconds)
     app = make_app(settings.broker_url, queue=CONTROL)
-    app.task(name=WakeScheduler.task)(loop.ring)
+    app.task(name=WakeScheduler.task)(loop.notify)
     try:
         consume(app, loop, name=f"scheduler@{owner}", threads=1, end_seconds=END_SECONDS)
     finally:

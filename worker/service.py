@@ -73,7 +73,9 @@ def run(
             version=VERSION,
             freed=lambda: publisher.publish(WakeScheduler()),
             environment=environment,
-            warm=ForkServer(environment, warm_command) if settings.warm_launch and warm_command is not None else None,
+            fork_server=ForkServer(environment, warm_command)
+            if settings.warm_launch and warm_command is not None
+            else None,
             launcher_command=launcher_command,
         )
         try:
@@ -87,11 +89,11 @@ def _serve(settings: AgentSettings, supervisor: Supervisor) -> None:
 
     @app.task(name=StartAssignment.task)  # type: ignore[untyped-decorator]  # celery publishes no types
     def start_assignment(assignment_id: str) -> None:
-        supervisor.ring(WakeUp("start", assignment_id))
+        supervisor.wake(WakeUp("start", assignment_id))
 
     @app.task(name=StopAssignment.task)  # type: ignore[untyped-decorator]  # celery publishes no types
     def stop_assignment(assignment_id: str) -> None:
-        supervisor.ring(WakeUp("stop", assignment_id))
+        supervisor.wake(WakeUp("stop", assignment_id))
 
     consume(
         app,

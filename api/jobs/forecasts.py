@@ -218,7 +218,7 @@ def request_of(train: Train, world_size: int, device: Capacity | None) -> Foreca
 _NOT_FOR_MEMORY: Final = {"causal_lm": ("path", "glob", "max_bytes"), "image_classification": ("eval_fraction",)}
 
 
-def here() -> Compute | None:
+def app_state() -> Compute | None:
     """Return the computation of this installation; None without torch.
 
     torch is searched for but not imported.

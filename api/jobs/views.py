@@ -95,14 +95,14 @@ def waits_because(largest: int) -> str:
 
 def job_views(database: Database, jobs: Sequence[JobRow], starts: Mapping[str, float] = NONE) -> list[JobView]:
     """Return views of the jobs, in the same order."""
-    around = JobRelations.load(database, jobs, starts)
-    return [job_view(job, around) for job in jobs]
+    relations = JobRelations.load(database, jobs, starts)
+    return [job_view(job, relations) for job in jobs]
 
 
-def job_view(job: JobRow, around: JobRelations) -> JobView:
+def job_view(job: JobRow, relations: JobRelations) -> JobView:
     plan = None if job.plan is None else BatchPlan.model_validate(job.plan)
-    attempt = around.attempts.get(job.id)
-    waits = (job.wait_reason or around.waits_because) if job.state is JobState.QUEUED else None
+    attempt = relations.attempts.get(job.id)
+    waits = (job.wait_reason or relations.waits_because) if job.state is JobState.QUEUED else None
     return JobView(
         id=job.id,
         name=job.name,
@@ -113,12 +113,12 @@ def job_view(job: JobRow, around: JobRelations) -> JobView:
         spec=job.document,
         plan=plan,
         plan_sentence=None if plan is None else plan.sentence(),
-        progress=_progress(job, plan, around),
+        progress=_progress(job, plan, relations),
         attempt=None if attempt is None else attempt_view(attempt),
         queue=None
         if waits is None or job.wait_position is None
         else QueuePlace(
-            position=job.wait_position, reason=waits, estimated_start=_moment_or_none(around.starts.get(job.id))
+            position=job.wait_position, reason=waits, estimated_start=_moment_or_none(relations.starts.get(job.id))
         ),
         intent=job.intent,
         outcome=None if job.outcome is None else Outcome.stored(job.outcome),
@@ -140,11 +140,11 @@ def job_tag(job: JobRow | PageMark, batches: int) -> tuple[object, ...]:
     return job.id[-12:], job.version, batches
 
 
-def _progress(job: JobRow, plan: BatchPlan | None, around: JobRelations) -> Progress | None:
-    row = around.progress.get(job.id)
+def _progress(job: JobRow, plan: BatchPlan | None, relations: JobRelations) -> Progress | None:
+    row = relations.progress.get(job.id)
     if row is None or not row.attempt:
         return None  # no row, or log lines only
-    latest = around.latest.get(job.id, {})
+    latest = relations.latest.get(job.id, {})
     steps = None if plan is None else plan.steps
     fraction = None if not steps else min(1.0, row.step / steps)
     return Progress(

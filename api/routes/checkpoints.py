@@ -58,9 +58,9 @@ Name = Annotated[str, Path(description="As `files` names it.", max_length=200, e
     responses={**conditional.RESPONSES, **documented(404)},
 )
 def list_checkpoints(
-    reference: Reference, request: Request, response: Response, here: AppStateDep
+    reference: Reference, request: Request, response: Response, app_state: AppStateDep
 ) -> Page[CheckpointView] | Response:
-    with here.database.read_jobs() as session:
+    with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
         tag = conditional.tag_of(job.id[-12:], conditional.digest(checkpoints.ids(session, job.id)))
         if (same := conditional.unchanged(request, tag)) is not None:
@@ -68,7 +68,7 @@ def list_checkpoints(
         rows = checkpoints.of_job(session, job.id)
     best = checkpoints.best(rows)
     conditional.mark(response, tag)
-    return Page(items=[checkpoint_view(row, here.blobs, best=row is best) for row in rows])
+    return Page(items=[checkpoint_view(row, app_state.blobs, best=row is best) for row in rows])
 
 
 @router.get(
@@ -77,12 +77,14 @@ def list_checkpoints(
     summary="One checkpoint and its files",
     responses=documented(404),
 )
-def get_checkpoint(reference: Reference, which: Which, here: AppStateDep, attempt: Attempt = None) -> CheckpointDetail:
-    row, best = _find(here, reference, which, attempt)
-    text, manifest = _manifest(here, row)
+def get_checkpoint(
+    reference: Reference, which: Which, app_state: AppStateDep, attempt: Attempt = None
+) -> CheckpointDetail:
+    row, best = _find(app_state, reference, which, attempt)
+    text, manifest = _manifest(app_state, row)
     files = [CheckpointFile(name=name, bytes=file.bytes, sha256=file.sha256) for name, file in manifest.files.items()]
     files.append(CheckpointFile(name=MANIFEST, bytes=len(text), sha256=row.sha256))
-    view = checkpoint_view(row, here.blobs, best=best)
+    view = checkpoint_view(row, app_state.blobs, best=best)
     return CheckpointDetail(**view.model_dump(), files=files)
 
 
@@ -99,10 +101,10 @@ def get_checkpoint(reference: Reference, which: Which, here: AppStateDep, attemp
     },
 )
 def get_checkpoint_file(
-    reference: Reference, which: Which, name: Name, *, request: Request, here: AppStateDep, attempt: Attempt = None
+    reference: Reference, which: Which, name: Name, *, request: Request, app_state: AppStateDep, attempt: Attempt = None
 ) -> Response:
-    row, _ = _find(here, reference, which, attempt)
-    text, manifest = _manifest(here, row)
+    row, _ = _find(app_state, reference, which, attempt)
+    text, manifest = _manifest(app_state, row)
     file = manifest.files.get(name)
     if file is None and name != MANIFEST:
         raise LockstepError(
@@ -129,16 +131,16 @@ def get_checkpoint_file(
     if start is not None:
         headers["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
     return StreamingResponse(
-        _chunks(*_opened(here, row, name, size), start or 0, size),
+        _chunks(*_opened(app_state, row, name, size), start or 0, size),
         status_code=200 if start is None else 206,
         media_type="application/octet-stream",
         headers=headers,
     )
 
 
-def _find(here: AppState, reference: str, which: str, attempt: int | None) -> tuple[CheckpointRow, bool]:
+def _find(app_state: AppState, reference: str, which: str, attempt: int | None) -> tuple[CheckpointRow, bool]:
     """Return the checkpoint, and True if it is the job's best."""
-    with here.database.read_jobs() as session:
+    with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
         rows = checkpoints.of_job(session, job.id)
     asked: int | Literal["best"] | None = None if which == "last" else "best" if which == "best" else int(which)
@@ -155,9 +157,9 @@ def _find(here: AppState, reference: str, which: str, attempt: int | None) -> tu
     return row, row is best
 
 
-def _manifest(here: AppState, row: CheckpointRow) -> tuple[bytes, Manifest]:
+def _manifest(app_state: AppState, row: CheckpointRow) -> tuple[bytes, Manifest]:
     try:
-        text = here.blobs.read(f"{row.location}/{MANIFEST}")
+        text = app_state.blobs.read(f"{row.location}/{MANIFEST}")
         return text, read_manifest(text)
     except FileNotFoundError:
         raise _gone(row, MANIFEST) from None
@@ -165,7 +167,7 @@ def _manifest(here: AppState, row: CheckpointRow) -> tuple[bytes, Manifest]:
         raise _damaged(row, f"its {MANIFEST} {error}") from None
 
 
-def _opened(here: AppState, row: CheckpointRow, name: str, size: int) -> tuple[ExitStack, BinaryIO]:
+def _opened(app_state: AppState, row: CheckpointRow, name: str, size: int) -> tuple[ExitStack, BinaryIO]:
     """Open a file of the store; return its resources to close and the file.
 
     A file whose size differs from the manifest is rejected before its first byte: once the response
@@ -174,7 +176,7 @@ def _opened(here: AppState, row: CheckpointRow, name: str, size: int) -> tuple[E
     """
     closing = ExitStack()
     try:
-        file = closing.enter_context(here.blobs.open(f"{row.location}/{name}"))
+        file = closing.enter_context(app_state.blobs.open(f"{row.location}/{name}"))
     except FileNotFoundError:
         raise _gone(row, name) from None
     stored = file.seek(0, SEEK_END)

@@ -75,19 +75,19 @@ def clone(
     *,
     reference: Reference,
     changes: Annotated[dict[str, Any], Depends(read_changes)],
-    here: AppStateDep,
+    app_state: AppStateDep,
     actor: Actor,
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
-    with here.database.read_jobs() as session:
+    with app_state.database.read_jobs() as session:
         source = jobs.find(session, reference)
     submitted = submitting.submit(
-        here.database,
-        here.uploads,
+        app_state.database,
+        app_state.uploads,
         cloning.cloned(source, changes),
         actor=actor,
         idempotency_key=idempotency_key,
         origin=cloning.sentence(source, changes),
     )
-    return answer_submit(submitted, here, response)
+    return answer_submit(submitted, app_state, response)

@@ -32,8 +32,8 @@ async def livez() -> Health:
     description="A caller with a valid token also gets the reasons, which may name hosts and folders.",
     responses={503: {"model": Health, "description": "They are not; `checks` says why."}, **described(500)},
 )
-def readyz(request: Request, response: Response, here: AppStateDep) -> Health:
-    seen = here.readiness.look()
+def readyz(request: Request, response: Response, app_state: AppStateDep) -> Health:
+    seen = app_state.readiness.look()
     ready = seen.health.status != "unavailable"
     if not ready:
         response.status_code = 503
@@ -52,5 +52,5 @@ def readyz(request: Request, response: Response, here: AppStateDep) -> Health:
         **described(500),
     },
 )
-def scrape(here: AppStateDep) -> Response:
-    return Response(here.telemetry.page(), media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+def scrape(app_state: AppStateDep) -> Response:
+    return Response(app_state.telemetry.page(), media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})

@@ -111,17 +111,17 @@ class EventsQuery(BaseModel):
     responses={**conditional.RESPONSES, **documented(404)},
 )
 def metrics(
-    reference: Reference, asked: Annotated[JobMetricsQuery, Query()], request: Request, here: AppStateDep
+    reference: Reference, asked: Annotated[JobMetricsQuery, Query()], request: Request, app_state: AppStateDep
 ) -> Response:
-    with here.database.look_jobs() as look:
+    with app_state.database.look_jobs() as look:
         job = jobs.mark(look, reference)
-    with here.database.look_series() as look:
+    with app_state.database.look_series() as look:
         tag = conditional.tag_of(*job_tag(job, change_feed.counts(look, [job.id]).get(job.id, 0)))
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
 
     def answer() -> bytes:
-        with here.database.read_series() as session:
+        with app_state.database.read_series() as session:
             found, cursor, complete = tails.read(
                 session,
                 job.id,
@@ -134,7 +134,7 @@ def metrics(
             )
         return drawn({"job_id": job.id, "series": found, "cursor": cursor, "complete": complete})
 
-    return here.rendered.answer(request, tag, answer)
+    return app_state.rendered.answer(request, tag, answer)
 
 
 @router.get(
@@ -146,9 +146,9 @@ def metrics(
     responses={**conditional.RESPONSES, **documented(404)},
 )
 def list_attempts(
-    reference: Reference, request: Request, response: Response, here: AppStateDep
+    reference: Reference, request: Request, response: Response, app_state: AppStateDep
 ) -> Page[AttemptView] | Response:
-    with here.database.read_jobs() as session:
+    with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
         tag = conditional.tag_of(*job_tag(job, 0))
         if (same := conditional.unchanged(request, tag)) is not None:
@@ -165,8 +165,8 @@ def list_attempts(
     response_model=SpecView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
-def spec(reference: Reference, request: Request, response: Response, here: AppStateDep) -> SpecView | Response:
-    with here.database.read_jobs() as session:
+def spec(reference: Reference, request: Request, response: Response, app_state: AppStateDep) -> SpecView | Response:
+    with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
     tag = conditional.tag_of(job.id)  # the spec never changes
     if (same := conditional.unchanged(request, tag)) is not None:
@@ -187,9 +187,9 @@ def list_events(
     asked: Annotated[EventsQuery, Query()],
     request: Request,
     response: Response,
-    here: AppStateDep,
+    app_state: AppStateDep,
 ) -> Page[EventView] | Response:
-    with here.database.read_jobs() as session:
+    with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
         ids = events.page_ids(session, job.id, order=asked.order, beyond=asked.cursor, limit=asked.limit + 1)
         tag = conditional.tag_of(job.id[-12:], conditional.digest(ids))

@@ -113,16 +113,16 @@ class JobFilter(BaseModel):
     openapi_extra=SPEC_BODY,
 )
 def submit(
-    body: Document, here: AppStateDep, actor: Actor, response: Response, idempotency_key: IdempotencyKey = None
+    body: Document, app_state: AppStateDep, actor: Actor, response: Response, idempotency_key: IdempotencyKey = None
 ) -> JobView:
     return answer_submit(
-        submitting.submit(here.database, here.uploads, body, actor=actor, idempotency_key=idempotency_key),
-        here,
+        submitting.submit(app_state.database, app_state.uploads, body, actor=actor, idempotency_key=idempotency_key),
+        app_state,
         response,
     )
 
 
-def answer_submit(submitted: tuple[JobRow, bool, str], here: AppStateDep, response: Response) -> JobView:
+def answer_submit(submitted: tuple[JobRow, bool, str], app_state: AppStateDep, response: Response) -> JobView:
     """Return the view of a submitted job.
 
     Wakes the scheduler for a new job. A repeated submit gets status 200 and the job of the first
@@ -130,12 +130,12 @@ def answer_submit(submitted: tuple[JobRow, bool, str], here: AppStateDep, respon
     """
     job, created, because = submitted
     if created:
-        here.bell.publish(WakeScheduler())
+        app_state.notifier.publish(WakeScheduler())
         view = job_view(job, JobRelations(waits_because=because))
     else:
         response.status_code = 200
         response.headers["Idempotent-Replay"] = "true"
-        view = job_views(here.database, [job])[0]
+        view = job_views(app_state.database, [job])[0]
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return view
 
@@ -147,9 +147,13 @@ def answer_submit(submitted: tuple[JobRow, bool, str], here: AppStateDep, respon
     responses=documented(400, 413, 415),
     openapi_extra=SPEC_BODY,
 )
-def plan(body: Document, here: AppStateDep) -> PlanView:
+def plan(body: Document, app_state: AppStateDep) -> PlanView:
     return placing.plan(
-        here.database, here.uploads, body.document, lease_seconds=here.lease_seconds, forecasts=here.forecasts
+        app_state.database,
+        app_state.uploads,
+        body.document,
+        lease_seconds=app_state.lease_seconds,
+        forecasts=app_state.forecasts,
     )
 
 
@@ -160,10 +164,10 @@ def plan(body: Document, here: AppStateDep) -> PlanView:
     response_model=Page[JobView],
     responses={**conditional.RESPONSES, **documented()},
 )
-def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, here: AppStateDep) -> Response:
+def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, app_state: AppStateDep) -> Response:
     choice = asked.choice()
     return _page(
-        here,
+        app_state,
         request,
         asked.limit,
         marks_of=lambda look: listing.page_marks(look, choice, limit=asked.limit),
@@ -179,10 +183,10 @@ def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, here: AppS
     response_model=Page[JobView],
     responses={**conditional.RESPONSES, **documented()},
 )
-def queue(request: Request, here: AppStateDep) -> Response:
+def queue(request: Request, app_state: AppStateDep) -> Response:
     limit = limits.PAGE_SIZE_MAX
     return _page(
-        here,
+        app_state,
         request,
         limit,
         marks_of=lambda look: listing.queued_marks(look, limit=limit),
@@ -191,7 +195,7 @@ def queue(request: Request, here: AppStateDep) -> Response:
 
 
 def _page(
-    here: AppStateDep,
+    app_state: AppStateDep,
     request: Request,
     limit: int,
     *,
@@ -203,26 +207,26 @@ def _page(
     ``marks_of`` reads the values for the entity tag; ``rows_of`` reads the jobs, and runs only if
     the response is not cached.
     """
-    with here.database.look_jobs() as look:
+    with app_state.database.look_jobs() as look:
         marks = marks_of(look)
         known = nodes.any_ever(look) if any(mark.is_unseen for mark in marks) else None
-    starts = _starts(here, marks)
-    tag = tags.of_jobs(here.database, marks, limit=limit, knows_nodes=known, starts=starts)
+    starts = _starts(app_state, marks)
+    tag = tags.of_jobs(app_state.database, marks, limit=limit, knows_nodes=known, starts=starts)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
 
     def answer() -> bytes:
-        with here.database.read_jobs() as session:
+        with app_state.database.read_jobs() as session:
             rows, cursor = rows_of(session)
-        page = Page[JobView](items=job_views(here.database, rows, starts), next_cursor=cursor)
+        page = Page[JobView](items=job_views(app_state.database, rows, starts), next_cursor=cursor)
         return page.model_dump_json().encode()
 
-    return here.rendered.answer(request, tag, answer)
+    return app_state.rendered.answer(request, tag, answer)
 
 
-def _starts(here: AppStateDep, marks: Sequence[listing.PageMark]) -> Mapping[str, float]:
+def _starts(app_state: AppStateDep, marks: Sequence[listing.PageMark]) -> Mapping[str, float]:
     """Return the predicted starts of the queued jobs, where known."""
-    return here.estimates.starts() if any(mark.is_queued for mark in marks) else NONE
+    return app_state.estimates.starts() if any(mark.is_queued for mark in marks) else NONE
 
 
 @router.get(
@@ -232,25 +236,25 @@ def _starts(here: AppStateDep, marks: Sequence[listing.PageMark]) -> Mapping[str
     response_model=JobView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
-def get_job(reference: Reference, request: Request, here: AppStateDep) -> Response:
-    with here.database.look_jobs() as look:
+def get_job(reference: Reference, request: Request, app_state: AppStateDep) -> Response:
+    with app_state.database.look_jobs() as look:
         mark = jobs.mark(look, reference)
         known = nodes.any_ever(look) if mark.is_unseen else None
     batches = {}
     if mark.was_placed:
-        with here.database.look_series() as look:
+        with app_state.database.look_series() as look:
             batches = change_feed.counts(look, [mark.id])
-    starts = _starts(here, [mark])
+    starts = _starts(app_state, [mark])
     tag = conditional.tag_of(*job_tag(mark, batches.get(mark.id, 0)), known, starts.get(mark.id))
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
 
     def answer() -> bytes:
-        with here.database.read_jobs() as session:
+        with app_state.database.read_jobs() as session:
             job = jobs.find(session, mark.id)
-        return job_views(here.database, [job], starts)[0].model_dump_json().encode()
+        return job_views(app_state.database, [job], starts)[0].model_dump_json().encode()
 
-    return here.rendered.answer(request, tag, answer)
+    return app_state.rendered.answer(request, tag, answer)
 
 
 @router.post(
@@ -261,16 +265,16 @@ def get_job(reference: Reference, request: Request, here: AppStateDep) -> Respon
     response_description="Cancelled if nothing of it ran; otherwise `intent` is `cancel` until its processes are gone.",
     responses=documented(404, 409, 507),
 )
-def cancel(reference: Reference, here: AppStateDep, actor: Actor) -> JobView:
-    with here.database.jobs() as session:
+def cancel(reference: Reference, app_state: AppStateDep, actor: Actor) -> JobView:
+    with app_state.database.jobs() as session:
         job = jobs.cancel(session, jobs.find(session, reference).id, actor)
         newest = attempts.newest(session, [job.id]).get(job.id)
         parts = newest.assignments if newest is not None else []
         stops = [StopAssignment(part.id, part.node_name) for part in parts if part.state is AssignmentState.CLAIMED]
     for stop in stops:
-        here.bell.publish(stop)
-    here.bell.publish(WakeScheduler())
-    return job_views(here.database, [job])[0]
+        app_state.notifier.publish(stop)
+    app_state.notifier.publish(WakeScheduler())
+    return job_views(app_state.database, [job])[0]
 
 
 @router.delete(
@@ -281,9 +285,9 @@ def cancel(reference: Reference, here: AppStateDep, actor: Actor) -> JobView:
     response_description="Nothing of it is left.",
     responses=documented(404, 409, 507),
 )
-def delete(reference: Reference, here: AppStateDep, actor: Actor) -> None:
-    with here.database.read_jobs() as session:
+def delete(reference: Reference, app_state: AppStateDep, actor: Actor) -> None:
+    with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
-    removal.remove(here.database, here.blobs, job.id)
+    removal.remove(app_state.database, app_state.blobs, job.id)
     # The job's own events are deleted with it.
     log.info("a job is deleted", job=job.id, name=job.name, owner=job.actor, actor=actor)

@@ -78,20 +78,22 @@ class StreamQuery(LogFilter):
 async def follow_logs(
     reference: Reference,
     asked: Annotated[StreamQuery, Query()],
-    here: AppStateDep,
+    app_state: AppStateDep,
     last_event_id: Annotated[Cursor | None, Header(description="Where to resume.")] = None,
 ) -> Response:
-    job, cursor, is_over = await run_in_threadpool(_start, here, reference, asked, last_event_id)
+    job, cursor, is_over = await run_in_threadpool(_start, app_state, reference, asked, last_event_id)
     if is_over and last_event_id is not None:
         return Response(status_code=204)
-    return LogStream(here.following, here.following.enter(job.id, asked.chosen(), job.state), cursor)
+    return LogStream(app_state.following, app_state.following.enter(job.id, asked.chosen(), job.state), cursor)
 
 
-def _start(here: AppState, reference: str, asked: StreamQuery, last_event_id: str | None) -> tuple[JobRow, str, bool]:
+def _start(
+    app_state: AppState, reference: str, asked: StreamQuery, last_event_id: str | None
+) -> tuple[JobRow, str, bool]:
     """Return the job, the cursor to start at, and True if no line will ever follow it."""
-    with here.database.read_jobs() as session:
+    with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
-    with here.database.read_series() as session:
+    with app_state.database.read_series() as session:
         cursor = last_event_id or asked.cursor or log_pages.Position(0, 0).encode()
         if asked.tail is not None and not last_event_id:
             page = log_pages.page(session, job.id, asked.chosen(), limit=asked.tail, from_end=True)

@@ -134,13 +134,17 @@ def _seconds(moment: float | datetime | None) -> float | None:
     },
 )
 def read_logs(
-    reference: Reference, asked: Annotated[LogsQuery, Query()], request: Request, response: Response, here: AppStateDep
+    reference: Reference,
+    asked: Annotated[LogsQuery, Query()],
+    request: Request,
+    response: Response,
+    app_state: AppStateDep,
 ) -> LogPage | Response:
-    with here.database.read_jobs() as session:
+    with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
     as_text = _wants_text(request)
     # The state is read before the lines: if the job had ended by then, all its lines are stored.
-    with here.database.read_series() as session:
+    with app_state.database.read_series() as session:
         batches = change_feed.counts(session.connection(), [job.id]).get(job.id, 0)
         tag = conditional.tag_of(*job_tag(job, batches), "text" if as_text else "json")
         if (same := conditional.unchanged(request, tag)) is not None:
@@ -189,14 +193,14 @@ def _as_text(page: log_pages.Slice, *, complete: bool) -> Response:
         **documented(404),
     },
 )
-def download_logs(reference: Reference, asked: Annotated[LogFilter, Query()], here: AppStateDep) -> Response:
-    with here.database.read_jobs() as session:
+def download_logs(reference: Reference, asked: Annotated[LogFilter, Query()], app_state: AppStateDep) -> Response:
+    with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
-    with here.database.read_series() as session:
+    with app_state.database.read_series() as session:
         end = log_pages.end(session, job.id, attempt=asked.attempt)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", job.name)[:100]
     return StreamingResponse(
-        _text(here.database, job.id, asked.chosen(), end),
+        _text(app_state.database, job.id, asked.chosen(), end),
         media_type="text/plain",
         headers={
             "Content-Disposition": f'attachment; filename="{name}-{job.id}.log"',

@@ -33,15 +33,15 @@ NodeName = Annotated[str, Path(min_length=1, max_length=255, description="A node
     response_model=Page[NodeView],
     responses={**conditional.RESPONSES, **documented()},
 )
-def list_nodes(request: Request, response: Response, here: AppStateDep) -> Page[NodeView] | Response:
-    with here.database.read_jobs() as session:
+def list_nodes(request: Request, response: Response, app_state: AppStateDep) -> Page[NodeView] | Response:
+    with app_state.database.read_jobs() as session:
         marks, at = nodes.marks(session), now(session)
-        tag = tags.of_nodes(marks, now=at, lease_seconds=here.lease_seconds)
+        tag = tags.of_nodes(marks, now=at, lease_seconds=app_state.lease_seconds)
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
         rows = nodes.all_nodes(session)
     conditional.mark(response, tag)
-    return Page(items=[node_view(row, now=at, lease_seconds=here.lease_seconds) for row in rows])
+    return Page(items=[node_view(row, now=at, lease_seconds=app_state.lease_seconds) for row in rows])
 
 
 @router.post(
@@ -50,13 +50,13 @@ def list_nodes(request: Request, response: Response, here: AppStateDep) -> Page[
     summary="Give a node no more work; what runs there runs on",
     responses=documented(404, 507),
 )
-def drain(name: NodeName, here: AppStateDep, actor: Actor) -> NodeView:
-    with here.database.jobs() as session:
+def drain(name: NodeName, app_state: AppStateDep, actor: Actor) -> NodeView:
+    with app_state.database.jobs() as session:
         if "\0" in name or not nodes.set_draining(session, name, draining=True):  # PostgreSQL rejects text with a NUL
             raise _unknown(name)
         row, at = nodes.get(session, name), now(session)
     log.info("a node is drained", node=name, actor=actor)
-    return node_view(row, now=at, lease_seconds=here.lease_seconds)
+    return node_view(row, now=at, lease_seconds=app_state.lease_seconds)
 
 
 @router.post(
@@ -65,14 +65,14 @@ def drain(name: NodeName, here: AppStateDep, actor: Actor) -> NodeView:
     summary="Give a node work again, whether it was drained or quarantined",
     responses=documented(404, 507),
 )
-def resume(name: NodeName, here: AppStateDep, actor: Actor) -> NodeView:
-    with here.database.jobs() as session:
+def resume(name: NodeName, app_state: AppStateDep, actor: Actor) -> NodeView:
+    with app_state.database.jobs() as session:
         if "\0" in name or not nodes.resume(session, name):  # PostgreSQL rejects text with a NUL
             raise _unknown(name)
         row, at = nodes.get(session, name), now(session)
     log.info("a node is given work again", node=name, actor=actor)
-    here.bell.publish(WakeScheduler())
-    return node_view(row, now=at, lease_seconds=here.lease_seconds)
+    app_state.notifier.publish(WakeScheduler())
+    return node_view(row, now=at, lease_seconds=app_state.lease_seconds)
 
 
 def _unknown(name: str) -> LockstepError:

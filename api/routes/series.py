@@ -90,8 +90,8 @@ class SeveralSeriesQuery(MetricsQuery):
     response_model=SeveralMetricsView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
-def several(asked: Annotated[SeveralSeriesQuery, Query()], request: Request, here: AppStateDep) -> Response:
-    with here.database.read_jobs() as session:
+def several(asked: Annotated[SeveralSeriesQuery, Query()], request: Request, app_state: AppStateDep) -> Response:
+    with app_state.database.read_jobs() as session:
         found = jobs.find_several(session, split(asked.jobs))
     ids = [job.id for job in found]
     if asked.since and len(ids) != len(asked.cursors()):
@@ -100,7 +100,7 @@ def several(asked: Annotated[SeveralSeriesQuery, Query()], request: Request, her
             f"jobs names {len(ids)} jobs, some more than once, and since has {len(asked.cursors())} cursors",
             next_step="Name each job once, in the order of the cursors.",
         )
-    with here.database.read_series() as session:
+    with app_state.database.read_series() as session:
         batches = change_feed.counts(session.connection(), ids)
         tag = conditional.tag_of(conditional.digest(job_tag(job, batches.get(job.id, 0)) for job in found))
         if (same := conditional.unchanged(request, tag)) is not None:
@@ -127,7 +127,7 @@ def several(asked: Annotated[SeveralSeriesQuery, Query()], request: Request, her
                 }
             )
 
-        return here.rendered.answer(request, tag, answer)
+        return app_state.rendered.answer(request, tag, answer)
 
 
 @router.get(
@@ -148,11 +148,11 @@ def several(asked: Annotated[SeveralSeriesQuery, Query()], request: Request, her
         **documented(404),
     },
 )
-def download(reference: Reference, asked: Annotated[PointsQuery, Query()], here: AppStateDep) -> Response:
-    with here.database.read_jobs() as session:
+def download(reference: Reference, asked: Annotated[PointsQuery, Query()], app_state: AppStateDep) -> Response:
+    with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
     points = exports.every_point(
-        here.database.read_series,
+        app_state.database.read_series,
         job.id,
         names=asked.wanted(),
         from_step=asked.from_step,

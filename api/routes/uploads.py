@@ -44,7 +44,7 @@ Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of 
     },
     openapi_extra=ARCHIVE_BODY,
 )
-async def put_upload(sha256: Digest, request: Request, response: Response, here: AppStateDep) -> UploadView:
+async def put_upload(sha256: Digest, request: Request, response: Response, app_state: AppStateDep) -> UploadView:
     check_media_type(request, MEDIA_TYPES)
     with tempfile.TemporaryDirectory(prefix="lockstep-upload-") as folder:
         path = FilePath(folder) / "code.tar.gz"
@@ -52,7 +52,7 @@ async def put_upload(sha256: Digest, request: Request, response: Response, here:
             digest = await _receive(path, read_bounded(request, limits.UPLOAD_BYTES_MAX, "a code archive"))
             if digest != sha256:
                 raise _wrong_digest(sha256, digest)
-            archive, created = await run_in_threadpool(_keep, here.uploads, path, sha256)
+            archive, created = await run_in_threadpool(_keep, app_state.uploads, path, sha256)
         except OSError as error:
             raise _disk(error) from error
     response.status_code = 201 if created else 200
@@ -65,8 +65,8 @@ async def put_upload(sha256: Digest, request: Request, response: Response, here:
     summary="Whether a code archive is there",
     responses=documented(404),
 )
-def get_upload(sha256: Digest, here: AppStateDep) -> UploadView:
-    archive = here.uploads.find(sha256)
+def get_upload(sha256: Digest, app_state: AppStateDep) -> UploadView:
+    archive = app_state.uploads.find(sha256)
     if archive is None:
         raise LockstepError(
             ErrorCode.NOT_FOUND, f"no archive {sha256} was uploaded", next_step=f"send it: PUT /v1/uploads/{sha256}"

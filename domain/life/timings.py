@@ -26,7 +26,7 @@ class Timings:
     """A launcher kills its ranks this long after the last renewal was *sent*."""
     replace_after_seconds: float = 70.0
     """A lost attempt's job is placed again this long after its last renewal."""
-    pass_seconds: float = 2.0
+    cycle_seconds: float = 2.0
     """The scheduler looks at the database this often even if no bell rings."""
     outage_seconds: float = 30.0
     """A longer gap between passes means that the control plane itself was away; nobody is declared lost for a lease."""

@@ -21,7 +21,7 @@ def put(document: dict[str, Any], path: Sequence[str], value: object) -> None:
 
     Raises
     ------
-    NoPlaceError
+    FieldNotFoundError
         If the path leads through a list or a single value and finds no such place there.
     """
     here: Any = document

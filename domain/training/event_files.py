@@ -88,7 +88,7 @@ def scalars(payload: bytes) -> list[Scalar]:
 
     Raises
     ------
-    DamagedError
+    MalformedEventsError
         If it is no event.
     """
     step, time = 0, 0.0

@@ -78,7 +78,7 @@ class BatchPlan(BaseModel):
     memory: MemoryForecast | None = None
     """Null until the first attempt has worked it out, and where it cannot be."""
 
-    def slots(self, rank: int, batch_size: int | None = None) -> list[tuple[int, int]]:
+    def micro_batches(self, rank: int, batch_size: int | None = None) -> list[tuple[int, int]]:
         """Bounds [start, stop) inside the batch of each slot of ``rank``; a slot may be empty (start == stop).
 
         Parameters
@@ -96,7 +96,7 @@ class BatchPlan(BaseModel):
 
     def halved(self) -> BatchPlan | None:
         """The same batch in micro-batches of half the size; None where they hold one sample already."""
-        largest = max(stop - start for start, stop in self.slots(0))
+        largest = max(stop - start for start, stop in self.micro_batches(0))
         if largest == 1:
             return None
         return self.settled(ceil_div(largest, 2))
@@ -114,18 +114,18 @@ class BatchPlan(BaseModel):
         if self.micro_batch_size is None or self.accumulation_steps is None:
             return f"{self.batch_size} over {ranks}; the micro-batch is settled by the first attempt"
         steps = _count(self.accumulation_steps, "accumulation step")
-        sizes = {stop - start for rank in {0, self.world_size - 1} for start, stop in self.slots(rank)}
+        sizes = {stop - start for rank in {0, self.world_size - 1} for start, stop in self.micro_batches(rank)}
         if len(sizes) == 1:
             return f"{self.batch_size} = {ranks} × {_count(sizes.pop(), 'sample')} × {steps}"
-        shares = sorted(
+        shards = sorted(
             {
                 stop - start
                 for start, stop in (part(self.batch_size, self.world_size, rank) for rank in (0, self.world_size - 1))
             }
         )
-        share = " or ".join(map(str, shares))
+        shard = " or ".join(map(str, shards))
         micro = f"{min(sizes)} to {max(sizes)}"
-        return f"{self.batch_size} over {ranks}: shares of {share}, each in {steps} of {micro} samples"
+        return f"{self.batch_size} over {ranks}: shares of {shard}, each in {steps} of {micro} samples"
 
 
 def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:

@@ -272,7 +272,7 @@ class TrainingState:
 
     # --- restoring
 
-    def restored(self, model: nn.Module, *, steps: int, goes_on: bool) -> State | None:
+    def restored(self, model: nn.Module, *, steps: int, resumes: bool) -> State | None:
         """Return the state to resume from, on every rank; None at a fresh start.
 
         All ranks must call this.
@@ -286,7 +286,7 @@ class TrainingState:
         goes_on : bool
             True to use this folder's own checkpoints if there is no ``resume``.
         """
-        found, damage = self._ranks.from_first(self._find(goes_on=goes_on) if self._ranks.first else (None, ""))
+        found, damage = self._ranks.from_first(self._find(resumes=resumes) if self._ranks.first else (None, ""))
         if damage:
             raise EngineError(Reason.STORAGE, f"the checkpoint to resume from is damaged: {damage}")
         if found is None:
@@ -316,7 +316,7 @@ class TrainingState:
         reported = {"changed": changed} if changed else {}
         self._telemetry.event("resumed", step=state["step"], exact=exact, **{"from": name}, **reported)
         if changed:
-            self._telemetry.say(f"training fields changed since the checkpoint of step {state['step']}: {changed}")
+            self._telemetry.log_line(f"training fields changed since the checkpoint of step {state['step']}: {changed}")
 
     def _refuse_another(self, name: str, state: State, model: nn.Module) -> None:
         """Raise if the checkpoint belongs to another run, with the differences.
@@ -353,7 +353,7 @@ class TrainingState:
             return []
         return wrong
 
-    def _find(self, *, goes_on: bool) -> tuple[Path | None, str]:
+    def _find(self, *, resumes: bool) -> tuple[Path | None, str]:
         """Return the verified checkpoint to resume from, or the damage of the one that was given.
 
         Rank 0 only, for all ranks.
@@ -363,7 +363,7 @@ class TrainingState:
         if resume.is_dir():
             damage = self._damage_of(resume)
             return (None, damage) if damage else (Path(attempt.RESUME), "")
-        for folder in checkpoint.complete(self._folder / attempt.CHECKPOINTS) if goes_on else ():
+        for folder in checkpoint.complete(self._folder / attempt.CHECKPOINTS) if resumes else ():
             if not self._damage_of(folder):
                 return folder.relative_to(self._folder), ""
         return None, ""
@@ -388,5 +388,5 @@ class TrainingState:
         damage = checkpoint.damage_of(folder)
         if damage:
             self._telemetry.event("checkpoint_skipped", folder=folder.name, why=damage)
-            self._telemetry.say(f"warning: the checkpoint {folder.name} is damaged and not used: {damage}")
+            self._telemetry.log_line(f"warning: the checkpoint {folder.name} is damaged and not used: {damage}")
         return damage

@@ -29,7 +29,7 @@ class Case:
     world_size: int
     micro_size: int
     """Rows in one forward and backward on one rank."""
-    slots: int
+    micro_batches: int
     """Micro-batches per rank and update."""
     items: int
     epochs: int = 1
@@ -57,7 +57,7 @@ class Case:
     @property
     def batch_size(self) -> int:
         """Rows per update, over all ranks."""
-        return self.batch or self.world_size * self.micro_size * self.slots
+        return self.batch or self.world_size * self.micro_size * self.micro_batches
 
     @property
     def updates(self) -> int:

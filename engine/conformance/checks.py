@@ -70,7 +70,7 @@ def asked(runs: Runs, cases: Iterable[Case]) -> Iterator[ObservedRun]:
 
     Raises
     ------
-    CannotAskError
+    UnsupportedCaseError
         If it can be asked for none.
     """
     any_of_them, why = False, f"needs other numbers of ranks than {runs.world_sizes}"
@@ -156,7 +156,7 @@ def ragged_micro_batch(runs: Runs) -> CheckResult:
 
 
 @item("C5", "a micro-batch without weight: error of the gradient")
-def empty_slot(runs: Runs) -> CheckResult:
+def empty_micro_batch(runs: Runs) -> CheckResult:
     """Micro-batches of one row, of which every other one is masked."""
     return within(
         largest(run.gradient_error() for run in on_each(runs, Case(1, 1, 8, items=16, weigh="tokens", masked="odd")))
@@ -201,7 +201,9 @@ def same_rows(runs: Runs) -> CheckResult:
 @item("C9", "collectives per update, K = 1 and K = 4")
 def collectives(runs: Runs) -> CheckResult:
     found = []
-    for run in asked(runs, (Case(2, 2, slots, items=24 * slots, counted=True) for slots in (1, 4))):
+    for run in asked(
+        runs, (Case(2, 2, micro_batches, items=24 * micro_batches, counted=True) for micro_batches in (1, 4))
+    ):
         # Not after the first update: DDP builds its buckets anew then, and tells the ranks.
         counts = sorted(set(run.ranks[0].collectives[1:]))
         found.append(" to ".join(map(str, counts)))

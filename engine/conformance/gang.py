@@ -98,13 +98,13 @@ class RankPool:
             A rank ended without an answer.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="rendezvous-") as meeting:
+        with tempfile.TemporaryDirectory(prefix="rendezvous-") as rendezvous:
             ends, ranks = [], []
             for rank in range(world_size):
                 ours, theirs = self._context.Pipe()
                 place = RankIdentity(rank, world_size, folder)
                 process = self._context.Process(
-                    target=_rank, args=(theirs, work, place, f"{meeting}/store", self._seconds), daemon=True
+                    target=_rank, args=(theirs, work, place, f"{rendezvous}/store", self._seconds), daemon=True
                 )
                 process.start()
                 theirs.close()  # Else the end of a rank would not show on our end.

@@ -107,7 +107,7 @@ class Runs:
 
         Raises
         ------
-        CannotAskError, HangError, DeadRankError
+        UnsupportedCaseError, HangError, DeadRankError
         """
         refusal = self.engine.refusal(case)
         if refusal is not None:

@@ -117,7 +117,7 @@ def _sample(dataset: Dataset[Any], index: int, split: str) -> Any:
 
 
 def micro_batches(
-    fetcher: Fetcher[M], slots: Iterable[list[Item]], *, workers: int, ahead: int, pin: bool
+    fetcher: Fetcher[M], micro_batches: Iterable[list[Item]], *, workers: int, ahead: int, pin: bool
 ) -> Iterator[M]:
     """Yield micro-batches in order.
 
@@ -136,12 +136,12 @@ def micro_batches(
         True to put batches into page-locked memory.
     """
     if not workers:
-        return (pinned(fetcher[items]) if pin else fetcher[items] for items in slots)
+        return (pinned(fetcher[items]) if pin else fetcher[items] for items in micro_batches)
     loader: DataLoader[Any] = DataLoader(
         _InWorker(fetcher),
         batch_size=None,
         collate_fn=_as_it_is,
-        sampler=slots,
+        sampler=micro_batches,
         num_workers=workers,
         pin_memory=pin,
         worker_init_fn=_WorkerStart(),

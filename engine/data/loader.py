@@ -67,11 +67,13 @@ class RankBatch:
     """Counted from 0."""
     size: int
     """Samples of the whole batch, over all ranks."""
-    slots: list[MicroBatch]
+    micro_batches: list[MicroBatch]
 
     def weights(self) -> tuple[float, ...]:
         """Units of each loss term in this rank's share."""
-        return tuple(math.fsum(parts) for parts in zip(*(slot.weights for slot in self.slots), strict=True))
+        return tuple(
+            math.fsum(parts) for parts in zip(*(micro_batch.weights for micro_batch in self.micro_batches), strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -135,9 +137,9 @@ class _Planned:
 
     def __iter__(self) -> Iterator[list[Item]]:
         for step in range(self._first_step, self._length.steps):
-            yield from self.slots(step)
+            yield from self.micro_batches(step)
 
-    def slots(self, step: int) -> list[list[Item]]:
+    def micro_batches(self, step: int) -> list[list[Item]]:
         """Return the items of each non-empty micro-batch of one step."""
         origin = step * self._plan.batch_size
         return [
@@ -150,7 +152,7 @@ class _Planned:
         """Return start and end of each micro-batch of one step; equal for an empty one."""
         size = self._length.batch_size(self._plan, step)
         if size not in self._bounds:  # All batches have one size, but for the last.
-            self._bounds[size] = self._plan.slots(self._rank, size)
+            self._bounds[size] = self._plan.micro_batches(self._rank, size)
         return self._bounds[size]
 
 
@@ -254,17 +256,17 @@ class Batches:
     def _fetch(self) -> RankBatch:
         step = self._next_step
         made = iter(self._made(step))
-        slots = []
+        micro_batches = []
         for start, stop in self._planned.bounds(step):
             batch, samples, weights = next(made) if start < stop else self._empty
-            slots.append(MicroBatch(batch, samples, weights, position=start))
-        return RankBatch(step, self._length.batch_size(self._plan, step), slots)
+            micro_batches.append(MicroBatch(batch, samples, weights, position=start))
+        return RankBatch(step, self._length.batch_size(self._plan, step), micro_batches)
 
     def _made(self, step: int) -> list[Made]:
-        slots = self._planned.slots(step)
+        micro_batches = self._planned.micro_batches(step)
         if self._from_workers is not None:
-            return [next(self._from_workers) for _ in slots]
-        made = self._fetcher.many(slots)
+            return [next(self._from_workers) for _ in micro_batches]
+        made = self._fetcher.many(micro_batches)
         return [(pinned(batch), samples, weights) for batch, samples, weights in made] if self._pin else made
 
 

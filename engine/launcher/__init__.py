@@ -12,14 +12,14 @@ module         does                             runs in
 ``forking``    forks ranks, which wait          main thread, before there is another
 ``one_node``   lets them go, or starts them      main thread
 ``elastic``    starts those of several nodes    main thread
-``meeting``    finds the other nodes' launchers main thread, and a thread ``meeting`` that waits in C++
+``rendezvous``    finds the other nodes' launchers main thread, and a thread ``rendezvous`` that waits in C++
 ``watch``      fence, stop, kills               thread ``watch``, 20 times a second
 ``stalls``     whether the ranks move, and      thread ``watch``
                which one the others wait for
 ``stacks``     asks ranks for their stacks      thread ``stacks``, once a gang has stalled
 ``stragglers`` whether one rank is slow         thread ``watch``
 ``streams``    the ranks' pipes                 thread ``streams``, until the ranks have ended; then the main thread
-``floods``     what of a flood of lines stays   as ``streams``
+``rate_limits``     what of a flood of lines stays   as ``streams``
 ``segments``   the log on disk                  whoever writes; one lock
 ``verdict``    the outcome, as a pure function  main thread (``watch``, should torch elastic hang)
 =============  ===============================  ======================================================================

@@ -100,7 +100,7 @@ class _Attempt:
         self._redactor = Redactor(secrets_of({**os.environ, **assignment.spec.env}))
         self._streams = Streams(self._launch_folder, self._segments, bounds, tell=self._warn, redactor=self._redactor)
         self._watch = GangWatch(
-            assignment, folder, bounds, say=self._segments.say, warn=self._warn, on_stuck=self._conclude
+            assignment, folder, bounds, log_line=self._segments.log_line, warn=self._warn, on_stuck=self._conclude
         )
 
     def run(self, launcher: Launcher) -> NoReturn:
@@ -153,7 +153,7 @@ class _Attempt:
                 prepare=self._prepare_rank,
                 error_file=lambda rank: evidence.elastic_error_file(folder, rank),
                 ended=lambda: self._watch.facts.cause is not None,
-                say=self._segments.say,
+                log_line=self._segments.log_line,
                 stopping=lambda: self._watch.facts.cause == "stop",
             ),
             self._on_started,
@@ -172,7 +172,7 @@ class _Attempt:
 
     def _warn(self, message: str) -> None:
         """Tell the job's people: one whole line at the end of the spool that rank 0 writes too."""
-        self._segments.say(f"Warning: {message}.")
+        self._segments.log_line(f"Warning: {message}.")
         event = EngineEvent(kind="warning", time=time.time(), data={"message": message})
         with contextlib.suppress(OSError), (self._folder / attempt.EVENTS).open("ab", buffering=0) as spool:
             spool.write(event.model_dump_json().encode() + b"\n")
@@ -202,7 +202,7 @@ class _Attempt:
         texts = {name: self._redactor.clean(value) for name, value in outcome if type(value) is str}
         outcome = outcome.model_copy(update=texts)
         if outcome.reason is not Reason.SUCCEEDED:
-            self._segments.say(f"Ended: {outcome.reason}: {outcome.message}")
+            self._segments.log_line(f"Ended: {outcome.reason}: {outcome.message}")
         self._segments.close()
         for temporary in (self._launch_folder, self._folder / attempt.PULSE):
             shutil.rmtree(temporary, ignore_errors=True)
@@ -241,18 +241,20 @@ def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:
     Where rank 0 is here it is the one that counts, because it reports and saves: another may have the gradient of a step
     that rank 0 never came to the end of.
     """
-    beats = [
-        beat
-        for beat in (heartbeat.read(folder, rank) for rank in ranks[: 1 if 0 in ranks else None])
-        if beat is not None
+    mark_count = [
+        reading
+        for reading in (heartbeat.read(folder, rank) for rank in ranks[: 1 if 0 in ranks else None])
+        if reading is not None
     ]
-    return max([*(beat.step for beat in beats), last_step(folder / attempt.METRICS) or 0]) or None
+    return max([*(reading.step for reading in mark_count), last_step(folder / attempt.METRICS) or 0]) or None
 
 
 def _steps(assignment: AssignmentFile, folder: Path, ranks: tuple[int, ...]) -> int | None:
     """Steps of the whole run: as the ranks showed them, on every node, or as planned."""
-    beats = [beat for beat in (heartbeat.read(folder, rank) for rank in ranks) if beat is not None]
-    return max((beat.steps for beat in beats), default=0) or (assignment.plan.steps if assignment.plan else None)
+    mark_count = [reading for reading in (heartbeat.read(folder, rank) for rank in ranks) if reading is not None]
+    return max((reading.steps for reading in mark_count), default=0) or (
+        assignment.plan.steps if assignment.plan else None
+    )
 
 
 def _leave(folder: Path, outcome: Outcome) -> NoReturn:

@@ -105,7 +105,7 @@ class GangWatch(threading.Thread):
         folder: Path,
         bounds: Bounds,
         *,
-        say: WarnUser,
+        log_line: WarnUser,
         warn: Callable[[str], None],
         on_stuck: Callable[[], None],
     ):
@@ -114,7 +114,7 @@ class GangWatch(threading.Thread):
         self._assignment = assignment
         self._folder = folder
         self._bounds = bounds
-        self._say = say
+        self._log_line = log_line
         self._warn = warn
         self._on_stuck = on_stuck
         self._processes: dict[int, RankProcess] = {}
@@ -199,20 +199,20 @@ class GangWatch(threading.Thread):
             if exit_.failed and not torn_down:
                 self._end_by("failure", time.monotonic() + self._bounds.failure_grace_seconds)
                 if len(self.facts.ranks) > 1:
-                    self._say(f"Rank {rank} {_ended(code)}; ending the others.")
+                    self._log_line(f"Rank {rank} {_ended(code)}; ending the others.")
 
     def _is_needed(self, rank: int) -> bool:
         """Whether a rank of the engine has more to do. Only the engine says so: a script may leave when it likes."""
         if self._assignment.spec.kind != "train":
             return False
-        beat = heartbeat.read(self._folder, rank)
-        return beat is None or beat.phase != "done"
+        reading = heartbeat.read(self._folder, rank)
+        return reading is None or reading.phase != "done"
 
     def _look_at_fence(self, now: float) -> None:
         fence = read_model(self._folder / attempt.FENCE, FenceFile)
         if fence is None or self.facts.cause == "fence" or processes.boottime() < fence.deadline_boottime:
             return
-        self._say("The node's lease was not renewed in time: killing the ranks.")
+        self._log_line("The node's lease was not renewed in time: killing the ranks.")
         self.facts.cause = "fence"
         self._kill_at = now
 
@@ -223,7 +223,7 @@ class GangWatch(threading.Thread):
                 return
             self.facts.stop = stop
             if self.facts.cause is None:
-                self._say(f"Stopping ({stop.reason}): the ranks have {stop.grace_seconds:g} s.")
+                self._log_line(f"Stopping ({stop.reason}): the ranks have {stop.grace_seconds:g} s.")
                 self._end_by("stop", now + stop.grace_seconds)
         if self.facts.cause == "stop" and self._assignment.spec.kind == "script" and not self._terminated:
             self._terminate()
@@ -252,7 +252,9 @@ class GangWatch(threading.Thread):
             self._first_left_at = min(self._first_left_at, now)
             if now - self._first_left_at >= self._assignment.exit_stall_seconds:
                 waiting = ", ".join(map(str, self.facts.running()))
-                self._say(f"Rank {self.facts.exits[0].rank} has exited and rank {waiting} did not follow: killing.")
+                self._log_line(
+                    f"Rank {self.facts.exits[0].rank} has exited and rank {waiting} did not follow: killing."
+                )
                 self._end_by("exit_stall", now)
 
     def _look_at_pulses(self, now: float) -> None:
@@ -265,9 +267,9 @@ class GangWatch(threading.Thread):
                 self._warn(message)
         if stalled is None:
             return
-        self._say(f"Stalled: {stalled.sentence()}.")
+        self._log_line(f"Stalled: {stalled.sentence()}.")
         for view in stalled.views:
-            self._say(view.excerpt(), rank=view.rank)
+            self._log_line(view.excerpt(), rank=view.rank)
         self.facts.stalled = stalled
         self._end_by("stall", now)
 
@@ -279,7 +281,7 @@ class GangWatch(threading.Thread):
         if self.facts.running() and self._killed_at is None and self.facts.cause == "stop":
             self.facts.grace_over = not self.facts.left_behind
             why = "The grace is over" if self.facts.grace_over else "Rank 0 has left the others behind"
-            self._say(f"{why}: killing the ranks.")
+            self._log_line(f"{why}: killing the ranks.")
         if self._killed_at is None:
             self._killed_at = now
         processes.kill_descendants()

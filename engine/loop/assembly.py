@@ -98,7 +98,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     *,
     folder: Path,
     telemetry: Telemetry,
-    goes_on: bool,
+    resumes: bool,
     spec: JobSpec | None = None,
 ) -> Assembly:
     """Build all of it. All ranks must call this.
@@ -135,7 +135,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         spec=spec,
         export_files=partial(task.export_files, model),
     )
-    state = saved.restored(model, steps=length.steps, goes_on=goes_on)
+    state = saved.restored(model, steps=length.steps, resumes=resumes)
     steps_done = 0
     if state is not None:
         steps_done = state["step"]
@@ -191,7 +191,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         dataset=dataset,
         size=samples,
         smallest=2 if needs_several else 1,
-        say=telemetry.say,
+        log_line=telemetry.log_line,
     )
     if needs_several:
         require_several_samples(model, plan, last_batch=length.batch_size(plan, length.steps - 1))
@@ -241,7 +241,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
 def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
     """Log the training to come, and the parts of the promise that do not hold."""
     announce_plan(assembly, plan, telemetry)
-    telemetry.say(
+    telemetry.log_line(
         f"{assembly.parameters:,} parameters, {assembly.samples:,} samples, {assembly.length.steps:,} steps"
         + (f", going on after step {assembly.steps_done:,}" if assembly.steps_done else "")
     )
@@ -250,7 +250,7 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
     if assembly.probed.note and assembly.probed.difference is None:
         telemetry.warn(assembly.probed.note)
     elif assembly.probed.note:
-        telemetry.say(assembly.probed.note)
+        telemetry.log_line(assembly.probed.note)
     if assembly.strategy.tracks_usage:
         announce_usage(assembly, telemetry)
     for warning in assembly.warnings:
@@ -269,7 +269,7 @@ def announce_usage(assembly: Assembly, telemetry: Telemetry) -> None:
     if assembly.plan.world_size > 1:
         compression = assembly.strategy.options.compression
         uncompressed = "" if compression == "none" else f", and gradients are sent without compression: {compression}"
-        telemetry.say(
+        telemetry.log_line(
             "batches use different parts of the model: ranks exchange which parameters each batch used" + uncompressed
         )
 
@@ -277,7 +277,7 @@ def announce_usage(assembly: Assembly, telemetry: Telemetry) -> None:
 def announce_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
     """Log the split of the batch: at the start and after each change."""
     report_plan(assembly, plan, telemetry)
-    telemetry.say(plan.sentence())
+    telemetry.log_line(plan.sentence())
 
 
 def report_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:

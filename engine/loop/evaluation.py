@@ -56,7 +56,7 @@ def evaluate(
     micro_batch_size: int,
     seed: int,
     workers: int,
-    pulse: Heartbeat,
+    heartbeat: Heartbeat,
 ) -> dict[str, float]:
     """The task's eval metrics; none, where nothing in the split has any weight. All ranks must call this.
 
@@ -64,10 +64,10 @@ def evaluate(
     """
     task, model = strategy.objective.task, strategy.model
     size = len(dataset)  # type: ignore[arg-type] # a map-style dataset has a length, which torch's type omits
-    share = _Share(size, ranks, micro_batch_size, equally=strategy.collective_forward)
+    shard = _Share(size, ranks, micro_batch_size, equally=strategy.collective_forward)
     loader = micro_batches(
         Fetcher(dataset, task.collate, seed=seed, purpose=randomness.EVAL_ITEM),
-        share,
+        shard,
         workers=workers,
         ahead=2,
         pin=ranks.device.type == "cuda",
@@ -79,12 +79,12 @@ def evaluate(
     try:
         with strategy.settled(), torch.no_grad():
             for index, batch in enumerate(loader):
-                pulse.mark("eval")  # An evaluation may take long, but not a micro-batch of it.
-                slot_seed = randomness.seed_of(randomness.EVAL_SLOT, seed, ranks.rank, index)
-                randomness.seed_device(slot_seed, ranks.device)
-                randomness.seed_host(slot_seed)
+                heartbeat.mark("eval")  # An evaluation may take long, but not a micro-batch of it.
+                micro_batch_seed = randomness.seed_of(randomness.EVAL_SLOT, seed, ranks.rank, index)
+                randomness.seed_device(micro_batch_seed, ranks.device)
+                randomness.seed_host(micro_batch_seed)
                 found = strategy.evaluate(to_device(batch, ranks.device))
-                for name, (total, weight) in found.items() if index < share.counted else ():
+                for name, (total, weight) in found.items() if index < shard.counted else ():
                     total64 = torch.as_tensor(total).detach().to(ranks.device, torch.float64)
                     sums[name] = sums[name] + total64 if name in sums else total64
                     weights[name] = weights.get(name, 0.0) + float(weight)
@@ -106,8 +106,8 @@ def checked_name(name: str) -> str:
 def _means(shares: list[dict[str, tuple[float, float]]]) -> dict[str, float]:
     """Each name's sum over its weight, over all ranks; names that nothing counted for are left out."""
     means = {}
-    for name in sorted({name for share in shares for name in share}):
-        found = [share[name] for share in shares if name in share]
+    for name in sorted({name for shard in shares for name in shard}):
+        found = [shard[name] for shard in shares if name in shard]
         weight = math.fsum(weight for _, weight in found)
         if weight > 0:
             means[name] = math.fsum(total for total, _ in found) / weight if _finite(found) else math.nan

@@ -42,7 +42,7 @@ class StepReport:
     norm: Tensor | None = None
     """2-norm of the whole batch's gradient; None for a batch of weight zero."""
     loss_scale: float | None = None
-    arithmetic: FlopCount | None = None
+    flop_count: FlopCount | None = None
     line: StepMarks | None = None
     evaluated: dict[str, float] = field(default_factory=dict)
     _copied: torch.cuda.Event | None = None
@@ -117,8 +117,8 @@ class StepReport:
             values["throughput/samples_per_second"] = self.samples / training
             if self.unit == "tokens" and len(self.divisors) == 1:
                 values["throughput/tokens_per_second"] = self.divisors[0] / training
-            if self.arithmetic is not None:
-                values |= self.arithmetic.rates(self.samples / training)
+            if self.flop_count is not None:
+                values |= self.flop_count.rates(self.samples / training)
         return values
 
     def _wait(self) -> None:

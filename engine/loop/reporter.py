@@ -62,7 +62,7 @@ class StepReporter:
         if self._pending_due:
             self._telemetry.record(report.step, report.results() | report.times())
             self._updated = None if self._updated is report else self._updated
-            self._say(report)
+            self._log_line(report)
 
     def before_checkpoint(self, report: StepReport, *, due: bool) -> dict[str, float]:
         """Judge the step, write its results if it is due, and return them."""
@@ -79,7 +79,7 @@ class StepReporter:
             self._pending, self._pending_due = report, due
         elif due:
             self._telemetry.record(report.step, report.times())
-            self._say(report)
+            self._log_line(report)
         if not self._late:
             self.write_pending()
 
@@ -90,7 +90,7 @@ class StepReporter:
         for step, report in unwritten.items():
             self._telemetry.record(step, report.results())
 
-    def _say(self, report: StepReport) -> None:
+    def _log_line(self, report: StepReport) -> None:
         self.loss = report.loss()
         ends = report.step in {1, self._steps}
         if not self._telemetry.says_now(always=ends or bool(report.evaluated)):
@@ -98,4 +98,6 @@ class StepReporter:
         loss = "none (no weight)" if self.loss is None else f"{self.loss:.4f}"
         speed = report.times().get("throughput/samples_per_second", 0.0)
         text = f"step {report.step}/{self._steps}  loss {loss}  lr {report.lr:.3g}  {speed:,.1f} samples/s"
-        self._telemetry.say(text + "".join(f"  eval/{name} {value:.4f}" for name, value in report.evaluated.items()))
+        self._telemetry.log_line(
+            text + "".join(f"  eval/{name} {value:.4f}" for name, value in report.evaluated.items())
+        )

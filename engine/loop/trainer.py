@@ -70,7 +70,7 @@ class Trainer:
         The attempt's folder with spools, checkpoints, ``stop`` and ``resume``.
     goes_on : bool
         True to resume from the newest checkpoint of this folder, as a run without the service does.
-    pulse : Pulse, optional
+    heartbeat : Heartbeat, optional
         Heartbeat of this rank; omitted if no process reads it.
     spec : JobSpec, optional
         The whole spec, for the export at the end.
@@ -86,15 +86,15 @@ class Trainer:
         ranks: Ranks,
         folder: Path,
         *,
-        goes_on: bool = False,
-        pulse: Heartbeat | None = None,
+        resumes: bool = False,
+        heartbeat: Heartbeat | None = None,
         spec: JobSpec | None = None,
         code: Path | None = None,
     ):
         self.train, self.plan, self.task, self.ranks, self.folder = train, plan, task, ranks, folder
         self.steps_done = 0
-        self._goes_on, self._spec = goes_on, spec
-        self._pulse = pulse or Heartbeat.unseen()
+        self._resumes, self._spec = resumes, spec
+        self._heartbeat = heartbeat or Heartbeat.unseen()
         self._telemetry = Telemetry(folder, writes=ranks.first)
         self._account = MemoryReport(train, ranks, self._telemetry, code)
         self._stopping = StopRequest(folder, looks=ranks.first, device=ranks.device)
@@ -118,7 +118,7 @@ class Trainer:
                 self.ranks,
                 folder=self.folder,
                 telemetry=self._telemetry,
-                goes_on=self._goes_on,
+                resumes=self._resumes,
                 spec=self._spec,
             )
             self.steps_done, self.plan = self._parts.steps_done, self._parts.plan
@@ -155,20 +155,20 @@ class Trainer:
     def _train(self) -> bool:
         """Run the remaining steps; True if asked to stop before the end. All ranks must call this."""
         parts = self._parts
-        self._pulse.train_from(self.steps_done, parts.length.steps)
-        self._timeline = timeline_for(self.ranks.device, self._pulse)
+        self._heartbeat.train_from(self.steps_done, parts.length.steps)
+        self._timeline = timeline_for(self.ranks.device, self._heartbeat)
         parts.batches.request()
-        self._pulse.mark("data")
+        self._heartbeat.mark("data")
         batch = parts.batches.take()
         self._following = (batch,)
-        verdict = self._agree(Accumulated(parts.gradient.nothing))
-        while batch is not None and not verdict.flags.stop:
+        decision = self._agree(Accumulated(parts.gradient.nothing))
+        while batch is not None and not decision.flags.stop:
             with self._account.counting(batch):
-                batch, verdict = self._step(batch, verdict.next_divisors)
-        stopped = verdict.flags.stop and self.steps_done < parts.length.steps
+                batch, decision = self._step(batch, decision.next_divisors)
+        stopped = decision.flags.stop and self.steps_done < parts.length.steps
         if self.steps_done and self._saved_step != self.steps_done:
             self._save({}, ends=True)
-        self._pulse.mark("checkpoint")
+        self._heartbeat.mark("checkpoint")
         parts.state.finish()
         # Not in a finally: a rank that fails must be gone at once, and its workers die with it.
         parts.batches.close()
@@ -185,75 +185,75 @@ class Trainer:
         self._following = None
         # An overflow is found in the reduced gradient, by each rank for itself: too late to travel with it.
         travels = parts.control.numbers <= parts.strategy.carries and parts.precision.loss_scale is None
-        statement = self._numbers if travels else None
-        accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement, self._fetch_ahead)
-        verdict = self._agree(accumulated)
-        while verdict.flags.out_of_memory or verdict.flags.unreduced or parts.precision.repeats(verdict):
-            if verdict.flags.out_of_memory:
+        status = self._numbers if travels else None
+        accumulated = parts.gradient.accumulate(batch, divisors, timeline, status, self._fetch_ahead)
+        decision = self._agree(accumulated)
+        while decision.flags.out_of_memory or decision.flags.unreduced or parts.precision.repeats(decision):
+            if decision.flags.out_of_memory:
                 self.plan, batch, following = halve(parts, self.plan, batch.step, self._telemetry)
                 self._following = (following,)
                 timeline.mark("other")
-            elif verdict.flags.unreduced:
+            elif decision.flags.unreduced:
                 parts.gradient.track_usage(parts.masked)
                 announce_usage(parts, self._telemetry)
             else:
                 parts.gradient.discard()
-            accumulated = parts.gradient.accumulate(batch, divisors, timeline, statement, self._fetch_ahead)
-            verdict = self._agree(accumulated)
+            accumulated = parts.gradient.accumulate(batch, divisors, timeline, status, self._fetch_ahead)
+            decision = self._agree(accumulated)
         following = self._next()
         report = StepReport(
             step=batch.step + 1,
             samples=batch.size,
             terms=parts.gradient.terms,
-            sums=verdict.sums,
+            sums=decision.sums,
             divisors=divisors,
             lr=parts.optimizer.rate(batch.step),
-            peak_bytes=max(verdict.peak_bytes),
+            peak_bytes=max(decision.peak_bytes),
             unit=self.task.unit,
             loss_scale=parts.precision.loss_scale,
-            arithmetic=self._account.arithmetic,
+            flop_count=self._account.flop_count,
         )
         last = following is None
         due = last or report.step % self.train.log_every_steps == 0
         parts.state.poll()
-        share = sum(batch.weights()) / sum(divisors) if report.counted else 0.0
+        shard = sum(batch.weights()) / sum(divisors) if report.counted else 0.0
         if report.counted:
             parts.gradient.require_kept()
-            report.norm = parts.optimizer.norm(share)
+            report.norm = parts.optimizer.norm(shard)
         self._weighed.judge(counted=report.counted)
         self._reporter.before_update(report)
         with self._stopping.update():
             refused: bool | Tensor = True
-            if report.norm is not None and parts.strategy.moves(share):
-                refused = parts.optimizer.update(batch.step, verdict.sums, report.norm)
+            if report.norm is not None and parts.strategy.moves(shard):
+                refused = parts.optimizer.update(batch.step, decision.sums, report.norm)
             parts.gradient.buffers.end(refused=refused)
-            parts.strategy.after_update(batch.step, share)
+            parts.strategy.after_update(batch.step, shard)
             report.leave_device()
             self.steps_done = report.step
             self._reporter.updated(report, due=due)
         parts.gradient.discard()
-        self._pulse.step(report.step)
+        self._heartbeat.step(report.step)
         timeline.mark("optimizer")
         if parts.replicas.due(report.step):
             parts.replicas.compare(report.step)
             timeline.mark("other")
         with self._account.uncounted():
-            self._finish_step(report, due=due, last=last, stop=verdict.flags.stop)
-        return following, verdict
+            self._finish_step(report, due=due, last=last, stop=decision.flags.stop)
+        return following, decision
 
     def _agree(self, accumulated: Accumulated) -> StepDecision:
         """The control operation of a step, or the one before the first. All ranks must call this."""
         control = self._parts.control
         if accumulated.told is not None:
-            verdict = control.verdict(accumulated.told)
+            decision = control.decision(accumulated.told)
         else:
-            statement = self._statement(accumulated)
+            status = self._status(accumulated)
             self._timeline.mark("data", then="communication")
-            verdict = control.exchange(statement)
+            decision = control.exchange(status)
         self._timeline.mark("communication", then="optimizer")
-        return verdict
+        return decision
 
-    def _statement(self, accumulated: Accumulated) -> RankStatus:
+    def _status(self, accumulated: Accumulated) -> RankStatus:
         """Return this rank's message about its micro-batches and its shard of the next batch."""
         failed, sums = accumulated.out_of_memory or not accumulated.reduced, accumulated.sums
         following = None if failed else self._next()
@@ -271,7 +271,7 @@ class Trainer:
         )
 
     def _numbers(self, accumulated: Accumulated) -> tuple[float, ...]:
-        return self._statement(accumulated).numbers()
+        return self._status(accumulated).numbers()
 
     def _next(self) -> RankBatch | None:
         """The batch after this step's, fetched when it is first asked for."""
@@ -322,7 +322,7 @@ class Trainer:
             micro_batch_size=self.plan.micro_batch_size,
             seed=self.train.seed,
             workers=self.train.loader.workers,
-            pulse=self._pulse,
+            heartbeat=self._heartbeat,
         )
         if not found and self._evaluates:
             self._telemetry.warn(
@@ -334,7 +334,7 @@ class Trainer:
     def _save(self, values: dict[str, float], *, ends: bool) -> None:
         """Save on rank 0; the others go on, unless the strategy needs them. All ranks must call this."""
         parts = self._parts
-        self._pulse.mark("checkpoint")
+        self._heartbeat.mark("checkpoint")
         parts.replicas.compare(self.steps_done)  # A divergent model is not saved.
         average_statistics(parts.strategy.model, self.ranks)
         final = self.steps_done == parts.length.steps
@@ -354,4 +354,4 @@ class Trainer:
             self._reporter.write_unwritten()
             parts.state.save(self.steps_done, parts.strategy, parts.optimizer.inner, ends=True, final=False, values={})
         parts.state.finish()
-        self._telemetry.say(f"stopped after step {self.steps_done}: the one after it did not end in time")
+        self._telemetry.log_line(f"stopped after step {self.steps_done}: the one after it did not end in time")

@@ -56,9 +56,9 @@ class MemoryReport:
 
     def __init__(self, train: Train, ranks: Ranks, telemetry: Telemetry, code: Path | None):
         self._train, self._ranks, self._telemetry, self._code = train, ranks, telemetry, code
-        self._aside: PredictionProcess | None = None
+        self._prediction: PredictionProcess | None = None
         self._asked_size: int | None = None
-        self.arithmetic: FlopCount | None = None
+        self.flop_count: FlopCount | None = None
         """Known once the forecast has come."""
         self._peak = self._look_again_at = 0.0
         self._count: TensorCount | None = None
@@ -72,7 +72,7 @@ class MemoryReport:
         telemetry.keep_freed_memory(self._ranks.device)
         if self._ranks.first and self._code is not None and plan.micro_batch_size is not None:
             self._asked_size = plan.micro_batch_size
-            self._aside = PredictionProcess(
+            self._prediction = PredictionProcess(
                 self._train,
                 self._code,
                 micro_batch_size=plan.micro_batch_size,
@@ -97,7 +97,7 @@ class MemoryReport:
             yield
             return
         # The samples of a whole step wait on the host; on a GPU one micro-batch of them would be there.
-        self._count.ignore([slot.batch for slot in batch.slots[1:]])
+        self._count.ignore([micro_batch.batch for micro_batch in batch.micro_batches[1:]])
         with self._count:
             yield
         if batch.step == COUNTED_STEPS - 1:
@@ -126,18 +126,18 @@ class MemoryReport:
 
     def poll(self, plan: BatchPlan) -> BatchPlan:
         """The plan, with the forecast if it has just come. Never waits."""
-        predicted = self._aside.arrived() if self._aside is not None else None
+        predicted = self._prediction.arrived() if self._prediction is not None else None
         if predicted is None:
             return plan
-        self._aside = None
+        self._prediction = None
         if predicted.flops_per_sample is not None:
-            self.arithmetic = FlopCount(predicted.flops_per_sample, self._peak_flops())
+            self.flop_count = FlopCount(predicted.flops_per_sample, self._peak_flops())
         if plan.micro_batch_size != self._asked_size:
             return plan  # Halved since it was asked.
         if predicted.memory is None:
-            self._telemetry.say(f"memory: no forecast: {predicted.why}")
+            self._telemetry.log_line(f"memory: no forecast: {predicted.why}")
             return plan
-        self._telemetry.say(f"memory: {predicted.memory.sentence()}")
+        self._telemetry.log_line(f"memory: {predicted.memory.sentence()}")
         return plan.model_copy(update={"memory": predicted.memory})
 
     def finish(self, plan: BatchPlan) -> None:
@@ -150,10 +150,10 @@ class MemoryReport:
             measured_bytes=measured,
             measure=measure,
             forecast_bytes=forecast,
-            flops_per_sample=self.arithmetic.flops_per_sample if self.arithmetic else None,
-            peak_flops=self.arithmetic.peak if self.arithmetic else None,
+            flops_per_sample=self.flop_count.flops_per_sample if self.flop_count else None,
+            peak_flops=self.flop_count.peak if self.flop_count else None,
         )
-        self._telemetry.say("memory: " + compared(measured, measure, forecast))
+        self._telemetry.log_line("memory: " + compared(measured, measure, forecast))
 
     def _measured(self, plan: BatchPlan) -> tuple[float | None, str]:
         """Bytes that tensors held at most and the kind of measurement, or None and why there is none."""
@@ -173,9 +173,9 @@ class MemoryReport:
 
     def close(self) -> None:
         """Give up a forecast that has not come."""
-        if self._aside is not None:
-            self._aside.close()
-            self._aside = None
+        if self._prediction is not None:
+            self._prediction.close()
+            self._prediction = None
 
     def _peak_flops(self) -> float | None:
         device = self._ranks.device

@@ -81,9 +81,9 @@ OUT_OF_MEMORY: Final = OutOfMemory()
 Try = Callable[[int], Trial | OutOfMemory]
 
 
-def candidates(share: int, smallest: int = 1) -> list[int]:
-    """Sizes worth trying for a rank with ``share`` samples of each batch, smallest first."""
-    found = [share]
+def candidates(shard: int, smallest: int = 1) -> list[int]:
+    """Sizes worth trying for a rank with ``shard`` samples of each batch, smallest first."""
+    found = [shard]
     while found[-1] > smallest:
         found.append(ceil_div(found[-1], 2))
     return found[::-1]
@@ -151,7 +151,7 @@ def settled(
     dataset: Dataset[Any],
     size: int,
     smallest: int = 1,
-    say: Callable[[str], None],
+    log_line: Callable[[str], None],
 ) -> BatchPlan:
     """Return the plan, with the micro-batch of :func:`choose` if it has none.
 
@@ -184,8 +184,10 @@ def settled(
             fetched.append(seeded_sample(dataset, len(fetched) % size, seed=train.seed))
         return task.collate(fetched[:samples])
 
-    share = ceil_div(plan.batch_size, plan.world_size)
-    found = choose(gradient, make_batch, ranks, share=share, smallest=smallest, headroom=train.memory_headroom, say=say)
+    shard = ceil_div(plan.batch_size, plan.world_size)
+    found = choose(
+        gradient, make_batch, ranks, shard=shard, smallest=smallest, headroom=train.memory_headroom, log_line=log_line
+    )
     return plan.settled(found)
 
 
@@ -194,10 +196,10 @@ def choose(
     make_batch: Callable[[int], Batch],
     ranks: Ranks,
     *,
-    share: int,
+    shard: int,
     headroom: float,
     smallest: int = 1,
-    say: Callable[[str], None] = lambda _: None,
+    log_line: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Choose the micro-batch of a run. All ranks must call this, once everything else is in memory.
 
@@ -228,7 +230,7 @@ def choose(
         ``out_of_memory``, if a single sample does not fit.
     """
     trials = _Trials(gradient, make_batch, ranks)
-    sizes = candidates(share, smallest)
+    sizes = candidates(shard, smallest)
     with _unchanged(gradient, ranks.device):
         if ranks.device.type == "cuda":
             found = largest(trials, sizes, limit_bytes=trials.limit_bytes(headroom))
@@ -240,7 +242,7 @@ def choose(
             "not even one sample at a time fits into memory: use a smaller model or shorter samples, "
             "activation_checkpointing: true, precision: bf16, a smaller memory_headroom, or devices with more memory",
         )
-    say(f"micro_size: auto takes {found} (on each rank: {trials.sentence()})")
+    log_line(f"micro_size: auto takes {found} (on each rank: {trials.sentence()})")
     return found
 
 

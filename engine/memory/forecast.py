@@ -41,7 +41,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from lockstep.domain.spec import strategy
 from lockstep.domain.spec.job import Train
 from lockstep.domain.training.memory import MemoryForecast
-from lockstep.engine.memory.parts import parts_of, rank_batch, slots_of
+from lockstep.engine.memory.parts import micro_batches_of, parts_of, rank_batch
 from lockstep.engine.memory.tensors import TensorCount
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision
@@ -87,9 +87,11 @@ def forecast(task: Task, train: Train, *, micro_batch_size: int, world_size: int
         Whatever the reason is: the strategy spreads the model over ranks, the task needs values, it raises.
     """
     sharing = _Sharing.of(train.strategy, world_size)
-    slots = slots_of(train, micro_batch_size=micro_batch_size, world_size=world_size, at_most=SLOTS_MAX)
+    micro_batches = micro_batches_of(train, micro_batch_size=micro_batch_size, world_size=world_size, at_most=SLOTS_MAX)
     with _explained():
-        return _forecast(task, train, [sample] * micro_batch_size, SLOTS_MAX if sharing.in_place else slots, sharing)
+        return _forecast(
+            task, train, [sample] * micro_batch_size, SLOTS_MAX if sharing.in_place else micro_batches, sharing
+        )
 
 
 def flops_per_sample(task: Task, sample: Any) -> float:
@@ -214,7 +216,7 @@ def _largest_part(sizes: list[int], owners: int) -> float:
     return max(owned) / sum(owned)
 
 
-def _forecast(task: Task, train: Train, samples: list[Any], slots: int, sharing: _Sharing) -> MemoryForecast:
+def _forecast(task: Task, train: Train, samples: list[Any], micro_batches: int, sharing: _Sharing) -> MemoryForecast:
     batch = task.collate(samples)
     weight = task.weight(batch)
     # Communication is added afterwards, and fp16 reads values that bf16, of the same size, does
@@ -226,7 +228,7 @@ def _forecast(task: Task, train: Train, samples: list[Any], slots: int, sharing:
         batch = tree_map_only(Tensor, fake.from_tensor, batch)
         model, strategy, gradient, optimizer = parts_of(task, train, strategy_class, ranks, precision)
         gradient.terms = _terms(gradient, strategy, batch)
-        whole, weights = rank_batch(batch, weight, gradient.terms, samples=len(samples), slots=slots)
+        whole, weights = rank_batch(batch, weight, gradient.terms, samples=len(samples), micro_batches=micro_batches)
         state = _tensors(dict(optimizer.inner.state))
         count.hold("weights", model.parameters())
         count.hold("buffers", model.buffers())

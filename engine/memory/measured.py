@@ -20,7 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
 
 from lockstep.domain.spec.job import Train
-from lockstep.engine.memory.parts import parts_of, rank_batch, slots_of
+from lockstep.engine.memory.parts import micro_batches_of, parts_of, rank_batch
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.heartbeat import Heartbeat
@@ -62,9 +62,11 @@ def measured_steps(task: Task, train: Train, ranks: Ranks, *, micro_batch_size: 
         )
         try:
             batch = task.collate([sample] * micro_batch_size)
-            slots = slots_of(train, micro_batch_size=micro_batch_size, world_size=ranks.world_size, at_most=_SLOTS_MAX)
+            micro_batches = micro_batches_of(
+                train, micro_batch_size=micro_batch_size, world_size=ranks.world_size, at_most=_SLOTS_MAX
+            )
             whole, weights = rank_batch(
-                batch, task.weight(batch), gradient.terms, samples=micro_batch_size, slots=slots
+                batch, task.weight(batch), gradient.terms, samples=micro_batch_size, micro_batches=micro_batches
             )
             timeline = timeline_for(ranks.device, Heartbeat.unseen())
             for step in range(_STEPS):

@@ -56,15 +56,15 @@ def parts_of(
     return StepParts(model, strategy, gradient, Optimizer(train, task, strategy, steps=1))
 
 
-def slots_of(train: Train, *, micro_batch_size: int, world_size: int, at_most: int) -> int:
+def micro_batches_of(train: Train, *, micro_batch_size: int, world_size: int, at_most: int) -> int:
     """Slots of a step in which memory can differ: from the ``at_most``-th on they are like the ones before."""
     return min(at_most, accumulation_steps(train.batch.size, micro_batch_size, world_size))
 
 
 def rank_batch(
-    batch: Batch, weight: Any, terms: tuple[str, ...], *, samples: int, slots: int
+    batch: Batch, weight: Any, terms: tuple[str, ...], *, samples: int, micro_batches: int
 ) -> tuple[RankBatch, tuple[float, ...]]:
     """A batch whose slots all hold the same micro-batch, and its divisors."""
     weights = weights_of(weight, terms)
-    slot = MicroBatch(batch, samples, weights, position=0)
-    return RankBatch(step=0, size=samples * slots, slots=[slot] * slots), weights
+    micro_batch = MicroBatch(batch, samples, weights, position=0)
+    return RankBatch(step=0, size=samples * micro_batches, micro_batches=[micro_batch] * micro_batches), weights

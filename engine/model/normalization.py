@@ -52,7 +52,7 @@ def refuses_one_sample(error: BaseException) -> bool:
 
 def has_single_samples(plan: BatchPlan, size: int) -> bool:
     """Return whether a batch of ``size`` has a micro-batch of one sample on some rank."""
-    return any(stop - start == 1 for rank in range(plan.world_size) for start, stop in plan.slots(rank, size))
+    return any(stop - start == 1 for rank in range(plan.world_size) for start, stop in plan.micro_batches(rank, size))
 
 
 def require_several_samples(model: nn.Module, plan: BatchPlan, *, last_batch: int) -> None:

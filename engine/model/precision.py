@@ -79,12 +79,12 @@ class Precision:
         """
         return self._scaler is not None and self._scaler.unscale(parameters)
 
-    def repeats(self, verdict: StepDecision) -> bool:
+    def repeats(self, decision: StepDecision) -> bool:
         """Return whether to run the last batch again at a smaller scale. Equal on all ranks.
 
         Call it once after each run of a batch that fitted into memory.
         """
-        return self._scaler is not None and self._scaler.repeats(verdict)
+        return self._scaler is not None and self._scaler.repeats(decision)
 
     @property
     def loss_scale(self) -> float | None:
@@ -127,17 +127,17 @@ class Scaler:
         found = [_unscale(gradients, 1.0 / self.scale) for gradients in by_format.values()]
         return any(float(one) > 0 for one in found)
 
-    def repeats(self, verdict: StepDecision) -> bool:
+    def repeats(self, decision: StepDecision) -> bool:
         """See :meth:`Precision.repeats`."""
-        if verdict.flags.unreduced:
+        if decision.flags.unreduced:
             return False  # Its gradient is no gradient at any scale, and the run ends over it.
-        if not verdict.flags.overflow:
+        if not decision.flags.overflow:
             self._count_good_step()
             return False
         if self._repeats == 0:
             self._before = self.scale
         # A loss that is itself not finite is so at any scale. Rarely asked, so reading it from the device costs little.
-        if self._repeats == self.REPEATS_MAX or not all(map(math.isfinite, numbers_of(verdict.sums))):
+        if self._repeats == self.REPEATS_MAX or not all(map(math.isfinite, numbers_of(decision.sums))):
             self.scale, self._repeats = self._before, 0
             return False
         self.scale /= 2

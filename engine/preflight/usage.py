@@ -138,7 +138,7 @@ class _Passes:
         """Return the parameters that a training pass did not use, and the order of its blocks."""
         model = self._objective.model
         with arrivals(model, drop=True) as arrived, recorded(self._watched) as recorder:
-            self._masks.begin_slot(0, 0, masked_samples(model))
+            self._masks.begin_micro_batch(0, 0, masked_samples(model))
             objective, _ = self._objective(batch, None, penalize=True)
             self._masks.begin_backward()
             recorder.begin_backward()

@@ -88,9 +88,9 @@ class Control:
     def __init__(self, ranks: Ranks, terms: int):
         self._ranks, self._terms = ranks, terms
 
-    def exchange(self, statement: RankStatus) -> StepDecision:
+    def exchange(self, status: RankStatus) -> StepDecision:
         """Exchange messages. All ranks must call this, once before step 0 and once per step."""
-        flags, sums, next_weights, peak_bytes = statement
+        flags, sums, next_weights, peak_bytes = status
         ranks, terms = self._ranks, self._terms
         if ranks.world_size == 1:
             return StepDecision(flags, sums, next_weights, (peak_bytes,))
@@ -117,7 +117,7 @@ class Control:
         """Length of :meth:`RankStatus.numbers`."""
         return len(Flags._fields) + 1 + 2 * self._terms
 
-    def verdict(self, told: Sequence[Sequence[float]]) -> StepDecision:
+    def decision(self, told: Sequence[Sequence[float]]) -> StepDecision:
         """Return the result of all ranks' messages.
 
         Parameters

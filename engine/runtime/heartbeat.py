@@ -77,7 +77,7 @@ class HeartbeatReading(NamedTuple):
     step: int
     """Completed optimizer steps, those before a resume included."""
     phase: str
-    beats: int
+    mark_count: int
     """Number of marks. Two equal readings mean that the rank did not change phase in between."""
     thread: int
     """Identity of its main thread, as faulthandler prints it."""
@@ -93,7 +93,7 @@ class Heartbeat:
     def __init__(self, memory: mmap.mmap | bytearray):
         self._memory = memory
         self._since, self._not_compared_seconds, self._phase = monotonic(), 0.0, _NUMBERS["setup"]
-        self._first_step = self._steps = self._beats = 0
+        self._first_step = self._steps = self._mark_count = 0
         self._thread = threading.main_thread().ident or 0
         self.train_from(0)
         self.mark("setup")
@@ -105,8 +105,8 @@ class Heartbeat:
             self._not_compared_seconds += now - self._since
         self._since = now
         self._phase = number = _NUMBERS[phase]
-        self._beats = beats = self._beats + 1
-        _MARK.pack_into(self._memory, 0, now, self._not_compared_seconds, number, beats)
+        self._mark_count = mark_count = self._mark_count + 1
+        _MARK.pack_into(self._memory, 0, now, self._not_compared_seconds, number, mark_count)
         return now
 
     def train_from(self, step: int, steps: int = 0) -> None:
@@ -139,7 +139,7 @@ class Heartbeat:
             # Written, not only made this long: on a full disk a store into a hole would end the rank by SIGBUS.
             file.write(bytes(_PAGE_BYTES))
             file.flush()
-            pulse = cls(mmap.mmap(file.fileno(), _PAGE_BYTES))
+            heartbeat = cls(mmap.mmap(file.fileno(), _PAGE_BYTES))
         # To append, so that the launcher and forked loader workers can write to it too. The handler is in C and keeps
         # the descriptor: it must stay open as long as the process lives.
         stacks = os.open(stacks_of(folder, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -149,7 +149,7 @@ class Heartbeat:
         os.mkfifo(ask, 0o600)
         trace = trace_of(folder, rank)
         threading.Thread(target=_answer, args=(ask, trace), name="pulse", daemon=True).start()
-        return pulse
+        return heartbeat
 
 
 def file_of(folder: Path, rank: int) -> Path:
@@ -188,10 +188,10 @@ def read(folder: Path, rank: int) -> HeartbeatReading | None:
         return None
     if len(record) < _RECORD.size:
         return None
-    since, not_compared_seconds, phase, beats, step, thread, first_step, steps = _RECORD.unpack(record)
+    since, not_compared_seconds, phase, mark_count, step, thread, first_step, steps = _RECORD.unpack(record)
     return (
-        HeartbeatReading(since, not_compared_seconds, step, PHASES[phase], beats, thread, first_step, steps)
-        if beats
+        HeartbeatReading(since, not_compared_seconds, step, PHASES[phase], mark_count, thread, first_step, steps)
+        if mark_count
         else None
     )
 

@@ -63,7 +63,7 @@ class Telemetry:
             with self._one_event:
                 _write_line(self._events, EngineEvent(kind=kind, time=time.time(), data=data).model_dump_json())
 
-    def say(self, text: str) -> None:
+    def log_line(self, text: str) -> None:
         """A line in the job's log."""
         if self._metrics is not None:
             sys.stdout.write(text + "\n")
@@ -72,7 +72,7 @@ class Telemetry:
     def warn(self, message: str) -> None:
         """An event of its own, and a line in the job's log."""
         self.event("warning", message=message)
-        self.say(f"warning: {message}")
+        self.log_line(f"warning: {message}")
 
     def says_now(self, *, always: bool) -> bool:
         """Return whether a line about this step is due; if so, start the next interval."""

@@ -57,8 +57,8 @@ class _HostMarks:
 class HostTimeline:
     """Marks by the host's clock."""
 
-    def __init__(self, pulse: Heartbeat) -> None:
-        self._pulse = pulse
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
         self._last = time.monotonic()
         self._start = self._last
         self._marks: list[tuple[str, float]] = []
@@ -67,7 +67,7 @@ class HostTimeline:
         self._start, self._marks = self._last, []
 
     def mark(self, part: str, then: str = "other") -> None:
-        self._last = self._pulse.mark(then)
+        self._last = self._heartbeat.mark(then)
         self._marks.append((part, self._last))
 
     def end(self) -> StepMarks:
@@ -92,8 +92,8 @@ class _CudaMarks:
 class CudaTimeline:
     """Marks by events on the device's current stream."""
 
-    def __init__(self, pulse: Heartbeat) -> None:
-        self._pulse = pulse
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
         self._last = _event()
         self._start = self._last
         self._marks: list[tuple[str, torch.cuda.Event]] = []
@@ -102,7 +102,7 @@ class CudaTimeline:
         self._start, self._marks = self._last, []
 
     def mark(self, part: str, then: str = "other") -> None:
-        self._pulse.mark(then)
+        self._heartbeat.mark(then)
         self._last = _event()
         self._marks.append((part, self._last))
 
@@ -116,6 +116,6 @@ def _event() -> torch.cuda.Event:
     return event
 
 
-def timeline_for(device: torch.device, pulse: Heartbeat) -> Timeline:
+def timeline_for(device: torch.device, heartbeat: Heartbeat) -> Timeline:
     """The timeline of a rank on ``device``."""
-    return CudaTimeline(pulse) if device.type == "cuda" else HostTimeline(pulse)
+    return CudaTimeline(heartbeat) if device.type == "cuda" else HostTimeline(heartbeat)

@@ -95,8 +95,8 @@ class GradientStep:
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
         self.masks = Masks(strategy.model, seed=seed, device=ranks.device)
         """Masks of the model's ``lockstep.Dropout`` layers."""
-        self._window = GradientGuard(strategy.model)
-        self._window.watch_optimizers()
+        self._guard = GradientGuard(strategy.model)
+        self._guard.watch_optimizers()
         self.buffers = StepBuffers(moved)
         """The model's."""
         self._on_last_gradient: Callable[[], None] | None = None
@@ -132,10 +132,10 @@ class GradientStep:
                     parameter.grad = None
                 with arrivals(self._model) as arrived:
                     self._strategy.begin_reduction()
-                    self.masks.begin_slot(0, 0, self._masked_samples)
-                    seen = self._window.look()
+                    self.masks.begin_micro_batch(0, 0, self._masked_samples)
+                    seen = self._guard.look()
                     objective, sums = self._strategy.forward(batch, None, penalize=True)
-                    self._window.require_unchanged(seen)
+                    self._guard.require_unchanged(seen)
                     self.masks.begin_backward()
                     self._strategy.backward(objective)
                     complete = self._strategy.finish_reduction()
@@ -163,7 +163,7 @@ class GradientStep:
         batch: RankBatch,
         divisors: tuple[float, ...],
         timeline: Timeline,
-        statement: Statement | None = None,
+        status: Statement | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> Accumulated:
         """Run all micro-batches; the last one reduces the gradient. All ranks must call this.
@@ -191,18 +191,18 @@ class GradientStep:
         self._counted, self._sums = [], None
         self.buffers.begin(batch.step)
         if strategy.carries:
-            strategy.tell(self._said(statement, timeline), self._between(meanwhile, timeline))
+            strategy.tell(self._said(status, timeline), self._between(meanwhile, timeline))
         # From here on, all unsent gradients belong to this step: a rank that fails in its first
         # micro-batch drains all of them.
         strategy.begin_reduction()
-        if len(batch.slots) == 1:
+        if len(batch.micro_batches) == 1:
             self.discard()  # Leftovers of the start or of a longer step: adding to them would change the rounding of a single micro-batch.
-        self._window.open()
+        self._guard.open()
         try:
-            self._run_slots(batch, scales, timeline)
+            self._run_micro_batches(batch, scales, timeline)
             reduced = strategy.finish_reduction()
             if not reduced:
-                self._drain(Accumulated(self.nothing, reduced=False), statement)
+                self._drain(Accumulated(self.nothing, reduced=False), status)
         except Exception as error:
             if not strategy.repeats or reason_of(error) is not Reason.OUT_OF_MEMORY:
                 raise
@@ -210,16 +210,16 @@ class GradientStep:
                 raise  # The others have gone on, or it is no micro-batch that did not fit.
             release(error)
             short = Accumulated(self.nothing, out_of_memory=True)
-            self._drain(short, statement)
-            return replace(short, told=strategy.told if statement is not None else None)
+            self._drain(short, status)
+            return replace(short, told=strategy.told if status is not None else None)
         finally:
             self._on_last_gradient = None
             self.masks.end()
-            self._window.shut()
+            self._guard.shut()
             if strategy.carries:
                 strategy.tell(None)
         overflow = self._precision.unscale(self._model.parameters())
-        told = strategy.told if statement is not None else None
+        told = strategy.told if status is not None else None
         return Accumulated(self._total, reduced=reduced, overflow=overflow, told=told)
 
     def rehearse(self, batch: Batch, samples: int) -> None:
@@ -236,7 +236,7 @@ class GradientStep:
         """
         try:
             with self._strategy.local():
-                self.masks.begin_slot(0, 0, samples)
+                self.masks.begin_micro_batch(0, 0, samples)
                 objective, _ = self._strategy.forward(to_device(batch, self._ranks.device), None, penalize=True)
                 self.masks.begin_backward()
                 self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
@@ -250,7 +250,7 @@ class GradientStep:
 
     def require_kept(self) -> None:
         """The gradient that ``accumulate`` left must still be there when it is used."""
-        self._window.require_kept()
+        self._guard.require_kept()
 
     def nothing(self) -> Sums:
         """Return the sums of a rank without micro-batches."""
@@ -258,16 +258,16 @@ class GradientStep:
             return (0.0,) * len(self.terms)
         return torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
 
-    def _said(self, statement: Statement | None, timeline: Timeline) -> Callable[[], Sequence[float]]:
+    def _said(self, status: Statement | None, timeline: Timeline) -> Callable[[], Sequence[float]]:
         """Return a function that makes the rank's message after its last gradient."""
 
         def said() -> Sequence[float]:
-            if statement is None:
+            if status is None:
                 timeline.mark("backward", then="communication")
                 return ()
             timeline.mark("backward", then="data")
             try:
-                numbers = statement(Accumulated(self._total))
+                numbers = status(Accumulated(self._total))
             except Exception as error:
                 self._unsaid = error
                 raise
@@ -289,20 +289,20 @@ class GradientStep:
 
         return between
 
-    def _drain(self, failed: Accumulated, statement: Statement | None) -> None:
-        if statement is not None and self._strategy.carries:
-            self._strategy.tell(lambda: statement(failed))
+    def _drain(self, failed: Accumulated, status: Statement | None) -> None:
+        if status is not None and self._strategy.carries:
+            self._strategy.tell(lambda: status(failed))
         self._strategy.drain()
 
-    def _run_slots(self, batch: RankBatch, scales: Mapping[str, float], timeline: Timeline) -> None:
-        for index, slot in enumerate(batch.slots[:-1]):
+    def _run_micro_batches(self, batch: RankBatch, scales: Mapping[str, float], timeline: Timeline) -> None:
+        for index, micro_batch in enumerate(batch.micro_batches[:-1]):
             # Forward and backward in the same mode: DDP reads it in forward.
             with self._strategy.local():
-                self._run_slot(batch.step, index, slot, scales, timeline, last=False)
+                self._run_micro_batch(batch.step, index, micro_batch, scales, timeline, last=False)
             timeline.mark("backward", then="forward")
-        slot = batch.slots[-1]
+        micro_batch = batch.micro_batches[-1]
         self._on_last_gradient = lambda: timeline.mark("backward", then="communication")
-        self._run_slot(batch.step, len(batch.slots) - 1, slot, scales, timeline, last=True)
+        self._run_micro_batch(batch.step, len(batch.micro_batches) - 1, micro_batch, scales, timeline, last=True)
         timeline.mark("communication" if self._ranks.world_size > 1 else "backward", then="data")
 
     def _total(self) -> Sums:
@@ -320,23 +320,30 @@ class GradientStep:
         sums = torch.stack(self._counted).to(torch.float64).view(-1, len(self.terms)).sum(0)
         return tuple(sums.tolist()) if on_host else sums
 
-    def _run_slot(
-        self, step: int, index: int, slot: MicroBatch, scales: Mapping[str, float], timeline: Timeline, *, last: bool
+    def _run_micro_batch(
+        self,
+        step: int,
+        index: int,
+        micro_batch: MicroBatch,
+        scales: Mapping[str, float],
+        timeline: Timeline,
+        *,
+        last: bool,
     ) -> None:
         """Forward and backward of one micro-batch."""
-        self._seed_slot(step, index)
-        self.masks.begin_slot(step, slot.position, slot.samples or self._masked_samples)
-        batch = to_device(slot.batch, self._ranks.device)
-        if slot.samples:
+        self._seed_micro_batch(step, index)
+        self.masks.begin_micro_batch(step, micro_batch.position, micro_batch.samples or self._masked_samples)
+        batch = to_device(micro_batch.batch, self._ranks.device)
+        if micro_batch.samples:
             self._differentiate(batch, scales, timeline, last=last)
             return
         with self.buffers.unchanged(), self._strategy.without_samples():
             self._differentiate(batch, {}, timeline, last=last)
 
     def _differentiate(self, batch: Batch, scales: Mapping[str, float], timeline: Timeline, *, last: bool) -> None:
-        seen = self._window.look()
+        seen = self._guard.look()
         objective, sums = self._strategy.forward(batch, scales, penalize=last)
-        self._window.require_unchanged(seen)
+        self._guard.require_unchanged(seen)
         terms = self._in_order(sums)
         if scales:
             self._counted += terms  # Before backward, because the message may be sent with the gradient.
@@ -363,7 +370,7 @@ class GradientStep:
 
     def close(self) -> None:
         """Drop the strategy's wrapper."""
-        self._window.close()
+        self._guard.close()
         if self._hook is not None:
             self._hook.remove()
         self._strategy.close()
@@ -376,7 +383,7 @@ class GradientStep:
             )
         return list(sums.values())
 
-    def _seed_slot(self, step: int, index: int) -> None:
+    def _seed_micro_batch(self, step: int, index: int) -> None:
         on_device = self._ranks.device.type == "cuda"
         if on_device or self.seeds_host:
             seed = randomness.seed_of(randomness.SLOT, self._seed, step, self._ranks.rank, index)

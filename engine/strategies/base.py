@@ -182,10 +182,10 @@ class Strategy:
         """
         return 0
 
-    def tell(self, say: Callable[[], Sequence[float]] | None, meanwhile: Callable[[], None] | None = None) -> None:
-        """Send the result of ``say`` along with each gradient. Only valid if ``carries`` > 0.
+    def tell(self, log_line: Callable[[], Sequence[float]] | None, meanwhile: Callable[[], None] | None = None) -> None:
+        """Send the result of ``log_line`` along with each gradient. Only valid if ``carries`` > 0.
 
-        ``say`` is called in the backward that synchronises, when all of this rank's gradients are
+        ``log_line`` is called in the backward that synchronises, when all of this rank's gradients are
         computed, and by ``drain``. ``meanwhile`` is called in that backward, after this rank has
         sent its numbers and before it waits for those of the other ranks.
         """

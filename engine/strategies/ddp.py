@@ -98,9 +98,9 @@ class DDP(Strategy):
     def carries(self) -> int:
         return NUMBERS_MAX if self._reducer is not None and self._reducer.carries else 0
 
-    def tell(self, say: Callable[[], Sequence[float]] | None, meanwhile: Callable[[], None] | None = None) -> None:
+    def tell(self, log_line: Callable[[], Sequence[float]] | None, meanwhile: Callable[[], None] | None = None) -> None:
         assert self._reducer is not None, "only where the strategy carries"
-        self._reducer.tell(say, meanwhile)
+        self._reducer.tell(log_line, meanwhile)
 
     @property
     def sent(self) -> bool:

@@ -100,10 +100,10 @@ class Reducer:
             buckets = self.buckets()
             self.carries, self._bucket_count = self._rider.rides_last(buckets), len(buckets)
 
-    def tell(self, say: Callable[[], Sequence[float]] | None, meanwhile: Callable[[], None] | None) -> None:
+    def tell(self, log_line: Callable[[], Sequence[float]] | None, meanwhile: Callable[[], None] | None) -> None:
         """Set the rider's callbacks: the source of its numbers, and the work after sending."""
         assert self._rider is not None, "only where numbers ride along"
-        self._rider.say, self._rider.meanwhile = say, meanwhile
+        self._rider.log_line, self._rider.meanwhile = log_line, meanwhile
 
     def begin(self) -> None:
         """Begin a step. Buckets launched after this call belong to it."""
@@ -147,7 +147,7 @@ class Reducer:
         return list(self.ddp.reducer._get_zeros_like_grad_buckets())
 
     def _hear(self, rider: Rider, received: Tensor | None) -> None:
-        if rider.say is not None and received is not None:
+        if rider.log_line is not None and received is not None:
             self.told = rider.numbers(received)
 
     def _group_operations(self) -> int:

@@ -72,7 +72,7 @@ class Rider:
         self.parameter = nn.Parameter(torch.zeros(world_size * _PLACES, dtype=dtype))
         self.parameter.register_hook(self._written)  # type: ignore[no-untyped-call]
         self._said = 0
-        self.say: Say | None = None
+        self.log_line: Say | None = None
         """Callback that returns this rank's numbers; None sends no numbers."""
         self.meanwhile: Callable[[], None] | None = None
         """Callback after sending, before backward waits for the numbers of all ranks."""
@@ -127,10 +127,10 @@ class Rider:
         return self._said_now()
 
     def _said_now(self) -> Tensor:
-        if self.say is not None:
+        if self.log_line is not None:
             # Autograd calls this hook with gradients disabled, but the callback may need them.
             with torch.enable_grad():
-                numbers = self.say()
+                numbers = self.log_line()
             self._said = len(numbers)
             struct.pack_into(f"{self._said}d", self._said_bytes, 0, *numbers)
             self._own[:] = self._parts

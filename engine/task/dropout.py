@@ -196,7 +196,7 @@ class Masks:
         for layer in self._layers:
             layer._current = self._current
 
-    def begin_slot(self, step: int, position: int, samples: int) -> None:
+    def begin_micro_batch(self, step: int, position: int, samples: int) -> None:
         """The next forward computes these samples.
 
         Parameters

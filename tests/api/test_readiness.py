@@ -31,7 +31,7 @@ class Pings:
 def readiness(
     pings: Pings,
     now: list[float],
-    pass_seconds: float | None = 1.0,
+    cycle_seconds: float | None = 1.0,
     broker: bool = True,
     differs: Mismatch | None = None,
     trouble: str = "",
@@ -41,7 +41,7 @@ def readiness(
         mismatch=lambda: differs,
         store_trouble=lambda: trouble,
         broker_answers=lambda: broker,
-        pass_seconds=lambda: pass_seconds,
+        cycle_seconds=lambda: cycle_seconds,
         outage_seconds=30.0,
         clock=lambda: now[0],
     )
@@ -74,8 +74,8 @@ def test_while_one_looks_the_others_get_the_last_answer() -> None:
 
 
 def test_a_scheduler_that_is_silent_is_a_warning_and_jobs_are_still_accepted() -> None:
-    def seen(pass_seconds: float | None, *, broker: bool = True) -> tuple[str, str]:
-        health = readiness(Pings(), [0.0], pass_seconds, broker).look().health
+    def seen(cycle_seconds: float | None, *, broker: bool = True) -> tuple[str, str]:
+        health = readiness(Pings(), [0.0], cycle_seconds, broker).look().health
         return health.status, health.checks["scheduler"]
 
     assert seen(29.0) == ("ok", "ok")

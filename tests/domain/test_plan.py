@@ -32,7 +32,7 @@ def dealt(size: int, parts: int) -> list[int]:
 
 def fewest_slots(batch: int, micro: int, world: int) -> int:
     """The smallest K for which K slots of at most ``micro`` hold every rank's share, by trying."""
-    return next(slots for slots in count(1) if max(dealt(batch, world)) <= slots * micro)
+    return next(micro_batches for micro_batches in count(1) if max(dealt(batch, world)) <= micro_batches * micro)
 
 
 def plan(batch: int, micro: int, world: int) -> BatchPlan:
@@ -57,14 +57,14 @@ def test_parts_are_contiguous_cover_everything_and_are_as_equal_as_cards_dealt(s
 def test_every_rank_runs_the_same_and_the_fewest_possible_slots(batch: int, micro: int, world: int) -> None:
     expected = fewest_slots(batch, micro, world)
     assert accumulation_steps(batch, micro, world) == expected
-    assert {len(plan(batch, micro, world).slots(rank)) for rank in range(world)} == {expected}
+    assert {len(plan(batch, micro, world).micro_batches(rank)) for rank in range(world)} == {expected}
 
 
 @given(BATCH, MICRO, WORLD)
 @example(1, 1, 20)
 def test_the_slots_hold_every_sample_of_the_batch_once_and_in_order(batch: int, micro: int, world: int) -> None:
-    slots = [slot for rank in range(world) for slot in plan(batch, micro, world).slots(rank)]
-    assert [index for start, stop in slots for index in range(start, stop)] == list(range(batch))
+    micro_batches = [slot for rank in range(world) for slot in plan(batch, micro, world).micro_batches(rank)]
+    assert [index for start, stop in micro_batches for index in range(start, stop)] == list(range(batch))
 
 
 @given(BATCH, MICRO, WORLD)
@@ -72,14 +72,16 @@ def test_no_slot_is_larger_than_the_micro_batch_and_a_ranks_slots_differ_by_at_m
     batch: int, micro: int, world: int
 ) -> None:
     for rank in range(world):
-        sizes = [stop - start for start, stop in plan(batch, micro, world).slots(rank)]
+        sizes = [stop - start for start, stop in plan(batch, micro, world).micro_batches(rank)]
         assert max(sizes) <= micro
         assert max(sizes) - min(sizes) <= 1
 
 
 @given(BATCH, MICRO, WORLD)
 def test_ranks_shares_differ_by_at_most_one_sample(batch: int, micro: int, world: int) -> None:
-    shares = [sum(stop - start for start, stop in plan(batch, micro, world).slots(rank)) for rank in range(world)]
+    shares = [
+        sum(stop - start for start, stop in plan(batch, micro, world).micro_batches(rank)) for rank in range(world)
+    ]
     assert shares == dealt(batch, world)
 
 
@@ -87,7 +89,9 @@ def test_ranks_shares_differ_by_at_most_one_sample(batch: int, micro: int, world
 def test_a_smaller_last_batch_is_split_by_the_same_rule(batch: int, last: int, micro: int, world: int) -> None:
     last = min(last, batch)
     whole, own = plan(batch, micro, world), plan(last, micro, world)
-    assert [whole.slots(rank, last) for rank in range(world)] == [own.slots(rank) for rank in range(world)]
+    assert [whole.micro_batches(rank, last) for rank in range(world)] == [
+        own.micro_batches(rank) for rank in range(world)
+    ]
 
 
 @given(st.integers(0, 10**30), st.integers(1, 10**30))
@@ -119,7 +123,7 @@ def test_the_sentence_never_claims_a_product_that_is_not_the_batch(batch: int, m
         ranks, samples, steps = (int(factor.split()[0]) for factor in right.split(" × "))
         assert ranks * samples * steps == batch == int(left)
     else:
-        sizes = {stop - start for rank in range(world) for start, stop in made.slots(rank)}
+        sizes = {stop - start for rank in range(world) for start, stop in made.micro_batches(rank)}
         assert len(sizes) > 1
         assert f"{min(sizes)} to {max(sizes)} samples" in made.sentence()
 
@@ -131,7 +135,7 @@ def test_an_unsettled_micro_batch_says_so_and_has_no_slots() -> None:
     assert unsettled.sentence() == "64 over 2 ranks; the micro-batch is settled by the first attempt"
     assert (unsettled.micro_batch_size, unsettled.accumulation_steps) == (None, None)
     with pytest.raises(ValueError, match="not settled"):
-        unsettled.slots(0)
+        unsettled.micro_batches(0)
 
 
 def test_a_script_has_no_plan() -> None:

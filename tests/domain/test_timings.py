@@ -15,7 +15,7 @@ from lockstep.domain.life.timings import Timings
 def test_the_defaults_are_the_designs() -> None:
     timings = Timings()
     assert (timings.heartbeat_seconds, timings.lease_seconds, timings.fence_seconds) == (5, 60, 50)
-    assert (timings.replace_after_seconds, timings.pass_seconds, timings.outage_seconds) == (70, 2, 30)
+    assert (timings.replace_after_seconds, timings.cycle_seconds, timings.outage_seconds) == (70, 2, 30)
     assert (timings.stop_grace_seconds, timings.exit_stall_seconds) == (5, 30)
 
 

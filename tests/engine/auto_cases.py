@@ -97,15 +97,15 @@ class Engine:
             found.tried.append(size)
             return self.batch(size)
 
-        share = -(-BATCH // self.ranks.world_size)
-        return choose(self.gradient, make_batch, self.ranks, share=share, headroom=0.15)
+        shard = -(-BATCH // self.ranks.world_size)
+        return choose(self.gradient, make_batch, self.ranks, shard=shard, headroom=0.15)
 
     def step(self, step: int) -> None:
         batch = self.batch(4)
         weights = weights_of(self.task.weight(batch), self.gradient.terms)
-        slots = [MicroBatch(batch, 4, weights, position=4 * index) for index in range(2)]
+        micro_batches = [MicroBatch(batch, 4, weights, position=4 * index) for index in range(2)]
         whole = tuple(2 * self.ranks.world_size * weight for weight in weights)
-        found = self.gradient.accumulate(RankBatch(step, BATCH, slots), whole, HostTimeline(Heartbeat.unseen()))
+        found = self.gradient.accumulate(RankBatch(step, BATCH, micro_batches), whole, HostTimeline(Heartbeat.unseen()))
         self.optimizer.update(step, found.sums, self.optimizer.norm(1.0))
         self.gradient.discard()
 
@@ -155,7 +155,7 @@ def train_with_auto(
     *,
     steps: int,
     micro_size: int | str = "auto",
-    goes_on: bool = False,
+    resumes: bool = False,
     refuse: bool = False,
 ) -> Run:
     """Train the toy in float64; with ``refuse``, a search is an error."""
@@ -174,7 +174,7 @@ def train_with_auto(
     if isinstance(micro_size, int):
         plan = plan.settled(micro_size)
     task = ToyTask(toy, folder)
-    trainer = Trainer(train, plan, task, ranks, folder, goes_on=goes_on)
+    trainer = Trainer(train, plan, task, ranks, folder, resumes=resumes)
     searched = auto.choose
     if refuse:
         auto.choose = _refused

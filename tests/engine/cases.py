@@ -34,7 +34,7 @@ class Seen:
     gradients: list[dict[str, torch.Tensor]] = field(default_factory=list)
     """Before each optimizer step, as the optimizer gets them."""
     rates: list[float] = field(default_factory=list)
-    slots: list[list[int]] = field(default_factory=list)
+    micro_batches: list[list[int]] = field(default_factory=list)
     """Ids of every micro-batch, the warm-up's left out."""
     left_over: list[str] = field(default_factory=list)
     """Parameters that still had a gradient at the end."""
@@ -69,7 +69,7 @@ def train(
     before_the_loop: list[int] = []
 
     def train_from_here() -> bool:
-        before_the_loop.append(len(task.slots))
+        before_the_loop.append(len(task.micro_batches))
         return loop()
 
     trainer._train = train_from_here  # type: ignore[method-assign] # micro-batches of the checks before it are left out
@@ -105,7 +105,7 @@ def train(
     # Only now: what a test asks the ranks for must not be counted.
     seen.gradients = [{name: whole(value) for name, value in each.items()} for each in seen.gradients]
     seen.weights = {name: whole(value) for name, value in task.built.state_dict().items()}
-    seen.slots = task.slots[before_the_loop[0] :]
+    seen.micro_batches = task.micro_batches[before_the_loop[0] :]
     seen.left_over = [
         name
         for name, parameter in task.built.named_parameters()

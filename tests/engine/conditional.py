@@ -255,5 +255,5 @@ def train(
     plan, spec = planned(settings, ranks.world_size)
     folder.mkdir(parents=True, exist_ok=True)
     task = Declared(kind) if declared else ConditionalTask(kind)
-    Trainer(spec, plan, task, ranks, folder, goes_on=resumes).run()
+    Trainer(spec, plan, task, ranks, folder, resumes=resumes).run()
     return {name: whole(value) for name, value in task.built.state_dict().items()}

@@ -23,13 +23,13 @@ from lockstep.engine.task.interface import Task
 from tests.engine.toy import Items
 
 
-def _means(slots: Any) -> Any:
+def _means(micro_batches: Any) -> Any:
     """Each micro-batch's own mean, divided by a number of slots: how most loops do it."""
 
     def forward(self: Objective, batch: Any, scales: Any, *, penalize: bool) -> Any:
         sums = as_terms(self.task.loss(self.model, batch))
         weight = self.task.weight(batch)
-        factor = 1.0 / (max(float(weight), 1.0) * slots(self)) if scales is not None else 0.0
+        factor = 1.0 / (max(float(weight), 1.0) * micro_batches(self)) if scales is not None else 0.0
         return sum(sums.values()) * factor, {name: term.detach() for name, term in sums.items()}
 
     return forward
@@ -41,13 +41,13 @@ def mean_of_means() -> Iterator[None]:
     accumulate = GradientStep.accumulate
 
     def noting(self: GradientStep, batch: Any, *rest: Any) -> Any:
-        Objective.slots = len(batch.slots)
+        Objective.micro_batches = len(batch.micro_batches)
         return accumulate(self, batch, *rest)
 
     with (
         mock.patch.object(GradientStep, "accumulate", noting),
-        mock.patch.object(Objective, "slots", 1, create=True),
-        mock.patch.object(Objective, "forward", _means(lambda objective: objective.slots)),
+        mock.patch.object(Objective, "micro_batches", 1, create=True),
+        mock.patch.object(Objective, "forward", _means(lambda objective: objective.micro_batches)),
     ):
         yield
 
@@ -58,13 +58,13 @@ def divide_by_nominal_slots() -> Iterator[None]:
     accumulate = GradientStep.accumulate
 
     def noting(self: GradientStep, batch: Any, *rest: Any) -> Any:
-        Objective.slots = max(Objective.slots, len(batch.slots))
+        Objective.micro_batches = max(Objective.micro_batches, len(batch.micro_batches))
         return accumulate(self, batch, *rest)
 
     with (
         mock.patch.object(GradientStep, "accumulate", noting),
-        mock.patch.object(Objective, "slots", 1, create=True),
-        mock.patch.object(Objective, "forward", _means(lambda objective: objective.slots)),
+        mock.patch.object(Objective, "micro_batches", 1, create=True),
+        mock.patch.object(Objective, "forward", _means(lambda objective: objective.micro_batches)),
     ):
         yield
 
@@ -125,9 +125,9 @@ def model_not_restored() -> Iterator[None]:
 @contextlib.contextmanager
 def sampler_not_restored() -> Iterator[None]:
     """Begin with the first batch's items again."""
-    slots = _Planned.slots
+    micro_batches = _Planned.micro_batches
 
-    with mock.patch.object(_Planned, "slots", lambda self, step: slots(self, step - self._first_step)):
+    with mock.patch.object(_Planned, "micro_batches", lambda self, step: micro_batches(self, step - self._first_step)):
         yield
 
 
@@ -217,12 +217,12 @@ def buckets_not_fixed() -> Iterator[None]:
 @contextlib.contextmanager
 def masks_of_the_slot() -> Iterator[None]:
     """Drop by the place in the micro-batch, as a generator seeded once per slot does."""
-    begin_slot = Masks.begin_slot
+    begin_micro_batch = Masks.begin_micro_batch
 
     def slot_only(self: Masks, step: int, position: int, samples: int) -> None:
-        begin_slot(self, step, 0, samples)
+        begin_micro_batch(self, step, 0, samples)
 
-    with mock.patch.object(Masks, "begin_slot", slot_only):
+    with mock.patch.object(Masks, "begin_micro_batch", slot_only):
         yield
 
 
@@ -231,7 +231,7 @@ def ranks_count_the_same() -> Iterator[None]:
     """Average ranks without regard to what they trained on."""
     after_update = LocalSGD.after_update
 
-    def alike(self: LocalSGD, step: int, share: float) -> None:
+    def alike(self: LocalSGD, step: int, shard: float) -> None:
         after_update(self, step, 1.0)
 
     with mock.patch.object(LocalSGD, "after_update", alike):

@@ -71,7 +71,7 @@ class Told:
     error: str = ""
     steps_done: int = 0
     weights: dict[str, Tensor] = field(default_factory=dict)
-    slots: list[list[int]] = field(default_factory=list)
+    micro_batches: list[list[int]] = field(default_factory=list)
     state: dict[Any, Any] = field(default_factory=dict)
     """The optimizer's, of a run on one rank."""
     seen: Seen | None = None
@@ -105,7 +105,7 @@ def train(
         except EngineError as error:
             told.error = f"{error.reason}: {error}"
     (trainer,) = trainers
-    told.steps_done, told.slots = trainer.steps_done, task.slots[2:]
+    told.steps_done, told.micro_batches = trainer.steps_done, task.micro_batches[2:]
     told.weights = {name: cases.whole(value) for name, value in task.built.state_dict().items()}
     if ranks.world_size == 1:
         told.state = trainer._parts.optimizer.inner.state_dict()["state"]

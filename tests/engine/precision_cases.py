@@ -42,10 +42,10 @@ def micro_gradients(
     model = initial(toy)
     if narrow:
         model = model.to(torch.bfloat16)
-    weight = float(sum(item(toy, index)[3].sum() for slot in seen.slots for index in slot))
+    weight = float(sum(item(toy, index)[3].sum() for micro_batch in seen.micro_batches for index in micro_batch))
     total: dict[str, Tensor] = {}
-    for slot in seen.slots:
-        rows = [item(toy, index) for index in slot]
+    for micro_batch in seen.micro_batches:
+        rows = [item(toy, index) for index in micro_batch]
         batch = tuple(torch.stack([row[part] for row in rows]) for part in range(4))
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = ToyTask(toy).loss(model, batch)

@@ -105,15 +105,15 @@ def batches_of(per_rank: list[list[list[int]]], sizes: list[int], micro_size: in
     batches = []
     for size in sizes:
         shares = [len([i for i in range(size) if i % world_size == rank]) for rank in range(world_size)]
-        slots = max(1, math.ceil(max(shares) / min(micro_size, max(shares))))
+        micro_batches = max(1, math.ceil(max(shares) / min(micro_size, max(shares))))
         batch: list[int] = []
         for rank in range(world_size):
-            mine = per_rank[rank][taken[rank] : taken[rank] + slots]
-            taken[rank] += slots
+            mine = per_rank[rank][taken[rank] : taken[rank] + micro_batches]
+            taken[rank] += micro_batches
             full = mine[: shares[rank]]  # A rank with fewer samples than slots has empty ones at the end.
-            assert all(len(slot) <= micro_size for slot in full)
+            assert all(len(micro_batch) <= micro_size for micro_batch in full)
             assert sum(map(len, full)) == shares[rank]
-            batch += [i for slot in full for i in slot]
+            batch += [i for micro_batch in full for i in micro_batch]
         batches.append(batch)
-    assert taken == [len(slots) for slots in per_rank]
+    assert taken == [len(micro_batches) for micro_batches in per_rank]
     return batches

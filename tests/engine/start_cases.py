@@ -165,11 +165,11 @@ def by_hand(batches: list[list[list[int]]]) -> dict[str, Tensor]:
     data: Any = task.dataset("train")
     model = task.model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for slots in batches:
+    for micro_batches in batches:
         optimizer.zero_grad()
-        for slot in slots:
-            x, y = data[slot]
-            (task.loss(model, (x, y)) / sum(map(len, slots))).backward()
+        for micro_batch in micro_batches:
+            x, y = data[micro_batch]
+            (task.loss(model, (x, y)) / sum(map(len, micro_batches))).backward()
         optimizer.step()
     return model.state_dict()
 
@@ -178,10 +178,10 @@ class Watched(Normed):
     """Notes the items of each micro-batch."""
 
     def __init__(self) -> None:
-        self.slots: list[list[int]] = []
+        self.micro_batches: list[list[int]] = []
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
-        self.slots.append((batch[1] * 12).round().long().tolist())
+        self.micro_batches.append((batch[1] * 12).round().long().tolist())
         return super().loss(model, batch)
 
 

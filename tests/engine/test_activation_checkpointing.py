@@ -38,7 +38,7 @@ def test_the_gradient_is_that_of_a_run_that_keeps_its_activations(
 ) -> None:
     toy = Toy(blocks=3, penalty=0.01)
     seen = pool.run(cases.train, toy, spec(micro), tmp_path, world_size=world_size)
-    expected = reference(toy, spec(micro), batches_of([one.slots for one in seen], [12] * STEPS, micro))
+    expected = reference(toy, spec(micro), batches_of([one.micro_batches for one in seen], [12] * STEPS, micro))
     for one in seen:
         for found, wanted in zip(one.gradients, expected.gradients, strict=True):
             assert distance(found, wanted) <= 1e-12

@@ -44,28 +44,28 @@ class Device:
         return Trial(peak, self.seconds.get(size, 1.0)) if peak <= self.room else OUT_OF_MEMORY
 
 
-@given(share=st.integers(1, 100_000))
-def test_candidates_are_what_halving_leads_to_and_few(share: int) -> None:
-    sizes = candidates(share)
+@given(shard=st.integers(1, 100_000))
+def test_candidates_are_what_halving_leads_to_and_few(shard: int) -> None:
+    sizes = candidates(shard)
     assert sizes == sorted(set(sizes))
-    assert (sizes[0], sizes[-1]) == (1, share)
-    assert len(sizes) <= math.log2(share) + 2
+    assert (sizes[0], sizes[-1]) == (1, shard)
+    assert len(sizes) <= math.log2(shard) + 2
     plan: BatchPlan | None = BatchPlan(
-        batch_size=share, micro_batch_size=share, accumulation_steps=accumulation_steps(share, share, 1), world_size=1
+        batch_size=shard, micro_batch_size=shard, accumulation_steps=accumulation_steps(shard, shard, 1), world_size=1
     )
     while plan is not None:
         assert plan.micro_batch_size in sizes
         plan = plan.halved()
 
 
-@given(share=st.integers(1, 5000), limit=st.integers(0, 60_000))
-def test_on_a_device_the_largest_size_that_leaves_the_headroom_is_taken(share: int, limit: int) -> None:
-    sizes = candidates(share)
+@given(shard=st.integers(1, 5000), limit=st.integers(0, 60_000))
+def test_on_a_device_the_largest_size_that_leaves_the_headroom_is_taken(shard: int, limit: int) -> None:
+    sizes = candidates(shard)
     device = Device(room=limit / 0.85)
     found = largest(device, sizes, limit_bytes=limit)
     fitting = [size for size in sizes if FIXED + PER_SAMPLE * size <= limit]
     assert found == (fitting[-1] if fitting else None)
-    assert len(device.tried) == len(set(device.tried)) <= math.log2(share) + 2
+    assert len(device.tried) == len(set(device.tried)) <= math.log2(shard) + 2
 
 
 def test_sizes_that_the_first_two_show_to_be_hopeless_are_not_tried() -> None:
@@ -193,7 +193,7 @@ def test_a_run_with_auto_settles_its_plan_and_trains_what_a_run_of_that_size_tra
 def test_c26_a_resumed_run_takes_its_checkpoints_size_instead_of_searching(pool: Pool, tmp_path: Path) -> None:
     first = partial(auto_cases.train_with_auto, steps=2)
     size = pool.run(first, tmp_path / "cut", world_size=2)[0].micro_batch_size
-    more = partial(auto_cases.train_with_auto, steps=4, goes_on=True, refuse=True)
+    more = partial(auto_cases.train_with_auto, steps=4, resumes=True, refuse=True)
     resumed = pool.run(more, tmp_path / "cut", world_size=2)
     assert {one.micro_batch_size for one in resumed} == {size}
     whole = partial(auto_cases.train_with_auto, steps=4, micro_size=size)

@@ -37,7 +37,7 @@ def run(
 ) -> tuple[list[Seen], Expected]:
     """The engine's run, and the reference's on the same batches."""
     seen = pool.run(cases.train, toy, options, folder, mutate, world_size=world_size)
-    batches = batches_of([one.slots for one in seen], sizes(options, toy), options["batch"]["micro_size"])
+    batches = batches_of([one.micro_batches for one in seen], sizes(options, toy), options["batch"]["micro_size"])
     return seen, reference(toy, options, batches)
 
 
@@ -130,7 +130,7 @@ def ragged(pool: Pool, folder: Path, mutant: Any = None) -> tuple[list[Seen], Ex
 def test_c04_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(pool: Pool, tmp_path: Path) -> None:
     seen, expected = ragged(pool, tmp_path)
     assert len(expected.gradients) == 6
-    assert sum(len(slot) for one in seen for slot in one.slots) == 42
+    assert sum(len(micro_batch) for one in seen for micro_batch in one.micro_batches) == 42
     check_gradients(seen, expected, 1e-12)
 
 
@@ -145,7 +145,7 @@ def test_c04_dividing_by_k_fails_this_check_in_the_last_batch_alone(pool: Pool, 
 def test_c05_a_slot_and_a_rank_of_weight_zero_add_nothing(pool: Pool, tmp_path: Path) -> None:
     # Micro-batches of one: every other slot has no weight, and with 4 samples on 4 ranks whole ranks have none.
     seen, expected = run(pool, tmp_path, Toy(masked="odd"), spec(4, 1, steps=20), 4)
-    counts = [sum(1 for one in seen if one.slots[step][0] % 2) for step in range(20)]
+    counts = [sum(1 for one in seen if one.micro_batches[step][0] % 2) for step in range(20)]
     assert {1, 2} & set(counts), "some ranks must have had no weight"
     check_gradients(seen, expected, 1e-12)
     check_weights(seen, expected, 1e-12)
@@ -188,7 +188,7 @@ def test_c06_a_rank_with_an_empty_slot_takes_part_and_keeps_its_buffers(
     options = spec(world_size + 1, 1, steps=5)
     toy = Toy(buffer=True)
     seen, expected = run(pool, tmp_path, toy, options, world_size)
-    assert [len(one.slots) for one in seen] == [10] * world_size
+    assert [len(one.micro_batches) for one in seen] == [10] * world_size
     assert [float(one.weights["calls"]) for one in seen] == [10.0] + [5.0] * (world_size - 1)
     assert all(one.left_over == [] for one in seen)
     check_gradients(seen, expected, 1e-12)

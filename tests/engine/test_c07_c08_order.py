@@ -61,7 +61,7 @@ def items(loader: Batches) -> list[list[int]]:
     """Ids by batch."""
     found = []
     while (batch := loader.take()) is not None:
-        found.append([item for slot in batch.slots if slot.samples for item in slot.batch])
+        found.append([item for micro_batch in batch.micro_batches if micro_batch.samples for item in micro_batch.batch])
     loader.close()
     return found
 
@@ -71,7 +71,7 @@ def test_c07_every_item_comes_once_per_epoch_for_every_size(world_size: int) -> 
     for size in range(1, 51):
         batch, micro = 1 + size % 7, 1 + size % 3
         shares = [items(batches(Numbers(size), batch, micro, world_size, rank, epochs=2)) for rank in range(world_size)]
-        seen = Counter(item for share in shares for ids in share for item in ids)
+        seen = Counter(item for shard in shares for ids in shard for item in ids)
         assert seen == dict.fromkeys(range(size), 2), (size, batch, micro)
 
 
@@ -100,7 +100,9 @@ def test_c07_what_is_fetched_ahead_comes_next_and_is_fetched_once(
             batch = loader.take()
             assert batch is not None
             assert batch.step == step
-            found.append([item for slot in batch.slots if slot.samples for item in slot.batch])
+            found.append(
+                [item for micro_batch in batch.micro_batches if micro_batch.samples for item in micro_batch.batch]
+            )
             if step in ahead:
                 loader.fetch_ahead()
                 loader.fetch_ahead()
@@ -150,7 +152,7 @@ def test_c07_every_item_is_fetched_and_trained_on_once(pool: Pool, tmp_path: Pat
         "each item once; on each rank, item 0 for the masked sample, four for the probe, and twice the eighths and the "
         "last, for the fingerprint and to see whether they are the same again"
     )
-    run = batches_of([one.slots for one in seen], [8, 8, 8, 8, 5], 3)
+    run = batches_of([one.micro_batches for one in seen], [8, 8, 8, 8, 5], 3)
     assert Counter(item for batch in run for item in batch) == Counter(range(37))
 
 

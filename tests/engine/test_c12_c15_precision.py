@@ -49,7 +49,7 @@ def one_step(micro_batches: int) -> dict[str, Any]:
 def test_c12_256_micro_batches_in_bf16_add_up_as_in_float64(pool: Pool, tmp_path: Path) -> None:
     toy = Toy(double=False, items=300, weigh="tokens")
     ((seen, expected),) = pool.run(precision_cases.micro_gradients, toy, one_step(256), tmp_path, world_size=1)
-    assert len(seen.slots) == 256
+    assert len(seen.micro_batches) == 256
     assert distance(seen.gradients[0], expected) <= 1e-5
 
 
@@ -132,7 +132,7 @@ def test_a_narrow_run_stays_near_the_float32_one(pool: Pool, tmp_path: Path, pre
 
 def test_c15_scaling_changes_neither_weights_nor_logged_norms(pool: Pool, tmp_path: Path) -> None:
     seen = pool.run(cases.train, Toy(), spec(3, "fp16"), tmp_path, world_size=2)
-    expected = reference(Toy(), spec(3, "fp16"), batches_of([one.slots for one in seen], [BATCH] * STEPS, 3))
+    expected = reference(Toy(), spec(3, "fp16"), batches_of([one.micro_batches for one in seen], [BATCH] * STEPS, 3))
     for one in seen:
         assert distance(one.weights, expected.weights) <= 1e-12
     lines = records(tmp_path).values()
@@ -156,12 +156,14 @@ def test_c15_an_infinity_on_one_rank_repeats_the_same_batch_on_all_at_half_the_s
         precision_cases.train_with_infinities, Toy(buffer=True), spec(2, "fp16"), tmp_path / "scaled", victim, {1: 3, 6: 1},
         world_size=world_size,
     )  # fmt: skip
-    slots = len(plain[0].slots) // STEPS
+    micro_batches = len(plain[0].micro_batches) // STEPS
     for one, other in zip(seen, plain, strict=True):
         assert one.steps_done == STEPS
-        steps = [other.slots[at : at + slots] for at in range(0, len(other.slots), slots)]
+        steps = [
+            other.micro_batches[at : at + micro_batches] for at in range(0, len(other.micro_batches), micro_batches)
+        ]
         runs = [0, 1, 1, 1, 1, 2, 3, 3, 4, 5]
-        assert one.slots == [slot for step in runs for slot in steps[step]]
+        assert one.micro_batches == [micro_batch for step in runs for micro_batch in steps[step]]
         assert distance(one.weights, other.weights) <= 1e-12
     scales = [line["train/loss_scale"] for line in records(tmp_path / "scaled").values()]
     assert scales == [Scaler.START / factor for factor in (1, 8, 8, 16, 16, 16)]
@@ -173,7 +175,7 @@ def test_c15_every_strategy_repeats_an_overflowed_batch(pool: Pool, tmp_path: Pa
     plain = pool.run(cases.train, Toy(), spec(3, "fp32"), tmp_path / "plain", world_size=2)
     seen = pool.run(precision_cases.train_with_infinities, Toy(), options, tmp_path / "scaled", 1, {1: 2}, world_size=2)
     for one, other in zip(seen, plain, strict=True):
-        assert one.slots == other.slots[:2] + other.slots[2:4] * 2 + other.slots[2:]
+        assert one.micro_batches == other.micro_batches[:2] + other.micro_batches[2:4] * 2 + other.micro_batches[2:]
         assert distance(one.weights, other.weights) <= 1e-12
 
 
@@ -184,7 +186,9 @@ def test_c15_a_real_overflow_in_fp16_finds_the_scale_that_fits(pool: Pool, tmp_p
     for one in told:
         assert (one.error, one.steps_done) == ("", STEPS)
         assert all(value.isfinite().all() for value in one.weights.values())
-        assert len(one.slots) > len({tuple(slot) for slot in one.slots}), "some batch was run again"
+        assert len(one.micro_batches) > len({tuple(micro_batch) for micro_batch in one.micro_batches}), (
+            "some batch was run again"
+        )
     scales = [line["train/loss_scale"] for line in records(tmp_path).values()]
     assert scales[-1] < Scaler.START
     assert [warning for warning in events(tmp_path, "warning") if "skipped" in warning["message"]] == []
@@ -195,41 +199,41 @@ def test_c15_what_no_scale_cures_is_repeated_20_times_at_most_and_a_nan_loss_nev
     pool: Pool, tmp_path: Path, kind: str, runs: int
 ) -> None:
     (plain,) = pool.run(cases.train, Toy(), spec(BATCH, "fp32"), tmp_path / "plain", world_size=1)
-    others = {number for slot in (*plain.slots[:1], *plain.slots[2:]) for number in slot}
-    chosen = next(number for number in plain.slots[1] if number not in others and number % 6)
+    others = {number for micro_batch in (*plain.micro_batches[:1], *plain.micro_batches[2:]) for number in micro_batch}
+    chosen = next(number for number in plain.micro_batches[1] if number not in others and number % 6)
     odd = Odd(**{kind: (chosen,)})
     for policy in ("stop", "skip"):
         folder = tmp_path / policy
         (told,) = pool.run(numerics.train, Toy(), spec(BATCH, "fp16", non_finite=policy), folder, odd, world_size=1)
-        assert told.slots.count(plain.slots[1]) == runs
+        assert told.micro_batches.count(plain.micro_batches[1]) == runs
         assert told.error.startswith("non_finite: ") == (policy == "stop")
     # The scale that did not help is not kept.
     assert {line["train/loss_scale"] for line in records(tmp_path / "skip").values()} == {Scaler.START}
-    assert len(told.slots) == STEPS - 1 + runs
+    assert len(told.micro_batches) == STEPS - 1 + runs
 
 
-def verdict(*, overflow: bool, total: float = 1.0) -> StepDecision:
+def decision(*, overflow: bool, total: float = 1.0) -> StepDecision:
     sums = torch.tensor([total], dtype=torch.float64)
     return StepDecision(flags=Flags(overflow=overflow), sums=sums, next_divisors=(1.0,), peak_bytes=(0.0,))
 
 
 def test_c15_the_scale_grows_after_2000_good_steps_in_a_row() -> None:
     scaler = Scaler()
-    assert [scaler.repeats(verdict(overflow=False)) for _ in range(1999)] == [False] * 1999
-    assert scaler.repeats(verdict(overflow=True))
+    assert [scaler.repeats(decision(overflow=False)) for _ in range(1999)] == [False] * 1999
+    assert scaler.repeats(decision(overflow=True))
     assert scaler.scale == 2.0**15
     for _ in range(1999):
-        scaler.repeats(verdict(overflow=False))
+        scaler.repeats(decision(overflow=False))
     assert scaler.scale == 2.0**15, "an overflow begins the count anew"
-    scaler.repeats(verdict(overflow=False))
+    scaler.repeats(decision(overflow=False))
     assert scaler.scale == 2.0**16
 
 
 def test_c15_the_scale_stays_a_power_of_two_and_is_put_back_when_20_halvings_do_not_help() -> None:
     scaler = Scaler()
-    assert [scaler.repeats(verdict(overflow=True)) for _ in range(21)] == [True] * 20 + [False]
+    assert [scaler.repeats(decision(overflow=True)) for _ in range(21)] == [True] * 20 + [False]
     assert scaler.scale == Scaler.START
-    assert not scaler.repeats(verdict(overflow=True, total=float("nan")))
+    assert not scaler.repeats(decision(overflow=True, total=float("nan")))
 
 
 def test_c15_a_gradient_that_did_not_reach_the_others_is_not_tried_again() -> None:

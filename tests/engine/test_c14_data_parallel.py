@@ -40,7 +40,7 @@ def pretended(
 ) -> tuple[list[Seen], Expected]:
     """A run on copies, which each see a part of the micro-batch, and the reference's on the same batches."""
     seen = pool.run(cases.train, toy, options, folder, condition, world_size=1)
-    ids = [index for slot in seen[0].slots for index in slot]
+    ids = [index for micro_batch in seen[0].micro_batches for index in micro_batch]
     size = options["batch"]["size"]
     return seen, reference(toy, options, [ids[at : at + size] for at in range(0, len(ids), size)])
 
@@ -51,7 +51,10 @@ def test_c14_the_gradient_is_the_whole_batchs(pool: Pool, tmp_path: Path, gpus: 
     # With micro-batches of one sample, some GPUs have none.
     options = spec(size, micro, steps=2, **SECTION)
     seen, expected = pretended(pool, tmp_path, PENALIZED, options, partial(pretended_gpus, gpus))
-    assert {len(slot) for slot in seen[0].slots} <= {-(-micro // gpus), *range(1, -(-micro // gpus))}
+    assert {len(micro_batch) for micro_batch in seen[0].micro_batches} <= {
+        -(-micro // gpus),
+        *range(1, -(-micro // gpus)),
+    }
     check_gradients(seen, expected, 1e-12)
 
 

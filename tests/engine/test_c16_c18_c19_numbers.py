@@ -31,7 +31,7 @@ def run(pool: Pool, folder: Path, layout: tuple[int, int], mutate: Any = None) -
     world_size, micro = layout
     options = OPTIONS | {"batch": {"size": 14, "micro_size": micro}}
     seen = pool.run(cases.train, Toy(), options, folder, mutate, world_size=world_size)
-    return seen, reference(Toy(), options, batches_of([one.slots for one in seen], [14] * 12, micro))
+    return seen, reference(Toy(), options, batches_of([one.micro_batches for one in seen], [14] * 12, micro))
 
 
 def check_norms(seen: list[Seen], expected: Expected, folder: Path) -> None:

@@ -39,7 +39,7 @@ def spec(micro: int, policy: str = "skip", **more: Any) -> dict[str, Any]:
 def batches(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
     """The items of each batch, which no layout changes."""
     (seen,) = pool.run(cases.train, Toy(), spec(BATCH), tmp_path_factory.mktemp("plain"), world_size=1)
-    return batches_of([seen.slots], [BATCH] * STEPS, BATCH)
+    return batches_of([seen.micro_batches], [BATCH] * STEPS, BATCH)
 
 
 def once_in(batches: list[list[int]], step: int, start: int = 0) -> int:

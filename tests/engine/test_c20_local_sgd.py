@@ -87,9 +87,12 @@ def tokens(toy: Toy, ids: list[int]) -> float:
 def shares_of(seen: list[Seen], size: int, micro: int) -> list[list[list[int]]]:
     """Each step's items of each rank, where every rank's share fills its slots."""
     per_step = math.ceil(size // len(seen) / micro)
-    steps = len(seen[0].slots) // per_step
+    steps = len(seen[0].micro_batches) // per_step
     return [
-        [[i for slot in one.slots[step * per_step : (step + 1) * per_step] for i in slot] for one in seen]
+        [
+            [i for micro_batch in one.micro_batches[step * per_step : (step + 1) * per_step] for i in micro_batch]
+            for one in seen
+        ]
         for step in range(steps)
     ]
 

@@ -107,7 +107,7 @@ def masks_of(model: nn.Module, seed: int = 3) -> Masks:
 def dropped(samples: int, features: int, *, step: int = 0, position: int = 0, p: float = 0.25, seed: int = 3) -> Tensor:
     """Of a model of two layers: (samples, layers, features), true where an activation was dropped."""
     model = Two(p)
-    masks_of(model, seed).begin_slot(step, position, samples)
+    masks_of(model, seed).begin_micro_batch(step, position, samples)
     found: Tensor = model(torch.ones(samples, features)) == 0
     return found
 
@@ -123,7 +123,7 @@ def test_c25_activations_are_dropped_at_the_rate_and_the_rest_is_scaled(p: float
     off = dropped(512, 1026, p=p).double()
     assert abs(off.mean() - p) < 5 * (p * (1 - p) / off.numel()) ** 0.5 + 1 / 65536
     model = Two(p)
-    masks_of(model).begin_slot(0, 0, 512)
+    masks_of(model).begin_micro_batch(0, 0, 512)
     kept = model(torch.ones(512, 1026))
     assert abs(kept.double().mean() - 1) < 5 * (p / (1 - p) / kept.numel()) ** 0.5
     assert kept[kept != 0].unique().item() == pytest.approx(1 / (1 - p), rel=1e-4)
@@ -177,7 +177,7 @@ def test_c25_a_layer_used_twice_drops_differently_and_each_use_is_repeatable() -
     masks = masks_of(model)
     found = []
     for _ in range(2):
-        masks.begin_slot(4, 2, 8)
+        masks.begin_micro_batch(4, 2, 8)
         found.append([model(torch.ones(8, 100)) for _ in range(3)])
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
@@ -203,7 +203,7 @@ class Recomputed(nn.Module):
 
 def gradient_of(model: nn.Module) -> Tensor:
     masks = masks_of(model)
-    masks.begin_slot(0, 0, 5)
+    masks.begin_micro_batch(0, 0, 5)
     total = model(torch.linspace(-1, 1, 30).view(5, 6).requires_grad_()).sum()
     masks.begin_backward()
     total.backward()
@@ -233,7 +233,7 @@ def test_c25_compiling_changes_no_mask_and_no_step_compiles_anew() -> None:
     for step in range(4):
         for position, samples in ((0, 4), (4, 4), (8, 3)):
             for masks in both:
-                masks.begin_slot(step, position, samples)
+                masks.begin_micro_batch(step, position, samples)
             x = torch.linspace(-1, 1, 6 * samples).view(samples, 6)
             assert torch.equal(compiled(x), eager(x))
         graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
@@ -243,7 +243,7 @@ def test_c25_compiling_changes_no_mask_and_no_step_compiles_anew() -> None:
 
 def test_c25_the_number_format_of_autocast_stays() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Dropout(0.5))
-    masks_of(model).begin_slot(0, 0, 2)
+    masks_of(model).begin_micro_batch(0, 0, 2)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert model(torch.ones(2, 4)).dtype == torch.bfloat16
 
@@ -251,7 +251,7 @@ def test_c25_the_number_format_of_autocast_stays() -> None:
 @pytest.mark.parametrize("shape", [(9, 8, 4), (32, 4), (4, 8), ()])
 def test_c25_activations_whose_first_dimension_is_not_the_batch_are_refused(shape: tuple[int, ...]) -> None:
     model = Dropout(0.1)
-    masks_of(model).begin_slot(0, 0, 8)
+    masks_of(model).begin_micro_batch(0, 0, 8)
     with pytest.raises(EngineError, match="must be the 8 samples of the micro-batch, but the input has the shape"):
         model(torch.ones(shape))
 
@@ -259,14 +259,14 @@ def test_c25_activations_whose_first_dimension_is_not_the_batch_are_refused(shap
 def test_c25_nothing_is_dropped_in_evaluation_or_at_rate_zero() -> None:
     x = torch.ones(8, 5)
     for model in (Dropout(0.5).eval(), Dropout(0.0)):
-        masks_of(model).begin_slot(0, 0, 8)
+        masks_of(model).begin_micro_batch(0, 0, 8)
         assert model(x) is x
 
 
 def test_c25_outside_of_a_slot_and_in_a_copy_it_is_torchs_dropout() -> None:
     model = Dropout(0.5)
     masks = masks_of(model)
-    masks.begin_slot(0, 0, 8)
+    masks.begin_micro_batch(0, 0, 8)
     twin = copy.deepcopy(model)
     masks.end()
     for one in (model, twin, Dropout(0.5)):
@@ -286,10 +286,10 @@ def test_c25_the_built_in_gpt_drops_by_sample() -> None:
     model = GPT(context=8, layers=2, heads=2, width=16, dropout=0.2)
     name_layers(model)
     masks, tokens = masks_of(model), torch.arange(32).view(4, 8)
-    masks.begin_slot(1, 0, 4)
+    masks.begin_micro_batch(1, 0, 4)
     whole = model(tokens)
     for first in (0, 2):
-        masks.begin_slot(1, first, 2)
+        masks.begin_micro_batch(1, first, 2)
         assert torch.allclose(model(tokens[first : first + 2]), whole[first : first + 2], atol=1e-6)
-    masks.begin_slot(2, 0, 4)
+    masks.begin_micro_batch(2, 0, 4)
     assert not torch.allclose(model(tokens), whole, atol=1e-2)

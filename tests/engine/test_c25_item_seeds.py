@@ -57,9 +57,9 @@ def expected(draw: Callable[[], float], drawing: set[int], epoch: int = 0) -> li
 
 
 def fetched(dataset: Augmented, size: int, workers: int = 0, epoch: int = 0) -> list[float]:
-    slots = [[(epoch, index) for index in range(start, min(start + size, 24))] for start in range(0, 24, size)]
+    batches = [[(epoch, index) for index in range(start, min(start + size, 24))] for start in range(0, 24, size)]
     fetcher: Fetcher[list[float]] = Fetcher(dataset, list, seed=3)
-    return [value for batch in micro_batches(fetcher, slots, workers=workers, ahead=2, pin=False) for value in batch]
+    return [value for batch in micro_batches(fetcher, batches, workers=workers, ahead=2, pin=False) for value in batch]
 
 
 @pytest.mark.parametrize(("name", "draw"), DRAWS.items(), ids=DRAWS.keys())
@@ -171,7 +171,7 @@ def test_c25_a_replan_does_not_draw_beside_what_is_still_being_fetched() -> None
     def values(loader: Batches) -> list[float]:
         taken = loader.take()
         assert taken is not None
-        return [float(value) for slot in taken.slots for value in slot.batch]
+        return [float(value) for micro_batch in taken.micro_batches for value in micro_batch.batch]
 
     undisturbed = batches(Slow(random.random, set()))
     expected = [values(undisturbed) for _ in range(14)]

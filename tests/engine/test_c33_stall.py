@@ -34,8 +34,8 @@ from tests.engine.launcher.attempts import Attempt, until
 LIMITS = Stall(first_step_seconds=100.0, min_seconds=10.0, factor=5.0)
 BEGIN = """
 import pathlib, sys, time
-from lockstep.engine.runtime.heartbeat import Pulse
-pulse = Pulse.begin(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
+from lockstep.engine.runtime.heartbeat import Heartbeat
+pulse = Heartbeat.begin(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
 """
 JOB = """import ctypes, time
 
@@ -72,15 +72,15 @@ class Rank:
 
     def __init__(self, folder: Path, rank: int, phase: str = "data"):
         self._memory = bytearray(4096)
-        self._pulse = Heartbeat(self._memory)
-        self.train_from = self._pulse.train_from
+        self._heartbeat = Heartbeat(self._memory)
+        self.train_from = self._heartbeat.train_from
         self._file = heartbeat.file_of(folder, rank)
         self._file.parent.mkdir(exist_ok=True)
         self.mark(phase)
 
     def mark(self, phase: str, step: int = 0) -> None:
-        self._pulse.step(step)
-        self._pulse.mark(phase)
+        self._heartbeat.step(step)
+        self._heartbeat.mark(phase)
         self._file.write_bytes(self._memory)
 
 
@@ -204,7 +204,7 @@ def test_c33_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
         thread.join()
         """
     pids = {rank: start(rank, fetching if rank == 1 else waiting) for rank in range(3)}
-    until(lambda: all((b := heartbeat.read(tmp_path, r)) and b.beats > 1 for r in pids), seconds=60, what="beats")
+    until(lambda: all((b := heartbeat.read(tmp_path, r)) and b.mark_count > 1 for r in pids), seconds=60, what="beats")
     found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
     assert "rank 1 has been in data for " in found.sentence()
@@ -251,7 +251,7 @@ def test_c33_a_stopped_process_is_the_one_that_the_others_wait_for(
 ) -> None:
     pids = {rank: start(rank, "pulse.mark('communication')\ntime.sleep(600)") for rank in range(2)}
     for rank in pids:
-        until(lambda r=rank: (b := heartbeat.read(tmp_path, r)) and b.beats > 1, seconds=60, what="beats")
+        until(lambda r=rank: (b := heartbeat.read(tmp_path, r)) and b.mark_count > 1, seconds=60, what="beats")
     os.kill(pids[1], signal.SIGSTOP)
     found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
@@ -268,8 +268,8 @@ def test_a_process_without_a_handler_is_never_signalled() -> None:
 def test_c33_where_all_wait_the_one_with_fewer_collectives_is_named(
     entered: tuple[int | None, ...], culprits: list[int]
 ) -> None:
-    beat = HeartbeatReading(0.0, 0.0, 3, "communication", 9, 1, 0)
-    views = tuple(RankProgress(rank, beat, 9.0, StackDump(1, "S", (), count)) for rank, count in enumerate(entered))
+    reading = HeartbeatReading(0.0, 0.0, 3, "communication", 9, 1, 0)
+    views = tuple(RankProgress(rank, reading, 9.0, StackDump(1, "S", (), count)) for rank, count in enumerate(entered))
     stalled = StallReport(9.0, 8.0, views)
     assert [view.rank for view in stalled.culprits] == culprits
     assert culprits or "all of them wait in a collective" in stalled.sentence()
@@ -297,7 +297,7 @@ def test_c33_a_whole_run_that_hangs_ends_with_the_culprits_name_and_all_stacks(a
 # --- a rank that is slow
 
 
-def _beats(
+def _mark_count(
     *work: float, steps: int = 100, step_seconds: float = 1.0
 ) -> tuple[dict[int, HeartbeatReading], dict[int, HeartbeatReading]]:
     begin = {rank: HeartbeatReading(0.0, 0.0, 50, "data", 1, 1, 0) for rank in range(len(work))}
@@ -309,7 +309,7 @@ def _beats(
 
 
 def test_the_rank_that_waits_least_is_the_slow_one() -> None:
-    slow = slowest(*_beats(0.5, 0.5, 0.9, 0.52), bounds=Bounds())
+    slow = slowest(*_mark_count(0.5, 0.5, 0.9, 0.52), bounds=Bounds())
     assert slow is not None
     assert slow.startswith("rank 2 is slower than the others: it works 0.9 s in each step, they 0.5 s")
 
@@ -339,11 +339,11 @@ def test_c33_no_collective_gives_up_before_the_longest_limit_that_a_spec_may_hav
 
 @pytest.mark.parametrize("work", [(0.5, 0.5, 0.59), (0.9, 0.9, 0.5), (0.5, 0.5)])
 def test_ranks_that_work_equally_long_are_no_stragglers(work: tuple[float, ...]) -> None:
-    assert slowest(*_beats(*work), bounds=Bounds()) is None
+    assert slowest(*_mark_count(*work), bounds=Bounds()) is None
 
 
 def test_a_few_steps_say_nothing_about_a_rank() -> None:
-    assert slowest(*_beats(0.5, 0.9, steps=5), bounds=Bounds()) is None
+    assert slowest(*_mark_count(0.5, 0.9, steps=5), bounds=Bounds()) is None
 
 
 def test_a_slow_rank_is_named_once_in_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def test_c36_the_batch_is_the_references_whatever_fitted(pool: Pool, tmp_path: P
     short = partial(shortage, "backward", rank=0, samples=1, after=3)
     seen = pool.run(cases.train, TOY, OPTIONS | {"clip_grad_norm": None}, tmp_path, short, world_size=2)
     # At one sample per slot the last step's ids are the last 12 slots of each rank.
-    last = [index for one in seen for slot in one.slots[-12:] for index in slot]
+    last = [index for one in seen for micro_batch in one.micro_batches[-12:] for index in micro_batch]
     assert len(set(last)) == 24
     batches = [[i for _, i in order.samples(step * 24, step * 24 + 24, size=60, seed=1337)] for step in range(4)]
     assert set(batches[-1]) == set(last)

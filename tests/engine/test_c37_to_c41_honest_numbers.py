@@ -68,7 +68,7 @@ def test_c37_c38_two_identical_runs_are_equal_bit_by_bit(
             assert torch.equal(value, two.weights[name]), name
         for before, after in zip(one.gradients, two.gradients, strict=True):
             assert all(torch.equal(value, after[name]) for name, value in before.items())
-        assert one.slots == two.slots
+        assert one.micro_batches == two.micro_batches
         assert one.rates == two.rates
     written = [without_times(tmp_path / str(index)) for index in range(2)]
     assert written[0] == written[1]
@@ -162,9 +162,9 @@ def test_c39_what_is_said_is_what_is_written(tmp_path: Path, capsys: pytest.Capt
 
 def finished(account: MemoryReport, plan: BatchPlan) -> dict[str, float]:
     """The rates of 100 samples per second, in a run that is over."""
-    account.arithmetic = FlopCount(flops_per_sample=3e9, peak=2e12)
+    account.flop_count = FlopCount(flops_per_sample=3e9, peak=2e12)
     account.finish(plan)
-    return account.arithmetic.rates(samples_per_second=100.0)
+    return account.flop_count.rates(samples_per_second=100.0)
 
 
 def test_c39_rates_of_computation_follow_from_what_the_run_says_of_itself(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_c42_a_run_from_given_weights_is_the_run_of_a_model_that_is_built_with_t
     options = OPTIONS | {"init_from": str(tmp_path / "untrained.pt"), "seed": 1337}
     given = pool.run(cases.train, TOY, options, tmp_path / "given", world_size=2)
     assert plain[0].rates == given[0].rates
-    assert plain[1].slots == given[1].slots
+    assert plain[1].micro_batches == given[1].micro_batches
     assert equal(plain[0].weights, given[0].weights)
 
 

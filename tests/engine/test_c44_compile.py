@@ -47,7 +47,7 @@ def test_c44_slots_that_synchronise_and_slots_that_do_not_share_one_graph(
     found = run(pool, tmp_path, world_size, options)
     assert [one.graphs for one in found] == [[1] * STEPS] * world_size
     seen = [one.seen for one in found]
-    expected = reference(Toy(), options, batches_of([one.slots for one in seen], [12 * world_size] * STEPS, 4))
+    expected = reference(Toy(), options, batches_of([one.micro_batches for one in seen], [12 * world_size] * STEPS, 4))
     for one in seen:
         assert distance(one.weights, expected.weights) <= 1e-12
 
@@ -56,9 +56,9 @@ def test_c44_ragged_slots_are_compiled_once_more_for_all_sizes(pool: Pool, tmp_p
     # Slots of 4, 4, 3 samples in most steps; of 3 and 2 in the last one, which is smaller.
     toy, options = Toy(items=38), spec(11, 4, epochs=1) | {"steps": None}
     found = run(pool, tmp_path, 1, options, toy)
-    assert [len(slot) for slot in found[0].seen.slots] == [4, 4, 3] * 3 + [3, 2]
+    assert [len(micro_batch) for micro_batch in found[0].seen.micro_batches] == [4, 4, 3] * 3 + [3, 2]
     assert found[0].graphs == [2] * 4
-    expected = reference(toy, options, batches_of([found[0].seen.slots], [11, 11, 11, 5], 4))
+    expected = reference(toy, options, batches_of([found[0].seen.micro_batches], [11, 11, 11, 5], 4))
     assert distance(found[0].seen.weights, expected.weights) <= 1e-12
 
 
@@ -75,7 +75,7 @@ def test_c44_every_strategy_compiles_once_also_blocks_that_are_computed_again(
     toy, options = Toy(blocks=3), spec(12, 2, activation_checkpointing=True, strategy={"name": name})
     found = run(pool, tmp_path, 2, options, toy)
     assert [one.graphs for one in found] == [[1] * STEPS] * 2
-    expected = reference(toy, options, batches_of([one.seen.slots for one in found], [12] * STEPS, 2))
+    expected = reference(toy, options, batches_of([one.seen.micro_batches for one in found], [12] * STEPS, 2))
     for one in found:
         assert distance(one.seen.weights, expected.weights) <= 1e-12
 

@@ -130,14 +130,14 @@ def test_an_evaluation_counts_every_item_once_though_ranks_run_equally_many_forw
 @pytest.mark.parametrize("micro", [1, 2, 5])
 def test_shares_of_an_evaluation_are_made_as_many_by_surplus_that_does_not_count(size: int, micro: int) -> None:
     shares = [_Share(size, Ranks(rank=rank, world_size=4), micro, equally=True) for rank in range(4)]
-    batches = [list(share) for share in shares]
+    batches = [list(shard) for shard in shares]
     assert len({len(each) for each in batches}) == 1
     counted = [
-        item for share, each in zip(shares, batches, strict=True) for batch in each[: share.counted] for item in batch
+        item for shard, each in zip(shares, batches, strict=True) for batch in each[: shard.counted] for item in batch
     ]
     assert sorted(counted) == [(0, item) for item in range(size)]
     plain = [list(_Share(size, Ranks(rank=rank, world_size=4), micro, equally=False)) for rank in range(4)]
-    assert [each[: share.counted] for share, each in zip(shares, batches, strict=True)] == plain
+    assert [each[: shard.counted] for shard, each in zip(shares, batches, strict=True)] == plain
 
 
 def test_parameters_are_sharded_again_after_an_evaluation(pool: Pool, tmp_path: Path) -> None:

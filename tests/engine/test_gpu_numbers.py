@@ -46,8 +46,14 @@ def on_device() -> Ranks:
 @pytest.mark.parametrize("kind", ["nan", "steep"])
 def test_c17_a_step_skipped_on_the_device_is_one_skipped_on_the_host(tmp_path: Path, kind: str) -> None:
     plain = cases.train(Ranks(), Toy(), spec(), tmp_path / "plain")
-    others = {number for slot in (*plain.slots[:3], *plain.slots[6:]) for number in slot}
-    odd = Odd(**{kind: tuple(number for slot in plain.slots[3:6] for number in slot if number not in others)})
+    others = {number for micro_batch in (*plain.micro_batches[:3], *plain.micro_batches[6:]) for number in micro_batch}
+    odd = Odd(
+        **{
+            kind: tuple(
+                number for micro_batch in plain.micro_batches[3:6] for number in micro_batch if number not in others
+            )
+        }
+    )
     told = {}
     for name, ranks in (("host", Ranks()), ("device", on_device())):
         told[name] = numerics.train(ranks, Toy(), spec(non_finite="skip"), tmp_path / name, odd)
@@ -80,7 +86,7 @@ def test_c15_a_real_overflow_on_the_device_repeats_the_batch_at_a_scale_that_fit
     told = numerics.train(on_device(), Toy(double=False), spec(precision="fp16"), tmp_path, odd)
     assert (told.error, told.steps_done) == ("", STEPS)
     assert records(tmp_path)[STEPS]["train/loss_scale"] < Scaler.START
-    assert len(told.slots) > len({tuple(slot) for slot in told.slots})
+    assert len(told.micro_batches) > len({tuple(micro_batch) for micro_batch in told.micro_batches})
 
 
 class Quiet(ToyTask):

@@ -63,16 +63,16 @@ class Of:
 
 @pytest.fixture(autouse=True)
 def _beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account, "Aside", Arrives)
+    monkeypatch.setattr(account, "PredictionProcess", Arrives)
 
 
 def test_the_plan_gets_its_forecast_when_it_comes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     of = Of(tmp_path)
     of.account.begin(PLAN, sample=1)
     assert of.account.poll(PLAN) is PLAN
-    assert of.account.arithmetic is None
+    assert of.account.flop_count is None
     assert of.account.poll(PLAN).memory == MEMORY
-    assert of.account.arithmetic == FlopCount(1e9, None)
+    assert of.account.flop_count == FlopCount(1e9, None)
     assert "memory: about 7.0 MiB per rank" in capsys.readouterr().out
     assert of.account.poll(PLAN) is PLAN
     of.telemetry.close()
@@ -84,7 +84,7 @@ def test_a_forecast_for_another_micro_batch_is_not_the_plans(tmp_path: Path) -> 
     halved = PLAN.settled(4)
     of.account.poll(halved)
     assert of.account.poll(halved) is halved
-    assert of.account.arithmetic is not None
+    assert of.account.flop_count is not None
     of.telemetry.close()
 
 
@@ -104,12 +104,12 @@ def test_where_there_is_no_forecast_the_log_says_why(
 def test_only_rank_0_asks_and_only_with_the_jobs_code(tmp_path: Path, ranks: Ranks, code: Path | None) -> None:
     of = Of(tmp_path, ranks, code)
     of.account.begin(PLAN, sample=1)
-    assert of.account._aside is None
+    assert of.account._prediction is None
     of.telemetry.close()
 
 
 def counted_step(of: Of, step: int, held_bytes: int) -> None:
-    batch = RankBatch(step=step, size=64, slots=[])
+    batch = RankBatch(step=step, size=64, micro_batches=[])
     with of.account.counting(batch):
         tensor = torch.ones(held_bytes // 4)
         with of.account.uncounted():
@@ -163,7 +163,7 @@ def test_what_was_not_counted_has_no_number_and_says_why(
 def test_a_forecast_that_has_not_come_is_given_up_with_the_run(tmp_path: Path) -> None:
     of = Of(tmp_path)
     of.account.begin(PLAN, sample=1)
-    beside: Any = of.account._aside
+    beside: Any = of.account._prediction
     of.account.close()
     assert beside.closed
     of.telemetry.close()
@@ -187,7 +187,7 @@ def test_a_steps_rates_follow_from_its_throughput(peak: float | None, mfu: float
         lr=0.1,
         peak_bytes=0.0,
         unit="samples",
-        arithmetic=FlopCount(1e9, peak),
+        flop_count=FlopCount(1e9, peak),
         line=Second(),
     )
     times = report.times()

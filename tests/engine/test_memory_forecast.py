@@ -28,7 +28,7 @@ SGD: dict[str, Any] = {"name": "sgd", "momentum": 0.9}
 
 
 @pytest.mark.parametrize(
-    ("name", "optimizer", "slots"),
+    ("name", "optimizer", "micro_batches"),
     [
         ("gpt", ADAMW, 1),
         ("gpt", SGD, 3),
@@ -38,8 +38,8 @@ SGD: dict[str, Any] = {"name": "sgd", "momentum": 0.9}
         ("wide", SGD, 1),
     ],
 )
-def test_the_forecast_is_within_5_percent_of_the_measured_peak(name: str, optimizer: Any, slots: int) -> None:
-    task, train = TASKS[name](), train_of(32 * slots, optimizer=optimizer)
+def test_the_forecast_is_within_5_percent_of_the_measured_peak(name: str, optimizer: Any, micro_batches: int) -> None:
+    task, train = TASKS[name](), train_of(32 * micro_batches, optimizer=optimizer)
     measured = really(task, train, 32)
     assert abs(predicted(task, train, 32).peak - measured) <= TOLERANCE * measured
 

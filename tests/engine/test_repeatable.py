@@ -282,7 +282,7 @@ def test_a_run_that_was_accepted_is_not_refused_when_it_goes_on(tmp_path: Path) 
     Trainer(spec, plan, whole, Ranks(), tmp_path / "whole").run()
     Trainer(spec.model_copy(update={"steps": 3}), plan, Taught(), Ranks(), tmp_path / "parts").run()
     again = Taught()
-    Trainer(spec, plan, again, Ranks(), tmp_path / "parts", goes_on=True).run()
+    Trainer(spec, plan, again, Ranks(), tmp_path / "parts", resumes=True).run()
     assert events(tmp_path / "parts", "resumed")
     for name, value in whole.built.state_dict().items():
         assert torch.equal(value, again.built.state_dict()[name]), "nothing in the start moves the teacher"
@@ -302,5 +302,5 @@ def test_a_loss_that_would_be_refused_now_goes_on_from_its_checkpoint(tmp_path: 
     Trainer(spec, plan, Becoming(), Ranks(), tmp_path).run()
     longer = spec.model_copy(update={"steps": 5})
     Becoming.mean = True
-    trainer = Trainer(longer, plan, Becoming(), Ranks(), tmp_path, goes_on=True)
+    trainer = Trainer(longer, plan, Becoming(), Ranks(), tmp_path, resumes=True)
     assert trainer.run().steps_done == 5

@@ -53,7 +53,7 @@ def whole_and_resumed(
 def check_bitwise(whole: list[Seen], again: list[Seen], whole_folder: Path, folder: Path, step: int) -> None:
     """Weights, rates, items and metrics after ``step``, and the optimizer's state at the end."""
     for before, after in zip(whole, again, strict=True):
-        assert before.slots[-len(after.slots) :] == after.slots
+        assert before.micro_batches[-len(after.micro_batches) :] == after.micro_batches
         assert before.rates[step:] == after.rates
         for name, value in before.weights.items():
             assert torch.equal(value, after.weights[name]), name
@@ -140,7 +140,7 @@ def test_c27_resumed_on_other_numbers_of_ranks_a_run_has_the_same_items_and_is_e
 ) -> None:
     toy = Toy(items=33, noise=True)
     whole = pool.run(cases.train, toy, OPTIONS, tmp_path / "whole", world_size=2)
-    items = batches_of([one.slots for one in whole], [14] * 12, 2)
+    items = batches_of([one.micro_batches for one in whole], [14] * 12, 2)
     for world_size, step, source in ((3, 4, "whole"), (1, 8, "3")):
         folder = tmp_path / str(world_size)
         shutil.copytree(tmp_path / source / f"checkpoints/step-{step:08d}", folder / "resume")
@@ -148,7 +148,7 @@ def test_c27_resumed_on_other_numbers_of_ranks_a_run_has_the_same_items_and_is_e
         again = pool.run(cases.train, toy, options, folder, world_size=world_size)
         assert events(folder, "resumed")[0] == {"step": step, "exact": False, "from": "resume"}
         assert distance(again[0].weights, whole[0].weights) <= 1e-12
-        mine = batches_of([one.slots for one in again], [14] * (12 - step), world_size + 2)
+        mine = batches_of([one.micro_batches for one in again], [14] * (12 - step), world_size + 2)
         assert [sorted(batch) for batch in mine] == [sorted(batch) for batch in items[step:]]
 
 

@@ -39,7 +39,7 @@ def test_every_rank_hears_every_number_bit_by_bit(world_size: int, dtype: torch.
     for told in (said, [numbers[::-1] for numbers in said], [numbers[:3] for numbers in said]):
         received = torch.zeros_like(riders[0].parameter)
         for rider, numbers in zip(riders, told, strict=True):
-            rider.say = partial(list, numbers)
+            rider.log_line = partial(list, numbers)
             rider.root().backward()  # type: ignore[no-untyped-call]
             assert rider.parameter.grad is not None
             received += rider.parameter.grad * torch.tensor(1.0 / world_size, dtype=dtype)  # As DDP divides.
@@ -57,7 +57,7 @@ def test_the_next_batch_is_fetched_while_the_gradient_travels(pool: Pool, tmp_pa
 
 def test_a_rider_is_gone_when_its_strategy_is() -> None:
     rider = Rider(0, 2, torch.float32)
-    rider.say = lambda: [1.0]
+    rider.log_line = lambda: [1.0]
     root = rider.root()
     for _ in range(2):
         root.backward()  # type: ignore[no-untyped-call]

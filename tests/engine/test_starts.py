@@ -102,9 +102,11 @@ def test_a_first_sample_that_does_not_fit_says_what_to_do(tmp_path: Path) -> Non
 def test_batch_norm_over_one_value_per_channel_trains_as_the_plain_loop_does(tmp_path: Path) -> None:
     task = Watched()
     train(task, tmp_path)
-    slots = [slot for slot in task.slots if len(set(slot)) > 1]  # Without the warm-up's copies of one sample.
-    assert Counter(map(len, slots)) == {2: 6}
-    expected = by_hand([slots[0:2], slots[2:4], slots[4:6]])
+    micro_batches = [
+        micro_batch for micro_batch in task.micro_batches if len(set(micro_batch)) > 1
+    ]  # Without the warm-up's copies of one sample.
+    assert Counter(map(len, micro_batches)) == {2: 6}
+    expected = by_hand([micro_batches[0:2], micro_batches[2:4], micro_batches[4:6]])
     found = task.built.state_dict()
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-7)
@@ -120,7 +122,7 @@ def test_the_copies_in_an_empty_slot_have_masks_of_their_own(pool: Pool, tmp_pat
     toy = Toy(batch_norm=True, own_dropout=0.5)
     options = OPTIONS | {"batch": {"size": 3, "micro_size": 1}}
     found = pool.run(cases.train, toy, options, tmp_path, world_size=2)
-    assert [len(seen.slots) for seen in found] == [6, 6], "the second rank has 3 samples and 3 empty slots"
+    assert [len(seen.micro_batches) for seen in found] == [6, 6], "the second rank has 3 samples and 3 empty slots"
     assert torch.equal(found[0].weights["out.weight"], found[1].weights["out.weight"])
 
 

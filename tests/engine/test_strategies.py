@@ -86,7 +86,7 @@ def test_c04_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     seen, expected = run(pool, tmp_path, Toy(items=21), spec(8, 2, epochs=2, **section(name)), 2)
-    assert sum(len(slot) for one in seen for slot in one.slots) == 42
+    assert sum(len(micro_batch) for one in seen for micro_batch in one.micro_batches) == 42
     check_weights(seen, expected, 1e-12)
 
 
@@ -127,7 +127,7 @@ def test_c05_batches_without_weight_between_others_leave_momentum_and_decay_alon
 @every_strategy
 def test_c06_a_rank_with_an_empty_slot_takes_part_and_keeps_its_buffers(pool: Pool, tmp_path: Path, name: str) -> None:
     seen, _ = run(pool, tmp_path, Toy(buffer=True), spec(4, 1, steps=5, **section(name)), 3)
-    assert [len(one.slots) for one in seen] == [10] * 3
+    assert [len(one.micro_batches) for one in seen] == [10] * 3
     assert [float(one.weights["calls"]) for one in seen] == [10.0, 5.0, 5.0]
     assert all(one.left_over == [] for one in seen)
 
@@ -156,8 +156,10 @@ def test_c09_what_ranks_send_in_a_step_does_not_depend_on_k(
     )
     for before, after in zip(few, many, strict=True):
         extra = {kind: count - before.collectives.get(kind, 0) for kind, count in after.collectives.items()}
-        wanted, slots = STRATEGIES[name], 12 // world_size // micro
-        per_step = wanted.per_step(world_size) | {kind: count * slots for kind, count in wanted.per_slot.items()}
+        wanted, micro_batches = STRATEGIES[name], 12 // world_size // micro
+        per_step = wanted.per_step(world_size) | {
+            kind: count * micro_batches for kind, count in wanted.per_slot.items()
+        }
         assert {kind: count for kind, count in extra.items() if count} == {k: n * 4 for k, n in per_step.items()}
 
 
@@ -184,7 +186,7 @@ def test_c26_a_resumed_run_is_bitwise_equal_in_the_same_layout(
     again = pool.run(cases.train, toy, options, tmp_path / "again", world_size=world_size)
     assert events(tmp_path / "again", "resumed")[0]["exact"] is True
     for before, after in zip(whole, again, strict=True):
-        assert before.slots[-len(after.slots) :] == after.slots
+        assert before.micro_batches[-len(after.micro_batches) :] == after.micro_batches
         for parameter, value in whole[0].weights.items():
             assert torch.equal(value, before.weights[parameter]), f"{parameter} is not the same on all ranks"
             assert torch.equal(value, after.weights[parameter]), parameter

@@ -135,7 +135,7 @@ def initial(toy: Toy) -> Net:
 class ToyTask(Task):
     def __init__(self, toy: Toy, folder: Path | None = None):
         self.toy, self.folder = toy, folder
-        self.slots: list[list[int]] = []
+        self.micro_batches: list[list[int]] = []
         """Ids of every micro-batch of the training loss, the two masked warm-up passes first."""
 
     def model(self) -> nn.Module:
@@ -152,7 +152,7 @@ class ToyTask(Task):
     def loss(self, model: nn.Module, batch: Any) -> Tensor | dict[str, Tensor]:
         ids, x, y, mask = batch
         if model.training:
-            self.slots.append(ids.tolist())
+            self.micro_batches.append(ids.tolist())
         fit = ((model(x) - y) ** 2 * mask).sum()
         if self.toy.weigh == "terms":
             return {"fit": fit, "mean": (model(x).mean(1) ** 2).sum() * 0.5}

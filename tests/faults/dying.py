@@ -3,7 +3,7 @@
 ``python -m tests.faults.dying WHERE [RATE SEED]``, with the program's settings in its environment. WHERE is
 
 * ``answer``: the api; SIGKILL after a submit's commit and before its answer, for RATE of the submits;
-* ``bell``: the api; SIGKILL between a submit's commit and the bell;
+* ``notifier``: the api; SIGKILL between a submit's commit and the bell;
 * ``claim``: the node agent; SIGKILL after a claim's commit and before anything else, a heartbeat included;
 * ``frozen-claim``: likewise, but SIGSTOP, so that a test may let it go on.
 

@@ -202,16 +202,16 @@ class Life(RuleBasedStateMachine):
     @rule(which=ANY, times=st.integers(0, 2))
     def deliver(self, which: int, times: int) -> None:
         bells = self.service.bells.rung
-        bell = bells.pop(which % len(bells))
+        notifier = bells.pop(which % len(bells))
         for _time in range(times):
-            if isinstance(bell, WakeScheduler):
+            if isinstance(notifier, WakeScheduler):
                 self.make_pass()
-            elif bell.node_name in self.dead:
+            elif notifier.node_name in self.dead:
                 continue
-            elif isinstance(bell, StartAssignment):
-                self.claim(bell.assignment_id, bell.node_name)
+            elif isinstance(notifier, StartAssignment):
+                self.claim(notifier.assignment_id, notifier.node_name)
             else:
-                self.read_intents(bell.node_name)
+                self.read_intents(notifier.node_name)
             self.agree()
 
     # -- schedulers ----------------------------------------------------------------------------------------------

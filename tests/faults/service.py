@@ -23,7 +23,7 @@ from lockstep.broker.messages import Message
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.training.metrics import SYSTEM
 from lockstep.domain.views import JobView
-from lockstep.scheduler.reconcile import run_pass
+from lockstep.scheduler.reconcile import run_cycle
 from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import nodes
 from lockstep.storage.attempts.nodes import DeviceInfo
@@ -152,7 +152,7 @@ class Service:
             nodes.register(session, name, found, version="1", boot_id="b")
 
     def make_pass(self, owner: str, **options: Any) -> CycleReport:
-        return run_pass(self.database, self.bells, self.timings, owner=owner, **options)
+        return run_cycle(self.database, self.bells, self.timings, owner=owner, **options)
 
     def look(self) -> Look:
         points: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)

@@ -61,7 +61,7 @@ MAY_REPEAT: Final = ("placed", "checkpoint", "warning")
 
 
 class Turns:
-    """In the place of ``worker.upload.pump.UploadLoop``: the same life, one step at a time, when ``turn`` is called."""
+    """In the place of ``worker.upload.upload_loop.UploadLoop``: the same life, one step at a time, when ``turn`` is called."""
 
     all: list[Turns] = []  # noqa: RUF012 -- emptied by each telling
 
@@ -158,7 +158,7 @@ class Telling:
         Turns.all.clear()
         with ExitStack() as stack:
             for target, name, stand_in in (
-                (uploaders, "Pump", Turns),
+                (uploaders, "UploadLoop", Turns),
                 (Attempt, "start", lambda _self: None),
                 (Attempt, "_launcher_is_alive", lambda self: not self.folder.file(contract.RESULT).exists()),
                 (ProcessTree, "kill", lambda _self, seconds=1.0: True),

@@ -68,7 +68,7 @@ def ring_all(service: Service, chance: random.Random) -> int:
         bells, service.bells.rung = service.bells.rung * 3, []
         chance.shuffle(bells)
         heard += bells
-        claims += [claim for bell in bells for claim in deliver(service, bell)]
+        claims += [claim for notifier in bells for claim in deliver(service, notifier)]
     started = service.look()
     assert Counter(claim.job_id for claim in claims) == dict.fromkeys(ids[:DEVICES], 1)
     assert [row.number for row in started.attempts] == [1] * DEVICES
@@ -76,14 +76,16 @@ def ring_all(service: Service, chance: random.Random) -> int:
         end(service, claim, Reason.SUCCEEDED)
         clear(service, claim)
     ended = service.look()
-    heard += [StopAssignment(bell.assignment_id, "n1") for bell in heard if isinstance(bell, StartAssignment)]
+    heard += [
+        StopAssignment(notifier.assignment_id, "n1") for notifier in heard if isinstance(notifier, StartAssignment)
+    ]
     chance.shuffle(heard)
-    for bell in heard:
-        if not isinstance(bell, WakeScheduler):  # that one may place the two that wait
-            assert deliver(service, bell) == []
+    for notifier in heard:
+        if not isinstance(notifier, WakeScheduler):  # that one may place the two that wait
+            assert deliver(service, notifier) == []
     assert what_is(service.look()) == what_is(ended)
-    late = [bell for bell in heard if isinstance(bell, WakeScheduler)]
-    assert [claim for bell in late for claim in deliver(service, bell)] == []
+    late = [notifier for notifier in heard if isinstance(notifier, WakeScheduler)]
+    assert [claim for notifier in late for claim in deliver(service, notifier)] == []
     final = service.look()
     assert all(final.jobs[job].state.value == "succeeded" for job in ids[:DEVICES])
     assert Counter(row.job_id for row in final.attempts) == dict.fromkeys(ids, 1)
@@ -98,7 +100,7 @@ def cancel_around_the_end(service: Service, drill: Drill, *, times: int, seed: i
     for _round in range(times // DEVICES):
         ids = [submit(service) for _job in range(DEVICES)]
         service.make_pass("one")
-        claims = [claim for bell in service.bells.rung for claim in deliver(service, bell)]
+        claims = [claim for notifier in service.bells.rung for claim in deliver(service, notifier)]
         service.bells.rung.clear()
         assert {claim.job_id for claim in claims} == set(ids)
         for claim in claims:
@@ -146,17 +148,19 @@ def submit(service: Service) -> str:
     return found
 
 
-def deliver(service: Service, bell: Message) -> list[Claim]:
+def deliver(service: Service, notifier: Message) -> list[Claim]:
     """What whoever hears it does; the claims that came of it."""
-    if isinstance(bell, WakeScheduler):
+    if isinstance(notifier, WakeScheduler):
         service.make_pass("one")
         return []
-    if isinstance(bell, StopAssignment):
+    if isinstance(notifier, StopAssignment):
         with service.database.read_jobs() as session:
-            attempts.wanted(session, bell.node_name)
+            attempts.wanted(session, notifier.node_name)
         return []
     with service.database.jobs() as session:
-        claim = attempts.claim(session, bell.assignment_id, bell.node_name, lease_seconds=60.0, rendezvous_port=1)
+        claim = attempts.claim(
+            session, notifier.assignment_id, notifier.node_name, lease_seconds=60.0, rendezvous_port=1
+        )
     if claim is None:
         return []
     with service.database.jobs() as session:

@@ -68,8 +68,19 @@ def _program(command: list[str]) -> str:
     return command[2]
 
 
+def _settings(program: str) -> type[BaseSettings]:
+    """Return the class of a program's settings: its module has one."""
+    module = import_module(f"{program}.settings")
+    (found,) = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__ and issubclass(value, BaseSettings)
+    ]
+    return found
+
+
 def _fields(program: str) -> set[str]:
-    settings = import_module(f"{program}.settings").Settings
+    settings = _settings(program)
     assert issubclass(settings, BaseSettings)
     assert settings.model_config["env_prefix"] == "LOCKSTEP_"
     return {f"LOCKSTEP_{name.upper()}" for name in settings.model_fields}
@@ -121,7 +132,7 @@ def test_a_services_settings_are_accepted_by_its_program(name: str, monkeypatch:
     for variable, value in values.items():
         filled = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value))
         monkeypatch.setenv(variable, re.sub(r"\$\{\w+:\?[^}]*\}", "secret", filled))
-    settings = import_module(f"{_program(service['command'])}.settings").Settings()
+    settings = _settings(_program(service["command"]))()
     assert "secret" in settings.database_url
 
 

@@ -27,7 +27,7 @@ from tests.scheduler.world import Bells, World
 def test_a_queued_job_is_placed_and_its_node_rung_after_the_commit(world: World) -> None:
     world.node("n", 4)
     job = world.submit(2)
-    report = world.make_pass()
+    report = world.run_one()
     (part,) = world.assignments(job)
     assert report.placed == 1
     assert world.state(job) is JobState.STARTING
@@ -38,7 +38,7 @@ def test_a_queued_job_is_placed_and_its_node_rung_after_the_commit(world: World)
 def test_a_gang_that_does_not_fit_takes_no_device_and_says_what_it_waits_for(world: World) -> None:
     world.node("n", 4)
     first, second = world.submit(2), world.submit(4)
-    world.make_pass()
+    world.run_one()
     assert world.state(first) is JobState.STARTING
     waiting = world.job(second)
     assert waiting.state is JobState.QUEUED
@@ -49,7 +49,7 @@ def test_a_gang_that_does_not_fit_takes_no_device_and_says_what_it_waits_for(wor
 
 def test_without_a_node_a_job_waits_and_says_so(world: World) -> None:
     job = world.submit()
-    report = world.make_pass()
+    report = world.run_one()
     assert (report.placed, report.waiting) == (0, 1)
     assert world.job(job).wait_reason == "no node is registered yet"
 
@@ -58,7 +58,7 @@ def test_a_job_is_never_spread_over_nodes_unless_it_asked_for_them(world: World)
     world.node("a", 2)
     world.node("b", 2)
     job = world.submit(4)
-    world.make_pass()
+    world.run_one()
     assert world.job(job).wait_reason == "needs 4 devices on one node; the largest ready now has 2"
 
 
@@ -66,10 +66,10 @@ def test_a_node_not_heard_for_a_lease_gets_no_work(world: World) -> None:
     world.node("n")
     world.silence("n", 61)
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     assert world.state(job) is JobState.QUEUED
     world.hear("n")
-    world.make_pass()
+    world.run_one()
     assert world.state(job) is JobState.STARTING
 
 
@@ -78,15 +78,15 @@ def test_a_draining_node_gets_no_work(world: World) -> None:
     with world.database.jobs() as session:
         nodes.set_draining(session, "n", True)
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     assert world.state(job) is JobState.QUEUED
 
 
 def test_places_in_the_queue_are_written_only_where_they_changed(world: World) -> None:
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     version = world.job(job).version
-    world.make_pass()
+    world.run_one()
     assert world.job(job).version == version
 
 
@@ -104,7 +104,7 @@ def test_a_job_cancelled_between_the_look_and_the_write_is_not_placed(
         return decisions
 
     monkeypatch.setattr(passes_module, "place", cancelled_meanwhile)
-    assert world.make_pass().placed == 0
+    assert world.run_one().placed == 0
     assert world.state(job) is JobState.CANCELLED
     assert world.bells.take() == []
     assert world.held() == []
@@ -123,7 +123,7 @@ def test_a_job_that_cannot_be_placed_does_not_keep_others_waiting(
         return real(session, job_id, *args, **options)  # type: ignore[arg-type]  # passed on as they came
 
     monkeypatch.setattr(attempts, "place", fails_for_one)
-    report = world.make_pass()
+    report = world.run_one()
     assert report.failed == [f"place {bad}"]
     assert world.state(good) is JobState.STARTING
 
@@ -155,12 +155,12 @@ def test_two_schedulers_at_once_place_every_job_once(world: World) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    world.make_pass()
+    world.run_one()
     placed = [job for job in queued if world.state(job) is JobState.STARTING]
     assert len(placed) == 6
     assert all(len(world.assignments(job)) == (1 if job in placed else 0) for job in queued)
     assert len(world.held()) == 12
-    rung = [message for bell in bells for message in bell.rung] + world.bells.rung
+    rung = [message for notifier in bells for message in notifier.rung] + world.bells.rung
     assert len(rung) == 6
 
 
@@ -172,7 +172,7 @@ def test_a_pass_that_another_scheduler_has_is_left_to_it_and_a_bell_is_passed_on
     job = world.submit()
     with world.database.jobs() as session:
         assert scheduler_lease.take(session, "two", ttl_seconds=10)
-    assert world.make_pass("one", rang=True) == CycleReport(held=False)
+    assert world.run_one("one", woken=True) == CycleReport(held=False)
     assert world.state(job) is JobState.QUEUED
     with world.database.jobs() as session:
         assert scheduler_lease.give_back(session, "two")  # asked to look again
@@ -181,7 +181,7 @@ def test_a_pass_that_another_scheduler_has_is_left_to_it_and_a_bell_is_passed_on
 def test_a_pass_that_time_alone_asked_for_is_not_passed_on(world: World) -> None:
     with world.database.jobs() as session:
         scheduler_lease.take(session, "two", ttl_seconds=10)
-    world.make_pass("one")
+    world.run_one("one")
     with world.database.jobs() as session:
         assert not scheduler_lease.give_back(session, "two")
 
@@ -190,11 +190,11 @@ def test_a_bell_during_a_pass_is_answered_by_another(world: World, monkeypatch: 
     decide = place
 
     def rung_meanwhile(*args: object, **options: object) -> object:
-        world.make_pass("two", rang=True)
+        world.run_one("two", woken=True)
         return decide(*args, **options)  # type: ignore[arg-type]  # passed on as they came
 
     monkeypatch.setattr(passes_module, "place", rung_meanwhile)
-    assert world.make_pass("one").again
+    assert world.run_one("one").again
 
 
 def test_a_scheduler_that_died_in_its_pass_holds_others_up_for_ten_seconds_at_most(world: World) -> None:
@@ -203,7 +203,7 @@ def test_a_scheduler_that_died_in_its_pass_holds_others_up_for_ten_seconds_at_mo
     assert passes_module.HOLD_SECONDS <= 10
     with world.database.jobs() as session:
         session.execute(text("UPDATE passes SET expires_at = expires_at - 10.001"))
-    assert world.make_pass("one").held
+    assert world.run_one("one").held
 
 
 def test_a_scheduler_that_died_before_the_databases_clock_was_set_back_holds_nobody_up(world: World) -> None:
@@ -211,7 +211,7 @@ def test_a_scheduler_that_died_before_the_databases_clock_was_set_back_holds_nob
         scheduler_lease.take(session, "dead", ttl_seconds=passes_module.HOLD_SECONDS)
     with world.database.jobs() as session:  # as an hour less on the clock shows it
         session.execute(text("UPDATE passes SET expires_at = expires_at + 3600"))
-    assert world.make_pass("one").held
+    assert world.run_one("one").held
 
 
 def test_a_pass_gives_itself_back_also_when_it_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,8 +221,8 @@ def test_a_pass_gives_itself_back_also_when_it_fails(world: World, monkeypatch: 
     with monkeypatch.context() as patched:
         patched.setattr(attempts, "expired", fail)
         with pytest.raises(LockstepError):
-            world.make_pass("one")
-    assert world.make_pass("two").held
+            world.run_one("one")
+    assert world.run_one("two").held
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNAVAILABLE, ErrorCode.STORAGE_FULL])
@@ -240,10 +240,10 @@ def test_a_database_that_is_away_or_full_ends_the_pass_and_the_next_one_places_w
     with monkeypatch.context() as patched:
         patched.setattr(attempts, "place", refuse)
         with pytest.raises(LockstepError):
-            world.make_pass()
+            world.run_one()
     assert len(tried) == 1
     assert (world.state(first), world.state(second)) == (JobState.QUEUED, JobState.QUEUED)
-    world.make_pass()
+    world.run_one()
     assert (world.state(first), world.state(second)) == (JobState.STARTING, JobState.STARTING)
 
 
@@ -251,19 +251,19 @@ def test_a_pass_whose_time_is_over_stops_and_asks_for_another(world: World) -> N
     world.node("n")
     first, second = world.submit(), world.submit()
     clock = iter([0.0, 0.0, 99.0, 99.0, 99.0, 99.0, 99.0])
-    report = world.make_pass(clock=lambda: next(clock))
+    report = world.run_one(clock=lambda: next(clock))
     assert report.again
     assert (world.state(first), world.state(second)) == (JobState.STARTING, JobState.QUEUED)
-    world.make_pass()
+    world.run_one()
     assert world.state(second) is JobState.STARTING
 
 
 def test_a_scheduler_that_is_stopping_gives_the_pass_back_at_once(world: World) -> None:
     world.node("n")
     job = world.submit()
-    world.make_pass("one", stopping=lambda: True)
+    world.run_one("one", stopping=lambda: True)
     assert world.state(job) is JobState.QUEUED
-    assert world.make_pass("two").held
+    assert world.run_one("two").held
     assert world.state(job) is JobState.STARTING
 
 
@@ -281,29 +281,29 @@ def test_a_long_queue_is_written_in_short_transactions(world: World, monkeypatch
         real(session, waiting)  # type: ignore[arg-type]  # passed on as it came
 
     monkeypatch.setattr(jobs, "set_waiting", counted)
-    world.make_pass()
+    world.run_one()
     assert sizes == [2, 2, 2, 1]
     assert [world.job(job).wait_position for job in queued] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_who_only_moves_up_is_told_when_it_is_time_and_who_knows_nothing_at_once(world: World) -> None:
     first, second = world.submit(), world.submit()
-    world.make_pass()
+    world.run_one()
     with world.database.jobs() as session:
         jobs.cancel(session, first, "somebody")
     new = world.submit(priority=90)
-    world.make_pass(renumber=False)
+    world.run_one(renumber=False)
     assert world.job(new).wait_position == 1
     assert world.job(second).wait_position == 2, "not yet its turn"
     assert world.job(new).wait_reason
     third = world.submit()
-    world.make_pass(renumber=False)
+    world.run_one(renumber=False)
     assert world.job(third).wait_position == 3
     with world.database.jobs() as session:
         jobs.cancel(session, new, "somebody")
-    world.make_pass(renumber=False)
+    world.run_one(renumber=False)
     assert [world.job(job).wait_position for job in (second, third)] == [2, 3], "both have moved, nobody was told"
-    world.make_pass()
+    world.run_one()
     assert [world.job(job).wait_position for job in (second, third)] == [1, 2]
 
 
@@ -311,7 +311,7 @@ def test_priority_goes_before_age(world: World) -> None:
     with world.database.jobs() as session:
         assert session.scalars(select(JobRow)).first() is None
     old, urgent = world.submit(), world.submit(priority=90)
-    world.make_pass()
+    world.run_one()
     assert [world.job(job).wait_position for job in (old, urgent)] == [2, 1]
 
 
@@ -336,10 +336,10 @@ def test_a_pass_deletes_what_is_kept_no_longer_and_tells_its_job(world: World) -
     both, one, none = (
         _ended_long_ago(world, **asked) for asked in ({"logs_days": 1, "metrics_days": 9}, {"logs_days": 9}, {})
     )
-    assert world.make_pass(expires=False).expired == 0
-    assert world.make_pass().expired == 3
+    assert world.run_one(expires=False).expired == 0
+    assert world.run_one().expired == 3
     assert [_expired(world, job) for job in (both, one, none)] == [["logs", "metrics"], ["logs"], []]
-    assert world.make_pass().expired == 0
+    assert world.run_one().expired == 0
 
 
 def test_one_that_cannot_be_deleted_does_not_keep_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +352,7 @@ def test_one_that_cannot_be_deleted_does_not_keep_the_others(world: World, monke
         return expire(database, due, go_on)
 
     monkeypatch.setattr(retention, "expire", fails)
-    report = world.make_pass()
+    report = world.run_one()
     assert (report.expired, report.failed) == (1, [f"expire {bad}"])
     assert _expired(world, good) == ["logs"]
 
@@ -367,7 +367,7 @@ def test_deleting_takes_a_part_of_a_pass_and_goes_on_in_the_next(world: World, m
         return seconds
 
     monkeypatch.setattr(passes_module, "WORK_SECONDS", 1e9)
-    counts = [world.make_pass(clock=clock).expired for _pass in range(6)]
+    counts = [world.run_one(clock=clock).expired for _pass in range(6)]
     assert max(counts) < 3
     assert sum(counts) == 3
     assert all(_expired(world, job) == ["logs"] for job in jobs_due)

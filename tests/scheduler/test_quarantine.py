@@ -31,18 +31,18 @@ def test_a_node_that_fails_two_jobs_gets_no_third_and_a_person_lifts_it(world: W
     world.node("bad", 1)
     first, second, third = (world.submit(retry={"max": 0}) for _ in range(3))
     for job in (first, second):
-        world.make_pass()
+        world.run_one()
         assert fail(world, job, Reason.STORAGE) == "bad"
-    assert world.make_pass().quarantined == 1
+    assert world.run_one().quarantined == 1
     assert world.state(third) is JobState.QUEUED
     said = why(world, "bad")
     assert said is not None
     assert first in said
     assert second in said
-    assert world.make_pass().quarantined == 0
+    assert world.run_one().quarantined == 0
     with world.database.jobs() as session:
         nodes.resume(session, "bad")
-    assert world.make_pass().placed == 1
+    assert world.run_one().placed == 1
     assert why(world, "bad") is None
 
 
@@ -50,9 +50,9 @@ def test_failures_that_jobs_report_themselves_leave_the_node_in_service(world: W
     world.node("n", 1)
     for reason in (Reason.STORAGE, Reason.STORAGE, Reason.LAUNCH_FAILED, Reason.DIVERGED, Reason.HOST_OUT_OF_MEMORY):
         job = world.submit(retry={"max": 0})
-        world.make_pass()
+        world.run_one()
         fail(world, job, reason, node_failed=False)
-    assert world.make_pass().quarantined == 0
+    assert world.run_one().quarantined == 0
     assert why(world, "n") is None
 
 
@@ -60,12 +60,12 @@ def test_work_goes_to_the_sound_nodes(world: World) -> None:
     world.node("bad", 1)
     first, second = world.submit(retry={"max": 0}), world.submit(retry={"max": 0})
     for job in (first, second):
-        world.make_pass()
+        world.run_one()
         fail(world, job, Reason.LAUNCH_FAILED)
-    world.make_pass()
+    world.run_one()
     world.node("good", 1)
     third = world.submit()
-    assert world.make_pass().placed == 1
+    assert world.run_one().placed == 1
     assert world.assignments(third)[-1].node_name == "good"
 
 
@@ -73,50 +73,50 @@ def test_a_success_in_between_clears_the_node(world: World) -> None:
     world.node("n", 1)
     for reason in (Reason.STORAGE, Reason.SUCCEEDED, Reason.STORAGE):
         job = world.submit(retry={"max": 0})
-        world.make_pass()
+        world.run_one()
         fail(world, job, reason)
-    assert world.make_pass().quarantined == 0
+    assert world.run_one().quarantined == 0
 
 
 def test_one_job_cannot_put_a_node_into_quarantine(world: World) -> None:
     world.node("n", 1)
     job = world.submit(retry={"max": 9})
     for reason in (Reason.STORAGE, Reason.LAUNCH_FAILED, Reason.STORAGE):
-        world.make_pass()
+        world.run_one()
         fail(world, job, reason)
-    assert world.make_pass().quarantined == 0
+    assert world.run_one().quarantined == 0
 
 
 def test_a_node_that_falls_silent_with_all_its_jobs_is_not_quarantined_for_it(world: World) -> None:
     world.node("n", 4)
     jobs = [world.submit() for _ in range(4)]
-    world.make_pass()
+    world.run_one()
     for job in jobs:
         world.claim(job)
     world.silence("n", 61)
-    report = world.make_pass()
+    report = world.run_one()
     assert (report.lost, report.quarantined) == (4, 0)
-    assert world.make_pass().quarantined == 0
+    assert world.run_one().quarantined == 0
 
 
 def test_an_outage_of_the_service_quarantines_nobody(world: World) -> None:
     for name in ("a", "b"):
         world.node(name, 2)
     jobs = [world.submit() for _ in range(4)]
-    world.make_pass()
+    world.run_one()
     for job in jobs:
         world.claim(job)
     for name in ("a", "b"):
         world.silence(name, 300)
     world.no_pass_for(301)
-    assert world.make_pass().spared == 4
+    assert world.run_one().spared == 4
     # The nodes come back with what their launchers did meanwhile: they stopped the ranks at their fences.
     for job in jobs:
         part = world.assignments(job)[-1]
         with world.database.jobs() as session:
             outcome = Outcome.of(Reason.CUT_OFF, "the lease was not renewed in time", node=part.node_name)
             assert attempts.end(session, part.id, part.token, outcome, timings=world.timings)
-    assert world.make_pass().quarantined == 0
+    assert world.run_one().quarantined == 0
     assert [world.job(job).charged_attempts for job in jobs] == [0, 0, 0, 0]
 
 
@@ -126,13 +126,13 @@ def test_nodes_that_are_lost_together_are_not_quarantined(world: World) -> None:
         for name in ("a", "b"):
             world.node(name, 8)
         jobs = [world.submit() for _ in range(4)]
-        world.make_pass()
+        world.run_one()
         for job in jobs:
             world.claim(job)
         for name in ("a", "b"):
             world.silence(name, 61)
-        assert world.make_pass().lost >= 4, round_
-        assert world.make_pass().quarantined == 0
+        assert world.run_one().lost >= 4, round_
+        assert world.run_one().quarantined == 0
 
 
 def test_a_job_that_takes_three_nodes_down_at_the_same_step_is_ended_by_name_and_no_node_is_blamed(
@@ -143,7 +143,7 @@ def test_a_job_that_takes_three_nodes_down_at_the_same_step_is_ended_by_name_and
     job = world.submit(retry={"max": 9})
     taken_down = []
     for _ in range(3):
-        world.make_pass()
+        world.run_one()
         claim = world.claim(job)
         point = StepValues(step=7, time=1.0, values={"train/loss": 1.0})
         with world.database.series() as session:
@@ -157,7 +157,7 @@ def test_a_job_that_takes_three_nodes_down_at_the_same_step_is_ended_by_name_and
             )
         taken_down.append(claim.node_name)
         world.silence(claim.node_name, 61)
-        assert world.make_pass().lost == 1
+        assert world.run_one().lost == 1
         world.past_backoff(job)
     row = world.job(job)
     assert (row.state, row.reason) == (JobState.FAILED, "lost")

@@ -23,11 +23,11 @@ from tests.scheduler.world import World
 def test_an_expired_lease_ends_the_attempt_as_lost_and_queues_the_job_to_run_elsewhere(world: World) -> None:
     world.node("bad")
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     claim = world.claim(job)
     world.silence("bad", 61)
     world.node("good", 8)
-    report = world.make_pass()
+    report = world.run_one()
     row = world.job(job)
     assert report.lost == 1
     assert row.state is JobState.QUEUED
@@ -35,19 +35,19 @@ def test_an_expired_lease_ends_the_attempt_as_lost_and_queues_the_job_to_run_els
     assert world.sealed(claim.assignment_id)
     world.past_backoff(job)
     world.hear("bad", "good")
-    world.make_pass()
+    world.run_one()
     assert world.assignments(job)[-1].node_name == "good"
 
 
 def test_a_lost_job_is_not_placed_before_its_old_node_has_certainly_stopped(world: World) -> None:
     world.node("bad")
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     world.claim(job)
     world.silence("bad", 61)
     world.node("good")
-    world.make_pass()
-    world.make_pass()
+    world.run_one()
+    world.run_one()
     row = world.job(job)
     assert row.state is JobState.QUEUED
     assert row.wait_reason is not None
@@ -58,9 +58,9 @@ def test_a_node_that_never_answered_is_lost_from_the_placement_on(world: World) 
     """The first heartbeat never comes (F26): there is no NULL that no comparison finds."""
     world.node("n")
     job = world.submit(retry={"max": 0})  # nothing of it ran, so no retry is used up
-    world.make_pass()
+    world.run_one()
     world.silence("n", 61)
-    assert world.make_pass().lost == 1
+    assert world.run_one().lost == 1
     row = world.job(job)
     assert (row.state, row.reason, row.avoid_nodes) == (JobState.QUEUED, "unanswered", ["n"])
     assert row.charged_attempts == 0
@@ -72,10 +72,10 @@ def test_a_node_that_never_answered_is_lost_from_the_placement_on(world: World) 
 def test_a_node_that_died_after_claiming_keeps_its_devices_until_it_has_swept_them(world: World) -> None:
     world.node("n")
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     world.claim(job)
     world.silence("n", 61)
-    world.make_pass()
+    world.run_one()
     assert len(world.held()) == 1
     assert world.assignments(job)[0].state is AssignmentState.ENDED
 
@@ -83,7 +83,7 @@ def test_a_node_that_died_after_claiming_keeps_its_devices_until_it_has_swept_th
 def test_a_lease_that_was_renewed_after_the_look_is_not_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.node("n")
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     claim = world.claim(job)
     world.silence("n", 61)
     look = attempts.expired
@@ -95,29 +95,29 @@ def test_a_lease_that_was_renewed_after_the_look_is_not_lost(world: World, monke
         return found
 
     monkeypatch.setattr(attempts, "expired", renewed_meanwhile)
-    assert world.make_pass().lost == 0
+    assert world.run_one().lost == 0
     assert world.state(job) is JobState.RUNNING
 
 
 def test_a_cancel_is_not_lost_when_the_attempt_is(world: World) -> None:
     world.node("n")
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     world.claim(job)
     with world.database.jobs() as session:
         jobs.cancel(session, job, "a")
     world.silence("n", 61)
-    world.make_pass()
+    world.run_one()
     assert world.state(job) is JobState.CANCELLED
 
 
 def test_a_budget_that_is_used_up_ends_the_job(world: World) -> None:
     world.node("n")
     job = world.submit(retry={"max": 0})
-    world.make_pass()
+    world.run_one()
     world.claim(job)
     world.silence("n", 61)
-    world.make_pass()
+    world.run_one()
     row = world.job(job)
     assert (row.state, row.reason) == (JobState.FAILED, "lost")
 
@@ -125,48 +125,48 @@ def test_a_budget_that_is_used_up_ends_the_job(world: World) -> None:
 def test_after_an_outage_of_the_service_nobody_is_lost_for_a_whole_lease(world: World) -> None:
     world.node("n")
     job = world.submit()
-    world.make_pass("one")
+    world.run_one("one")
     world.claim(job)
     world.silence("n", 300)
     world.no_pass_for(301)
-    report = world.make_pass("one")
+    report = world.run_one("one")
     assert (report.spared, report.lost) == (1, 0)
     # Nor by another scheduler, which sees no gap any more.
-    assert world.make_pass("two").lost == 0
+    assert world.run_one("two").lost == 0
     assert world.state(job) is JobState.RUNNING
     # But a node that stays silent is lost once that lease has run out.
     world.silence("n", 61)
-    assert world.make_pass("two").lost == 1
+    assert world.run_one("two").lost == 1
 
 
 def test_a_short_gap_between_passes_spares_nobody(world: World) -> None:
     world.node("n")
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     world.claim(job)
     world.silence("n", 61)
     world.no_pass_for(29)
-    report = world.make_pass()
+    report = world.run_one()
     assert (report.spared, report.lost) == (0, 1)
 
 
 def test_an_outage_shortens_no_lease(world: World) -> None:
     world.node("n")
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     claim = world.claim(job)
     world.no_pass_for(301)
     with world.database.jobs() as session:
         attempts.renew(session, "n", {claim.assignment_id: claim.token}, lease_seconds=62)
     before = world.assignments(job)[0].lease_expires_at
-    world.make_pass()
+    world.run_one()
     assert world.assignments(job)[0].lease_expires_at == before
 
 
 def test_what_was_written_before_the_clock_was_set_back_waits_no_longer_than_it_ever_does(world: World) -> None:
     world.node("n")
     running, waiting = world.submit(), world.submit(gpus=8)
-    world.make_pass()
+    world.run_one()
     world.claim(running)
     ahead = 3_600.0
     with world.database.jobs() as session:
@@ -175,7 +175,7 @@ def test_what_was_written_before_the_clock_was_set_back_waits_no_longer_than_it_
         session.execute(update(NodeRow).values(seen_at=NodeRow.seen_at + ahead))
         session.execute(update(SchedulerLeaseRow).values(finished_at=SchedulerLeaseRow.finished_at + ahead))
         session.execute(update(JobRow).where(JobRow.id == waiting).values(not_before=at + ahead))
-    world.make_pass()
+    world.run_one()
     with world.database.read_jobs() as session:
         leases = session.scalars(select(AssignmentRow.lease_expires_at)).all()
         heard = session.scalars(select(NodeRow.seen_at)).all()
@@ -192,16 +192,16 @@ def test_what_was_written_before_the_clock_was_set_back_waits_no_longer_than_it_
 def test_a_job_that_ran_longer_than_its_timeout_is_asked_to_stop_once(world: World) -> None:
     world.node("n")
     job = world.submit(timeout_seconds=60)
-    world.make_pass()
+    world.run_one()
     claim = world.claim(job)
     world.bells.take()
-    assert world.make_pass().overdue == 0
+    assert world.run_one().overdue == 0
     with world.database.jobs() as session:
         session.execute(update(AttemptRow).values(running_at=db_now() - 61))
-    assert world.make_pass().overdue == 1
+    assert world.run_one().overdue == 1
     assert world.job(job).intent is Intent.TIMEOUT
     assert world.bells.take() == [StopAssignment(claim.assignment_id, "n")]
-    assert world.make_pass().overdue == 0
+    assert world.run_one().overdue == 0
     with world.database.read_jobs() as session:
         told = list(session.scalars(select(EventRow.message).where(EventRow.kind == "timeout_requested")))
     assert told == ["it has run longer than its timeout of 60 s"]
@@ -211,13 +211,13 @@ def test_what_an_ended_attempt_left_open_is_sealed_before_its_job_is_placed_agai
     """The node died between ending the attempt in one database and sealing its stream in the other."""
     world.node("n")
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     claim = world.claim(job)
     outcome = Outcome.of(Reason.SHUTDOWN, "the agent was stopped")
     with world.database.jobs() as session:
         assert attempts.end(session, claim.assignment_id, claim.token, outcome, timings=world.timings)
     assert not world.sealed(claim.assignment_id)
-    report = world.make_pass()
+    report = world.run_one()
     assert (report.sealed, report.placed) == (1, 1)
     assert world.sealed(claim.assignment_id)
 
@@ -225,9 +225,9 @@ def test_what_an_ended_attempt_left_open_is_sealed_before_its_job_is_placed_agai
 def test_a_running_attempts_stream_is_left_open(world: World) -> None:
     world.node("n")
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     claim = world.claim(job)
-    assert world.make_pass().sealed == 0
+    assert world.run_one().sealed == 0
     assert not world.sealed(claim.assignment_id)
 
 
@@ -236,7 +236,7 @@ def test_while_streams_cannot_be_sealed_only_jobs_that_have_run_wait(
 ) -> None:
     world.node("n")
     again = world.submit()
-    world.make_pass()
+    world.run_one()
     claim = world.claim(again)
     outcome = Outcome.of(Reason.SHUTDOWN, "the agent was stopped")
     with world.database.jobs() as session:
@@ -248,40 +248,40 @@ def test_while_streams_cannot_be_sealed_only_jobs_that_have_run_wait(
 
     with monkeypatch.context() as patched:
         patched.setattr(streams, "seal", away)
-        world.make_pass()
+        world.run_one()
     assert world.state(fresh) is JobState.STARTING
     assert (world.state(again), world.job(again).wait_reason) == (JobState.QUEUED, UNSEALED)
-    world.make_pass()
+    world.run_one()
     assert world.state(again) is JobState.STARTING
 
 
 def test_an_assignment_that_nobody_claimed_is_rung_again(world: World) -> None:
     world.node("n")
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     (part,) = world.assignments(job)
     world.bells.take()
-    world.make_pass()
+    world.run_one()
     assert world.bells.take() == []  # too soon
     world.silence("n", 6)
-    world.make_pass()
+    world.run_one()
     assert world.bells.take() == [StartAssignment(part.id, "n")]
     world.claim(job)
-    world.make_pass()
+    world.run_one()
     assert world.bells.take() == []
 
 
 def test_what_was_left_of_finished_jobs_changes_nothing(world: World) -> None:
     world.node("n")
     job = world.submit()
-    world.make_pass()
+    world.run_one()
     claim = world.claim(job)
     outcome = Outcome.of(Reason.SUCCEEDED, "done")
     with world.database.jobs() as session:
         attempts.end(session, claim.assignment_id, claim.token, outcome, timings=world.timings)
-    world.make_pass()
+    world.run_one()
     version = world.job(job).version
     world.silence("n", 500)
-    report = world.make_pass()
+    report = world.run_one()
     assert (report.lost, report.placed, report.overdue, report.rung_again) == (0, 0, 0, 0)
     assert (world.state(job), world.job(job).version) == (JobState.SUCCEEDED, version)

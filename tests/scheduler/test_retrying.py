@@ -27,7 +27,7 @@ def end(world: World, claim: Claim, reason: Reason, **details: object) -> None:
 
 def next_claim(world: World, job: str) -> Claim:
     world.past_backoff(job)
-    assert world.make_pass().placed == 1
+    assert world.run_one().placed == 1
     return world.claim(job)
 
 
@@ -54,7 +54,7 @@ def test_a_job_that_stops_its_own_launcher_waits_longer_and_longer_and_then_ends
     for number in range(FRUITLESS_MAX):
         end(world, next_claim(world, job), Reason.SHUTDOWN)
         if number == 10:
-            world.make_pass()
+            world.run_one()
             waits = world.job(job).wait_reason
             assert waits is not None
             assert waits.startswith("tries again in ")

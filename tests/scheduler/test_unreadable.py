@@ -32,9 +32,9 @@ def test_a_job_that_asks_for_something_unknown_waits_with_the_reason(world: Worl
     job = written_by_a_newer_version(world, 3)
     other = world.submit()
     unreadable: dict[str, str] = {}
-    first = world.make_pass(unreadable=unreadable)
+    first = world.run_one(unreadable=unreadable)
     assert (first.failed, first.again) == ([], True)
-    assert world.make_pass(unreadable=unreadable).placed == 1  # the device that was meant for the first is free
+    assert world.run_one(unreadable=unreadable).placed == 1  # the device that was meant for the first is free
     assert world.state(other) is JobState.STARTING
     row = world.job(job)
     assert (row.state, row.attempt_count, row.outcome) == (JobState.QUEUED, 0, None)
@@ -48,16 +48,16 @@ def test_it_is_forgotten_once_it_does_not_wait_any_more(world: World) -> None:
     world.node("n")
     job = written_by_a_newer_version(world, 3)
     unreadable: dict[str, str] = {}
-    world.make_pass(unreadable=unreadable)
+    world.run_one(unreadable=unreadable)
     assert list(unreadable) == [job]
     with world.database.jobs() as session:
         session.execute(update(JobRow).where(JobRow.id == job).values(state=JobState.CANCELLED))
-    world.make_pass(unreadable=unreadable)
+    world.run_one(unreadable=unreadable)
     assert unreadable == {}
 
 
 def test_a_job_with_an_unknown_field_that_asks_for_nothing_is_placed(world: World) -> None:
     world.node("n")
     job = written_by_a_newer_version(world, None)
-    world.make_pass()
+    world.run_one()
     assert world.state(job) is JobState.STARTING

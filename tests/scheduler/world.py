@@ -11,7 +11,7 @@ from lockstep.domain.life.lifecycle import AssignmentState, JobState
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import plan_of
-from lockstep.scheduler.reconcile import run_pass
+from lockstep.scheduler.reconcile import run_cycle
 from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.attempts.attempts import Claim
@@ -50,9 +50,9 @@ class World:
         self.bells = Bells()
         self.timings = Timings()
 
-    def make_pass(self, owner: str = "one", **options: Any) -> CycleReport:
+    def run_one(self, owner: str = "one", **options: Any) -> CycleReport:
         options = {"clock": standing_still, **options}
-        return run_pass(self.database, self.bells, self.timings, owner=owner, **options)
+        return run_cycle(self.database, self.bells, self.timings, owner=owner, **options)
 
     def node(self, name: str, devices: int = 4, kind: str = "cpu") -> None:
         found = [DeviceInfo(index, "cpu", kind) for index in range(devices)]

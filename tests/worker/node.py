@@ -162,8 +162,12 @@ class Node:
 
     @staticmethod
     def _end_all(folder: Path) -> bool:
-        census = ProcessSnapshot.take()
-        found = [each for marked in census.marked(folder) for each in (marked, *census.descendants(marked.key.pid))]
+        process_snapshot = ProcessSnapshot.take()
+        found = [
+            each
+            for marked in process_snapshot.marked(folder)
+            for each in (marked, *process_snapshot.descendants(marked.key.pid))
+        ]
         for process in found:
             identity.send(process.key, signal.SIGKILL)
         return not found

@@ -54,7 +54,7 @@ class Job:
 
     def another_shipper(self) -> MetricsShipper:
         shipper = MetricsShipper(self.database, self.folder, STREAM, self.said.append)
-        shipper._thinner._clock = self.clock
+        shipper._decimator._clock = self.clock
         return shipper
 
     @property
@@ -103,11 +103,11 @@ def job(database: Database, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> 
     return made
 
 
-def _rates(thinner: Decimator, clock: Clock, points_per_second: float, seconds: int) -> None:
+def _rates(decimator: Decimator, clock: Clock, points_per_second: float, seconds: int) -> None:
     """Let a spool of 10 bytes a point grow."""
-    thinner.measured(1_000, 100)
+    decimator.measured(1_000, 100)
     for second in range(seconds + 1):
-        thinner.look(int(second * points_per_second * 10))
+        decimator.look(int(second * points_per_second * 10))
         clock.now += 1.0
 
 
@@ -117,21 +117,21 @@ def _rates(thinner: Decimator, clock: Clock, points_per_second: float, seconds: 
 )
 def test_of_so_many_steps_one_is_kept_that_the_rate_fits(points_per_second: int, keep_every: int) -> None:
     clock, said = Clock(), list[str]()
-    thinner = Decimator(said.append, clock=clock)
-    _rates(thinner, clock, points_per_second, 30)
-    assert thinner.keep_every == keep_every
+    decimator = Decimator(said.append, clock=clock)
+    _rates(decimator, clock, points_per_second, 30)
+    assert decimator.keep_every == keep_every
     assert len(said) == (keep_every > 1)
 
 
 def test_a_burst_of_ten_seconds_worth_is_stored_whole_and_a_point_more_is_not() -> None:
     for points, keep_every in ((WINDOW_SECONDS * RATE, 1), (WINDOW_SECONDS * RATE + 1, 2)):
         clock = Clock()
-        thinner = Decimator(lambda _text: None, clock=clock)
-        thinner.measured(1_000, 100)
-        thinner.look(0)
+        decimator = Decimator(lambda _text: None, clock=clock)
+        decimator.measured(1_000, 100)
+        decimator.look(0)
         clock.now += 1.0
-        thinner.look(int(points * 10))
-        assert thinner.keep_every == keep_every
+        decimator.look(int(points * 10))
+        assert decimator.keep_every == keep_every
 
 
 @pytest.mark.row

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from lockstep.domain.spec.reading import read_spec
-from lockstep.scheduler.reconcile import run_pass
+from lockstep.scheduler.reconcile import run_cycle
 from lockstep.storage.attempts import nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.migrate import upgrade
@@ -87,9 +87,9 @@ class Cluster:
             self._scheduler.start()
 
     def _schedule(self) -> None:
-        bell = SimpleNamespace(publish=lambda message: None)
+        notifier = SimpleNamespace(publish=lambda message: None)
         while not self._over.wait(0.1):
-            run_pass(self.database, bell, self.a.timings, owner="test")
+            run_cycle(self.database, notifier, self.a.timings, owner="test")
 
     def close(self) -> None:
         self._over.set()

@@ -84,7 +84,7 @@ class Spools:
         self._database = database
         self.job_id = claim.job_id
         stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
-        self.outflow = outflow_of(database, home, {"kind": "train", "train": scenes.document()["train"]}, stream)
+        self.uploaders = outflow_of(database, home, {"kind": "train", "train": scenes.document()["train"]}, stream)
         self._folder = Folder(home / claim.assignment_id)
 
     def trained(self, steps: int) -> None:
@@ -113,8 +113,8 @@ class Spools:
 def spools(database: Database, tmp_path: Path) -> Iterator[Spools]:
     made = Spools(database, tmp_path)
     yield made
-    made.outflow.stop()
-    made.outflow.join(60)
+    made.uploaders.stop()
+    made.uploaders.join(60)
 
 
 def test_a_checkpoint_counts_only_once_the_numbers_before_it_are_stored(
@@ -135,7 +135,7 @@ def test_a_checkpoint_counts_only_once_the_numbers_before_it_are_stored(
     monkeypatch.setattr(series, "append", slow)
     monkeypatch.setattr(checkpoints, "publish", noted)
     spools.trained(10)
-    spools.outflow.start()
+    spools.uploaders.start()
     until(lambda: spools.checkpoints() == [10], what="the checkpoint")
     assert seen == [10]
 
@@ -149,6 +149,6 @@ def test_a_checkpoint_does_not_wait_for_numbers_that_cannot_be_stored(
     monkeypatch.setattr(series, "append", away)
     monkeypatch.setattr(uploaders, "NUMBERS_PATIENCE_SECONDS", 0.2)
     spools.trained(10)
-    spools.outflow.start()
+    spools.uploaders.start()
     until(lambda: spools.checkpoints() == [10], what="the checkpoint")
     assert spools.points() == 0

@@ -301,17 +301,17 @@ def rows(job: Job) -> list[dict[str, object]]:
 
 
 @pytest.fixture
-def outflow(job: Job) -> Iterator[Uploaders]:
+def uploaders(job: Job) -> Iterator[Uploaders]:
     made = outflow_of(job.database, job.folder.path.parent, SCRIPT, job.stream)
     yield made
     made.stop()
     made.join(60)
 
 
-def test_a_job_that_writes_nothing_more_is_whole_again(job: Job, outflow: Uploaders) -> None:
+def test_a_job_that_writes_nothing_more_is_whole_again(job: Job, uploaders: Uploaders) -> None:
     """Samples of its node are refused, and let every sender look where it is."""
     job.write(range(5))
-    outflow.start()
+    uploaders.start()
     until(lambda: job.steps() == list(range(5)) and len(job.lines()) == 5, 60, "the first steps")
     backup = Backup(job.database)
     job.write(range(5, 25))

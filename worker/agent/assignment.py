@@ -36,13 +36,13 @@ from lockstep.storage.attempts.attempts import Claim, HeldAssignment
 from lockstep.storage.series import streams
 from lockstep.worker.agent import identity
 from lockstep.worker.agent.addresses import Reservation
+from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.folders import DamagedFileError, Folder
 from lockstep.worker.agent.identity import ProcessSnapshot
 from lockstep.worker.agent.outcomes import StopReason, of_a_dead_launcher, stopped
 from lockstep.worker.agent.peers import Peers, interface_to_peers, unreachable
 from lockstep.worker.agent.reconciling import reconciled
 from lockstep.worker.agent.sweeping import ProcessTree
-from lockstep.worker.agent.tools import AttemptContext
 from lockstep.worker.devices.device_memory import MemoryReclaim, used_bytes
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.code import CodeUnavailableError
@@ -72,17 +72,17 @@ class Phase(Enum):
 class Attempt:
     """One attempt. Every public method may be called from any thread."""
 
-    def __init__(self, tools: AttemptContext, folder: Folder, stream: Stream, phase: Phase, claim: Claim | None):
+    def __init__(self, context: AttemptContext, folder: Folder, stream: Stream, phase: Phase, claim: Claim | None):
         self.stream = stream
         self.folder = folder
         self.phase = phase
-        self._tools = tools
+        self._context = context
         self._claim = claim
         self._tree = ProcessTree(folder.path, None)
-        self._outflow: Uploaders | None = None
+        self._uploaders: Uploaders | None = None
         self._meeting: Reservation | None = None
         self._memory = MemoryReclaim(folder.memory_before)
-        self._peers = Peers(tools.database, tools.node_name, stream)
+        self._peers = Peers(context.database, context.node_name, stream)
         self._outcome: Outcome | None = None
         self._node_failed = False
         self._prepare_failures = 0
@@ -105,21 +105,21 @@ class Attempt:
 
     @classmethod
     def begin(
-        cls, tools: AttemptContext, folder: Folder, claim: Claim, *, fence_deadline: float, meeting: Reservation
+        cls, context: AttemptContext, folder: Folder, claim: Claim, *, fence_deadline: float, meeting: Reservation
     ) -> Attempt:
         """An attempt that this agent has just claimed. It keeps the port at which the ranks meet until its end."""
         stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
-        begun = cls(tools, folder, stream, Phase.PREPARE, claim)
+        begun = cls(context, folder, stream, Phase.PREPARE, claim)
         begun._fence_deadline = fence_deadline
         begun._meeting = meeting
         return begun
 
     @classmethod
-    def adopt(cls, tools: AttemptContext, folder: Folder, held: HeldAssignment) -> Attempt:
+    def adopt(cls, context: AttemptContext, folder: Folder, held: HeldAssignment) -> Attempt:
         """An attempt that an agent before this one has claimed, wherever it has got to."""
         stream = Stream(held.assignment_id, held.job_id, held.attempt_number, held.token)
         phase = Phase.CLEAR if held.state is not AssignmentState.CLAIMED else Phase.WATCH
-        adopted = cls(tools, folder, stream, phase, None)
+        adopted = cls(context, folder, stream, phase, None)
         adopted._recognise()
         return adopted
 
@@ -159,24 +159,24 @@ class Attempt:
         """Wake the thread up."""
         self._wake.set()
 
-    def seen(self, census: ProcessSnapshot) -> None:
+    def seen(self, process_snapshot: ProcessSnapshot) -> None:
         """Remember which processes the attempt has."""
-        self._tree.remember(census)
+        self._tree.remember(process_snapshot)
 
     def leave(self) -> None:
         """The agent ends and the attempt goes on without it."""
         self._left = True
-        if self._outflow is not None:
-            self._outflow.stop()
+        if self._uploaders is not None:
+            self._uploaders.stop()
         self._wake.set()
 
     def join(self, timeout_seconds: float) -> None:
         """Wait for the thread, after ``leave`` or once it is over."""
         deadline = time.monotonic() + timeout_seconds
         self._thread.join(timeout_seconds)
-        if self._outflow is not None:
-            self._outflow.stop()
-            self._outflow.join(max(0.0, deadline - time.monotonic()))
+        if self._uploaders is not None:
+            self._uploaders.stop()
+            self._uploaders.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
         failures = 0
@@ -199,7 +199,7 @@ class Attempt:
             if self.phase is not before:
                 log.debug("phase", assignment=self.stream.assignment_id, phase=self.phase.name)
                 continue
-            watch_seconds = self._tools.timings.watch_seconds
+            watch_seconds = self._context.timings.watch_seconds
             pause = min(BACKOFF_SECONDS_MAX, watch_seconds * 2.0 ** min(failures, 10)) if failures else watch_seconds
             self._wake.wait(pause)
             self._wake.clear()
@@ -215,10 +215,10 @@ class Attempt:
             return self._conclude(refused)
         reason = Reason.STORAGE
         try:
-            interface = interface_to_peers(self._claim, self._tools)
-            tools = self._tools
-            claim, others = reconciled(self._claim, tools.database, tools.blobs)
-            prepare(self.folder, claim, tools.blobs, tools.timings, interface=interface, others=others)
+            interface = interface_to_peers(self._claim, self._context)
+            context = self._context
+            claim, others = reconciled(self._claim, context.database, context.blobs)
+            prepare(self.folder, claim, context.blobs, context.timings, interface=interface, others=others)
             # After a long preparation the lease may be nearly over, or lost: ranks are not started to be killed.
             if self._lost or self._left or identity.boottime() >= self._fence_deadline:
                 return Phase.PREPARE
@@ -227,16 +227,16 @@ class Attempt:
                 self.folder.write_memory_before(used_bytes(self._claim.devices))
             reason = Reason.LAUNCH_FAILED
             self._tree.launcher = launching.launch(
-                self.folder, tools.children, tools.warm, tools.launcher_command, tools.environment
+                self.folder, context.children, context.fork_server, context.launcher_command, context.environment
             )
         except CodeUnavailableError as error:
             return self._conclude(Outcome.of(Reason.CODE_UNAVAILABLE, str(error)))
         except InitUnavailableError as error:
             return self._conclude(Outcome.of(Reason.BAD_SPEC, str(error)))
         except UnreadableSpecError as error:
-            return self._conclude(Outcome.of(Reason.VERSION, f"node {self._tools.node_name}: {error}"))
+            return self._conclude(Outcome.of(Reason.VERSION, f"node {self._context.node_name}: {error}"))
         except ValidationError as error:
-            message = f"node {self._tools.node_name}: Lockstep {VERSION} cannot read the job's plan: {error.errors()[0]['msg']}"
+            message = f"node {self._context.node_name}: Lockstep {VERSION} cannot read the job's plan: {error.errors()[0]['msg']}"
             return self._conclude(Outcome.of(Reason.VERSION, message))
         except Exception as error:
             self._prepare_failures += 1
@@ -251,13 +251,13 @@ class Attempt:
 
     def _watch(self) -> Phase:
         """One look at a running attempt."""
-        if self._outflow is None:
+        if self._uploaders is None:
             assignment = self.folder.assignment()
             if assignment is None:
                 message = "the attempt's assignment.json is damaged or of another version, so its ranks were killed"
                 return self._conclude(Outcome.of(Reason.LAUNCH_FAILED, message))
             self._peers.node_count = assignment.node_count
-            self._outflow = self._start_outflow(assignment)
+            self._uploaders = self._start_uploaders(assignment)
             self._listen()
         alive = self._launcher_is_alive()
         # In this order: a launcher writes its result and then ends, and neither is missed.
@@ -280,7 +280,7 @@ class Attempt:
     def _obey_stop(self) -> None:
         if self._stop_wanted is None:
             return
-        grace_seconds = self._tools.timings.stop_grace_seconds
+        grace_seconds = self._context.timings.stop_grace_seconds
         if self._kill_at is None:
             # First, because a full disk may refuse the file: then the job is killed without having been asked.
             self._kill_at = time.monotonic() + grace_seconds + KILL_MARGIN_SECONDS
@@ -293,7 +293,7 @@ class Attempt:
         launcher = self._tree.launcher
         if launcher is None:
             return False
-        return self._tools.children.exit_status(launcher.pid) is None and identity.is_alive(launcher)
+        return self._context.children.exit_status(launcher.pid) is None and identity.is_alive(launcher)
 
     def _outcome_of_a_dead_launcher(self) -> Outcome:
         if self._stop_wanted is not None:
@@ -301,7 +301,7 @@ class Attempt:
         if self._rebooted:
             return Outcome.of(Reason.LOST, "the node was restarted while the attempt ran")
         launcher = self._tree.launcher
-        status = None if launcher is None else self._tools.children.exit_status(launcher.pid)
+        status = None if launcher is None else self._context.children.exit_status(launcher.pid)
         return of_a_dead_launcher(self.folder, status)
 
     def _conclude(self, outcome: Outcome) -> Phase:
@@ -314,13 +314,13 @@ class Attempt:
         if self._outcome is not None and not self._tree.kill():
             return Phase.DRAIN
         self._peers.tell(self._final_outcome())
-        sent = self._outflow is None or self._outflow.finish(self._tools.timings.watch_seconds)
+        sent = self._uploaders is None or self._uploaders.finish(self._context.timings.watch_seconds)
         return Phase.END if sent else Phase.DRAIN
 
     def _end(self) -> Phase:
         outcome = self._final_outcome()
-        part, timings = self.stream, self._tools.timings
-        with self._tools.database.jobs() as session:
+        part, timings = self.stream, self._context.timings
+        with self._context.database.jobs() as session:
             ended = attempts.end(
                 session, part.assignment_id, part.token, outcome, timings=timings, node_failed=self._node_failed
             )
@@ -333,54 +333,54 @@ class Attempt:
             try:
                 result = self.folder.result()
             except DamagedFileError as error:
-                return Outcome.of(Reason.LAUNCH_FAILED, str(error), node=self._tools.node_name)
+                return Outcome.of(Reason.LAUNCH_FAILED, str(error), node=self._context.node_name)
             assert result is not None, "an attempt without an outcome has a result"
             outcome = result.outcome
-        details: dict[str, object] = {"node": outcome.node or self._tools.node_name}
-        if self._outflow is not None:
+        details: dict[str, object] = {"node": outcome.node or self._context.node_name}
+        if self._uploaders is not None:
             if outcome.last_step is None:
-                details["last_step"] = self._outflow.last_step
-            if outcome.reason is Reason.SUCCEEDED and self._outflow.final_checkpoint_lost:
+                details["last_step"] = self._uploaders.last_step
+            if outcome.reason is Reason.SUCCEEDED and self._uploaders.final_checkpoint_lost:
                 return Outcome.of(Reason.STORAGE, "the run ended well, but its result could not be stored", **details)
         return outcome.model_copy(update=details)
 
     def _abandon(self) -> Phase:
         """The lease is lost: kill at once; nothing that was written is sent."""
-        if self._outflow is not None:
-            self._outflow.stop()
+        if self._uploaders is not None:
+            self._uploaders.stop()
         return Phase.CLEAR if self._tree.kill() else Phase.ABANDON
 
     def _clear(self) -> Phase:
         """Release the attempt's resources, once no process of it is left."""
         # The second returns whether orphans of any attempt were found; one of this may be among them.
-        if not self._tree.kill() or self._tools.children.sweep_orphans() or not self._memory.over():
+        if not self._tree.kill() or self._context.children.sweep_orphans() or not self._memory.over():
             return Phase.CLEAR
-        with self._tools.database.series() as session:
+        with self._context.database.series() as session:
             stream = self.stream
             streams.seal(session, stream.assignment_id, job_id=stream.job_id, attempt=stream.attempt_number)
-        with self._tools.database.jobs() as session:
-            attempts.release(session, self.stream.assignment_id, self._tools.node_name)
-        self._tools.freed()
+        with self._context.database.jobs() as session:
+            attempts.release(session, self.stream.assignment_id, self._context.node_name)
+        self._context.freed()
         if self._meeting is not None:
             self._meeting.release()
         if self._tree.launcher is not None:
-            self._tools.children.forget(self._tree.launcher.pid)
-        self._tools.retire(self.folder)
+            self._context.children.forget(self._tree.launcher.pid)
+        self._context.retire(self.folder)
         return Phase.OVER
 
-    def _start_outflow(self, assignment: AssignmentFile) -> Uploaders:
+    def _start_uploaders(self, assignment: AssignmentFile) -> Uploaders:
         """Start sending, from where an agent before this one stopped."""
-        outflow = Uploaders(
-            self._tools.database,
-            self._tools.blobs,
+        uploaders = Uploaders(
+            self._context.database,
+            self._context.blobs,
             self.folder,
             self.stream,
             assignment,
-            pause_seconds=self._tools.timings.watch_seconds,
-            sample_seconds=self._tools.timings.sample_seconds,
+            pause_seconds=self._context.timings.watch_seconds,
+            sample_seconds=self._context.timings.sample_seconds,
         )
-        outflow.start()
-        return outflow
+        uploaders.start()
+        return uploaders
 
     def _recognise(self) -> None:
         """Find out from the folder and the processes how far the agent before this one got."""

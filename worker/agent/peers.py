@@ -14,8 +14,8 @@ from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs
 from lockstep.worker.agent.addresses import interface_of, is_loopback
+from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.tools import AttemptContext
 from lockstep.worker.upload.shipping import Stream
 
 
@@ -31,9 +31,9 @@ def unreachable(claim: Claim) -> Outcome | None:
     )
 
 
-def interface_to_peers(claim: Claim, tools: AttemptContext) -> str | None:
+def interface_to_peers(claim: Claim, context: AttemptContext) -> str | None:
     """The network interface that other nodes reach this one by; None for a gang of one node."""
-    return interface_of(tools.node_address()) if claim.node_count > 1 else None
+    return interface_of(context.node_address()) if claim.node_count > 1 else None
 
 
 class Peers:

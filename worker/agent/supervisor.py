@@ -41,11 +41,11 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.agent import identity
 from lockstep.worker.agent.addresses import Reservation, address_of
 from lockstep.worker.agent.assignment import KILL_MARGIN_SECONDS, Attempt
+from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.folders import Folder, folders_in, retire
 from lockstep.worker.agent.identity import ProcessSnapshot
 from lockstep.worker.agent.outcomes import StopReason
 from lockstep.worker.agent.sweeping import Children, ProcessTree, become_subreaper
-from lockstep.worker.agent.tools import AttemptContext
 from lockstep.worker.health import HealthFile
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.fork_client import ForkServer
@@ -91,7 +91,7 @@ class Supervisor:
         version: str,
         freed: Callable[[], None],
         environment: Mapping[str, str],
-        warm: ForkServer | None = None,
+        fork_server: ForkServer | None = None,
         launcher_command: Sequence[str] = launching.LAUNCHER_COMMAND,
     ):
         # Two pools of connections: attempts that wait for one must not keep a heartbeat waiting.
@@ -101,15 +101,15 @@ class Supervisor:
         self._devices = devices
         self._version = version
         self._children = Children()
-        self._warm = warm
-        self._tools = AttemptContext(
+        self._fork_server = fork_server
+        self._context = AttemptContext(
             database=shipping,
             blobs=blobs,
             children=self._children,
             timings=self._timings,
             node_name=settings.node_name,
             node_address=self._address,
-            warm=warm,
+            fork_server=fork_server,
             launcher_command=launcher_command,
             environment=environment,
             freed=freed,
@@ -133,9 +133,9 @@ class Supervisor:
         become_subreaper()
         self._thread.start()
 
-    def ring(self, bell: WakeUp) -> None:
+    def wake(self, notifier: WakeUp) -> None:
         """Look now. Never blocks."""
-        self._bells.put(bell)
+        self._bells.put(notifier)
 
     def ask_stop(self) -> None:
         """Begin to end: leave training running for the next agent to adopt, or stop it first (``stop_jobs_on_exit``)."""
@@ -168,8 +168,8 @@ class Supervisor:
         for attempt in self._attempts.values():
             attempt.join(max(0.0, deadline - time.monotonic()))
         self._children.leave()
-        if self._warm is not None:
-            self._warm.close()
+        if self._fork_server is not None:
+            self._fork_server.close()
 
     def _announce_end(self) -> None:
         """Write that this node leaves, before a job of it can go back to the queue and be placed here again.
@@ -198,8 +198,8 @@ class Supervisor:
             self._next_heartbeat = now + (period_seconds if self._in_touch else period_seconds / 5)
         if now >= self._next_sweep:
             self._guarded("sweep", self._sweep)
-            if self._warm is not None and not self._stopping:
-                self._guarded("warm", self._warm.tend)
+            if self._fork_server is not None and not self._stopping:
+                self._guarded("warm", self._fork_server.tend)
             if self._in_touch and any(attempt.leased for attempt in self._attempts.values()):
                 self._in_touch = self._guarded("intents", self._read_intents)
             if self._in_touch and self._waiting and not self._stopping:
@@ -219,13 +219,13 @@ class Supervisor:
     def _hear(self) -> None:
         """Wait for a bell, at most one watch, and look at once if one has rung."""
         try:
-            bell = self._bells.get(timeout=self._timings.watch_seconds)
+            notifier = self._bells.get(timeout=self._timings.watch_seconds)
         except queue.Empty:
             return
-        if bell.kind == "start":
+        if notifier.kind == "start":
             if self._registered and not self._stopping:
-                self._claim(bell.assignment_id)
-        elif bell.assignment_id in self._attempts:
+                self._claim(notifier.assignment_id)
+        elif notifier.assignment_id in self._attempts:
             self._next_heartbeat = 0.0
 
     def _heartbeat(self) -> None:
@@ -316,7 +316,7 @@ class Supervisor:
 
     def _adopt(self, held: HeldAssignment) -> None:
         log.info("adopting", assignment=held.assignment_id, state=held.state.value)
-        self._take(Attempt.adopt(self._tools, self._folder(held.assignment_id), held))
+        self._take(Attempt.adopt(self._context, self._folder(held.assignment_id), held))
 
     def _claim(self, assignment_id: str) -> None:
         if assignment_id in self._attempts:
@@ -346,7 +346,7 @@ class Supervisor:
         log.info("claimed", assignment=assignment_id, job=claim.job_id, attempt=claim.attempt_number)
         deadline = sent_at + self._timings.fence_seconds
         folder = self._folder(assignment_id)
-        self._take(Attempt.begin(self._tools, folder, claim, fence_deadline=deadline, meeting=meeting))
+        self._take(Attempt.begin(self._context, folder, claim, fence_deadline=deadline, meeting=meeting))
 
     def _claim_again(self, attempt: Attempt) -> None:
         """Let the database have the claim of an attempt that runs: it was restored from a backup made before that."""
@@ -370,9 +370,9 @@ class Supervisor:
         self._attempts[attempt.stream.assignment_id] = attempt
 
     def _sweep(self) -> None:
-        census = ProcessSnapshot.take()
+        process_snapshot = ProcessSnapshot.take()
         for attempt in self._attempts.values():
-            attempt.seen(census)
+            attempt.seen(process_snapshot)
         self._children.sweep_orphans()
 
     def _folder(self, assignment_id: str) -> Folder:

@@ -68,17 +68,17 @@ class Children:
             self._launchers[launcher.pid] = launcher
             return launcher.pid
 
-    def fork(self, warm: ForkServer, *, cwd: Path, environment: Mapping[str, str], output: int) -> int | None:
+    def fork(self, fork_server: ForkServer, *, cwd: Path, environment: Mapping[str, str], output: int) -> int | None:
         """As :meth:`start`, by a fork of the warm process; None where that is not ready.
 
         Raises
         ------
-        WarmError
+        ForkServerError
             If it did not answer. Whatever it may have started is dead then.
         """
         with self._lock:
             try:
-                pid = warm.fork(cwd, environment, output)
+                pid = fork_server.fork(cwd, environment, output)
             except ForkServerError:
                 self._sweep_orphans()
                 raise
@@ -118,10 +118,10 @@ class Children:
 
     def _sweep_orphans(self) -> int:
         session = os.getsid(0)
-        census = ProcessSnapshot.take()
+        process_snapshot = ProcessSnapshot.take()
         orphans = [
             child
-            for child in census.children(os.getpid())
+            for child in process_snapshot.children(os.getpid())
             if child.key.pid not in self._launchers and child.session != session
         ]
         alive = 0
@@ -130,7 +130,7 @@ class Children:
                 _reap(orphan.key.pid)
                 continue
             alive += 1
-            kill([orphan, *census.descendants(orphan.key.pid)])
+            kill([orphan, *process_snapshot.descendants(orphan.key.pid)])
         return alive
 
 
@@ -172,27 +172,27 @@ class ProcessTree:
         self.group = ControlGroup(folder.name)
         self._seen: set[ProcessKey] = set()
 
-    def remember(self, census: ProcessSnapshot) -> None:
+    def remember(self, process_snapshot: ProcessSnapshot) -> None:
         """Record the launcher's current descendants, for its death while no agent is its parent."""
         if self.launcher is None:
             return
-        found = census.by_pid.get(self.launcher.pid)
+        found = process_snapshot.by_pid.get(self.launcher.pid)
         if found is not None and found.key == self.launcher:
-            self._seen = {process.key for process in census.descendants(self.launcher.pid)}
+            self._seen = {process.key for process in process_snapshot.descendants(self.launcher.pid)}
 
     def survivors(self) -> list[ProcessStat]:
         """Every living process of the attempt, the launcher included."""
-        census = ProcessSnapshot.take()
+        process_snapshot = ProcessSnapshot.take()
         roots = [key for key in (self.launcher, *self._seen) if key is not None]
         found: dict[int, ProcessStat] = {}
         for key in roots:
-            root = census.by_pid.get(key.pid)
+            root = process_snapshot.by_pid.get(key.pid)
             if root is not None and root.key == key:
-                for process in (root, *census.descendants(key.pid)):
+                for process in (root, *process_snapshot.descendants(key.pid)):
                     found[process.key.pid] = process
-        grouped = [census.by_pid[pid] for pid in self.group.pids() if pid in census.by_pid]
-        for process in (*census.marked(self.folder), *grouped):
-            for each in (process, *census.descendants(process.key.pid)):
+        grouped = [process_snapshot.by_pid[pid] for pid in self.group.pids() if pid in process_snapshot.by_pid]
+        for process in (*process_snapshot.marked(self.folder), *grouped):
+            for each in (process, *process_snapshot.descendants(process.key.pid)):
                 found[each.key.pid] = each
         return [process for process in found.values() if process.alive]
 

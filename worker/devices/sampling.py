@@ -83,14 +83,14 @@ class Sampler:
         return values
 
     def _of_ranks(self, ranks: Mapping[int, int], elapsed: float | None) -> dict[str, float]:
-        census = ProcessSnapshot.take()
+        process_snapshot = ProcessSnapshot.take()
         values: dict[str, float] = {}
         cpu_now: dict[ProcessKey, float] = {}
         for rank, pid in ranks.items():
-            root = census.by_pid.get(pid)
+            root = process_snapshot.by_pid.get(pid)
             if root is None or not root.alive:
                 continue
-            used = _used(process.key for process in (root, *census.descendants(pid)))
+            used = _used(process.key for process in (root, *process_snapshot.descendants(pid)))
             name = f"{SYSTEM}rank{rank}"
             values[f"{name}/rss_bytes"] = float(sum(rss for _, rss in used.values()))
             seconds = {key: cpu for key, (cpu, _) in used.items()}

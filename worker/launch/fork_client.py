@@ -95,7 +95,7 @@ class ForkServer:
 
         Raises
         ------
-        WarmError
+        ForkServerError
             If it was asked and did not answer. A launcher may exist nevertheless, as a child of this process.
         """
         request = LaunchRequest(folder=str(folder), environ=dict(environ)).model_dump_json().encode()

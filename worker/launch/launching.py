@@ -46,7 +46,11 @@ def environment_of(agent: Mapping[str, str]) -> dict[str, str]:
 
 
 def launch(
-    folder: Folder, children: Children, warm: ForkServer | None, command: Sequence[str], environment: Mapping[str, str]
+    folder: Folder,
+    children: Children,
+    fork_server: ForkServer | None,
+    command: Sequence[str],
+    environment: Mapping[str, str],
 ) -> ProcessKey | None:
     """Start the launcher of this folder: by the fork server if that is ready, else by ``command``.
 
@@ -65,7 +69,7 @@ def launch(
     log = os.open(folder.file(attempt.LAUNCHER_LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     how: dict[str, Any] = {"cwd": folder.path, "environment": {**environment, **own}, "output": log}
     try:
-        pid = children.fork(warm, **how) if warm is not None else None
+        pid = children.fork(fork_server, **how) if fork_server is not None else None
         if pid is None:
             pid = children.start([*command, str(folder.path)], **how)
     finally:

@@ -51,7 +51,7 @@ def bring(folder: Folder, published: Sequence[Published], blobs: BlobStore, othe
 
     Raises
     ------
-    NoneWholeError
+    NoIntactCheckpointError
     OSError
         If the disk or the store refuses; that may pass.
     """

@@ -111,7 +111,7 @@ class EventUploader:
         self._place = None if state is None else state.events_offset
 
     def step(self, last: bool) -> bool:
-        """Carry out one batch of events. See ``worker.upload.pump``."""
+        """Carry out one batch of events. See ``worker.upload.upload_loop``."""
         self._send_waiting()
         if self._set_back:
             self._set_back, self._rows_differ = False, True

@@ -122,7 +122,7 @@ class Shipper(ABC, Generic[Place, Record]):
         self._look_again = True
 
     def step(self, last: bool) -> bool:
-        """Ship one batch. See ``worker.upload.pump``.
+        """Ship one batch. See ``worker.upload.upload_loop``.
 
         Raises
         ------

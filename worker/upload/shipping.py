@@ -68,7 +68,7 @@ class PointsShipper(Shipper[Place, metrics.StepValues]):
 
     def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
         super().__init__(database, folder, stream, warn)
-        self._room = QuotaWarnings(warn)
+        self._quota_warnings = QuotaWarnings(warn)
 
     def _append_points(
         self, records: Sequence[metrics.StepValues], *, before: int, after: int, source: str | None = None
@@ -89,7 +89,7 @@ class PointsShipper(Shipper[Place, metrics.StepValues]):
                 )
         finally:
             # Also where the answer of the commit was lost; if there was none, the same will be left out again.
-            self._room.tell(noted)
+            self._quota_warnings.tell(noted)
 
 
 class MetricsShipper(PointsShipper[int]):
@@ -101,7 +101,7 @@ class MetricsShipper(PointsShipper[int]):
         super().__init__(database, folder, stream, warn)
         self.last_step: int | None = None
         """Step of the newest record that was read; a line without a step takes the next one."""
-        self._thinner = Decimator(warn)
+        self._decimator = Decimator(warn)
         self._bad_lines = 0
         self._refused: dict[str, None] = {}
         """Names whose values are left out, in the order in which they came."""
@@ -114,19 +114,19 @@ class MetricsShipper(PointsShipper[int]):
         """Stored bytes of the spool, as far as this agent has read."""
 
     def step(self, last: bool) -> bool:
-        """Ship one batch, after a look at how large the spool has become. See ``worker.upload.pump``."""
+        """Ship one batch, after a look at how large the spool has become. See ``worker.upload.upload_loop``."""
         path = self._folder.file(attempt.METRICS)
         if path.is_file():
-            self._thinner.look(path.stat().st_size)
-            self._hollow()
+            self._decimator.look(path.stat().st_size)
+            self._is_sparse()
         return super().step(last)
 
-    def _hollow(self) -> None:
+    def _is_sparse(self) -> None:
         """Remove the middle of the unstored data if it exceeds its limit.
 
         The database was away for long, or the node does not keep up with the job.
         """
-        freed = self._spool.hollow(limits.METRIC_SPOOL_BYTES_MAX)
+        freed = self._spool.is_sparse(limits.METRIC_SPOOL_BYTES_MAX)
         if freed and not self._hollowed_bytes:
             self._warn(
                 f"metrics limited: more than {in_words(limits.METRIC_SPOOL_BYTES_MAX)} of them wait to be stored; "
@@ -160,10 +160,10 @@ class MetricsShipper(PointsShipper[int]):
                 self._passed_over(found.hole, found.offset)
             records += self._records(found)
             end = found.offset
-            if self._thinner.keep_every == 1 or len(records) >= RECORDS_ENOUGH:
+            if self._decimator.keep_every == 1 or len(records) >= RECORDS_ENOUGH:
                 break
         if end == place:
-            self._thinner.caught_up()
+            self._decimator.caught_up()
             if last:
                 self._tell_what_is_missing(path)
             return None
@@ -178,19 +178,19 @@ class MetricsShipper(PointsShipper[int]):
 
     def _records(self, found: Lines) -> list[metrics.StepValues]:
         """Return the records of a piece's lines that are to be stored."""
-        thinner = self._thinner
+        decimator = self._decimator
         read: list[Line] = found.lines
-        if thinner.keep_every == 1:
+        if decimator.keep_every == 1:
             records = [record for line in read if (record := self._decode(line)) is not None]
         else:
-            kept, last_step = thinner.kept(read, self.last_step, newest=found.at_end)
+            kept, last_step = decimator.kept(read, self.last_step, newest=found.at_end)
             read, records = [line for line, _ in kept], []
             for line, step in kept:
                 self.last_step = step - 1
                 if (record := self._decode(line)) is not None:
                     records.append(record)
             self.last_step = last_step
-        thinner.measured(sum(line.end - line.offset for line in read), sum(len(record.values) for record in records))
+        decimator.measured(sum(line.end - line.offset for line in read), sum(len(record.values) for record in records))
         return records
 
     def _decode(self, line: Line) -> metrics.StepValues | None:
@@ -232,7 +232,7 @@ class MetricsShipper(PointsShipper[int]):
         if self._told:
             return
         self._told = True
-        self._thinner.ended()
+        self._decimator.ended()
         if path.exists() and not path.is_file():
             self._warn("$LOCKSTEP_METRICS names a file for JSON lines; the job has made something else there")
         if self._bad_lines > 1:

@@ -46,7 +46,7 @@ def punch(path: Path, start: int, end: int) -> bool:
         os.close(descriptor)
 
 
-def hollow(path: Path, bytes_max: int) -> int:
+def is_sparse(path: Path, bytes_max: int) -> int:
     """Keep a file from taking more of the disk than it may, by its middle.
 
     Half of ``bytes_max`` stays at its head, and a quarter at its end.

@@ -61,7 +61,7 @@ class SystemShipper(PointsShipper[int]):
         log.warning("system metrics", assignment=self._stream.assignment_id, message=message)
 
     def step(self, last: bool) -> bool:
-        """Take a sample if it is time, and ship a batch. See ``worker.upload.pump``."""
+        """Take a sample if it is time, and ship a batch. See ``worker.upload.upload_loop``."""
         now = self._clock()
         if not last and not self.refused and now >= self._next_at:
             # First, because a sample that fails is left out, and not taken again and again.
@@ -71,7 +71,7 @@ class SystemShipper(PointsShipper[int]):
 
     def _write(self, record: metrics.StepValues) -> None:
         path = self._folder.file(attempt.SYSTEM)
-        self._spool.hollow(limits.SYSTEM_SPOOL_BYTES_MAX)
+        self._spool.is_sparse(limits.SYSTEM_SPOOL_BYTES_MAX)
         with path.open("ab", buffering=0) as file:
             file.write(metrics.encode(record).encode() + b"\n")
 

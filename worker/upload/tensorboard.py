@@ -68,7 +68,7 @@ class EventFilesShipper(PointsShipper[Places]):
     ):
         super().__init__(database, folder, stream, warn)
         self._root = folder.file(attempt.TENSORBOARD)
-        self._thinner = Decimator(warn, clock=clock)
+        self._decimator = Decimator(warn, clock=clock)
         self._clock = clock
         self._look_at = -math.inf
         self._files: list[str] = []
@@ -99,9 +99,9 @@ class EventFilesShipper(PointsShipper[Places]):
                 return Chunk(place, {**place, SOURCE + name: piece.end}, piece.records)
             self._damaged[SOURCE + name] = f"{name} is damaged at byte {at}: {piece.damage}"
             return Chunk(place, {**place, SOURCE + name: -1 - at}, [])
-        self._thinner.caught_up()
+        self._decimator.caught_up()
         if last:
-            self._thinner.ended()
+            self._decimator.ended()
         return None
 
     def _look(self, place: Places, *, last: bool) -> None:
@@ -126,7 +126,7 @@ class EventFilesShipper(PointsShipper[Places]):
         )
         # Images and histograms are no points: the scalars' fraction of the backlog is taken from the data already read.
         share = self._scalar_bytes / self._read_bytes if self._read_bytes else 1.0
-        self._thinner.look(round(self._scalar_bytes + share * waiting))
+        self._decimator.look(round(self._scalar_bytes + share * waiting))
 
     def _piece(self, name: str, at: int) -> _Piece | None:
         """Return the next piece of a file; None while there is no whole record."""
@@ -150,7 +150,7 @@ class EventFilesShipper(PointsShipper[Places]):
         if end == at and not damage:
             return None
         self._read_bytes += end - at
-        self._thinner.measured(end - at, len(scalars))
+        self._decimator.measured(end - at, len(scalars))
         at_end = len(data) < READ_BYTES and not damage
         return _Piece(self._records(Path(name).parent.as_posix(), scalars, at_end=at_end), end, damage)
 
@@ -176,7 +176,7 @@ class EventFilesShipper(PointsShipper[Places]):
 
     def _kept(self, scalars: Sequence[event_files.Scalar], *, at_end: bool) -> Iterator[event_files.Scalar]:
         """As ``Decimator.kept``: every k-th step, the newest one, and the first value of a piece that is not finite."""
-        keep_every, strange = self._thinner.keep_every, False
+        keep_every, strange = self._decimator.keep_every, False
         newest = scalars[-1].step if scalars and at_end else None
         for scalar in scalars:
             finite = math.isfinite(scalar.value)
@@ -184,7 +184,7 @@ class EventFilesShipper(PointsShipper[Places]):
                 strange = strange or not finite
                 yield scalar
             else:
-                self._thinner.left_out += 1
+                self._decimator.left_out += 1
 
     def _append(self, batch: Chunk[Places, metrics.StepValues]) -> bool:
         # One file at a time has moved.

@@ -17,12 +17,12 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices.sampling import Sampler
-from lockstep.worker.upload.pump import UploadLoop
 from lockstep.worker.upload.reporting import EventUploader
 from lockstep.worker.upload.shipper import opened
 from lockstep.worker.upload.shipping import LogShipper, MetricsShipper, Stream
 from lockstep.worker.upload.system import SystemShipper
 from lockstep.worker.upload.tensorboard import EventFilesShipper
+from lockstep.worker.upload.upload_loop import UploadLoop
 
 SYSTEM_PATIENCE_SECONDS = 10.0
 """The end of an attempt waits so long for its last samples, once all else is sent: a driver that does not answer must not
@@ -132,8 +132,8 @@ class Uploaders:
         return self._reporter.final_checkpoint_lost
 
     def start(self) -> None:
-        for pump in self._pumps:
-            pump.start()
+        for upload_loop in self._pumps:
+            upload_loop.start()
 
     def finish(self, patience_seconds: float) -> bool:
         """Send the rest after the writers' end, and wait this long for it.
@@ -141,8 +141,8 @@ class Uploaders:
         Call again until it returns True: everything is sent.
         """
         deadline = time.monotonic() + patience_seconds
-        for pump in (*self._senders, self._system):
-            pump.finish()
+        for upload_loop in (*self._senders, self._system):
+            upload_loop.finish()
         if not _all_end(self._senders, deadline):
             return False
         self._reporting.finish()
@@ -171,15 +171,15 @@ class Uploaders:
 
     def stop(self) -> None:
         """End after the steps that run now, whatever is left."""
-        for pump in self._pumps:
-            pump.stop()
+        for upload_loop in self._pumps:
+            upload_loop.stop()
 
     def join(self, timeout_seconds: float) -> None:
         deadline = time.monotonic() + timeout_seconds
-        for pump in self._pumps:
-            pump.join(max(0.0, deadline - time.monotonic()))
+        for upload_loop in self._pumps:
+            upload_loop.join(max(0.0, deadline - time.monotonic()))
 
 
 def _all_end(pumps: Iterable[UploadLoop], deadline: float) -> bool:
     """Return whether each has ended by then."""
-    return all(pump.join(max(0.0, deadline - time.monotonic())) for pump in pumps)
+    return all(upload_loop.join(max(0.0, deadline - time.monotonic())) for upload_loop in pumps)

@@ -36,7 +36,7 @@ class Accelerate(Engine):
     needs = "accelerate"
 
     def refusal(self, case: Case) -> str | None:
-        batch = case.batch is not None and case.batch != case.world_size * case.micro_size * case.slots
+        batch = case.batch is not None and case.batch != case.world_size * case.micro_size * case.micro_batches
         return "its batch is always ranks × micro-batch × K" if batch else None
 
     def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
@@ -46,7 +46,7 @@ class Accelerate(Engine):
         if case.resumed:
             assert case.checkpoint_at is not None
             run.accelerator.load_state(str(saved))
-            skip = case.checkpoint_at * case.slots
+            skip = case.checkpoint_at * case.micro_batches
         done, per_epoch = 0, len(run.loader)
         for epoch in range(skip // per_epoch, case.epochs):
             run.loader.set_epoch(epoch)
@@ -80,13 +80,13 @@ class AccelerateTokens(Engine):
         for epoch in range(case.epochs):
             run.loader.set_epoch(epoch)
             batches = iter(run.loader)
-            while window := list(islice(batches, case.slots)):
+            while window := list(islice(batches, case.micro_batches)):
                 mine = torch.tensor(sum(observer.weight(batch) for batch in window), dtype=torch.float64)
                 whole = run.accelerator.gather(mine).sum().item()
                 for index, batch in enumerate(window):
                     several = processes > 1 and index < len(window) - 1
                     with run.model.no_sync() if several else nullcontext():
-                        loss = observer.sum(run.model, batch) * case.slots * processes
+                        loss = observer.sum(run.model, batch) * case.micro_batches * processes
                         run.accelerator.backward(loss / torch.tensor(whole, dtype=torch.float64))
                 if case.clip is not None:
                     observer.seen.norms.append(
@@ -105,13 +105,13 @@ class _Run:
         library.utils.set_seed(SEED)
         self.accelerator: Any = library.Accelerator(
             cpu=True,
-            gradient_accumulation_steps=case.slots,
+            gradient_accumulation_steps=case.micro_batches,
             dataloader_config=library.DataLoaderConfiguration(use_seedable_sampler=True),
         )
         model = observer.model()
         loader: DataLoader[Any] = DataLoader(Rows(case), case.micro_size, shuffle=True)
         moving = optimizer(case, model)
-        length = max(1, len(loader) * case.epochs // case.slots)
+        length = max(1, len(loader) * case.epochs // case.micro_batches)
         scheduler = torch.optim.lr_scheduler.LambdaLR(moving, schedule(case, length))
         self.model: Any
         self.optimizer: Any

@@ -36,7 +36,7 @@ class Engine(ABC):
         By default: an engine whose user gives a micro-batch and a number of them cannot be asked for another batch
         than their product, and one without checkpoints cannot be asked for one.
         """
-        if case.batch is not None and case.batch != case.world_size * case.micro_size * case.slots:
+        if case.batch is not None and case.batch != case.world_size * case.micro_size * case.micro_batches:
             return "its batch is always ranks × micro-batch × K"
         if case.checkpoint_at is not None:
             return "it keeps no place in the data"

@@ -41,9 +41,9 @@ class Fabric(Engine):
         loader = fabric.setup_dataloaders(DataLoader(Rows(case), case.micro_size, shuffle=True))
         for _ in range(case.epochs):
             for index, batch in enumerate(loader):
-                accumulating = (index + 1) % case.slots != 0 and index + 1 < len(loader)
+                accumulating = (index + 1) % case.micro_batches != 0 and index + 1 < len(loader)
                 with fabric.no_backward_sync(model, enabled=accumulating):
-                    fabric.backward(observer.mean(model, batch) / case.slots)
+                    fabric.backward(observer.mean(model, batch) / case.micro_batches)
                 if accumulating:
                     continue
                 if case.clip is not None:

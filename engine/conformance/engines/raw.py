@@ -47,7 +47,7 @@ class Raw(Engine):
         loader = DataLoader(rows, case.micro_size, sampler=sampler)
         for epoch in range(case.epochs):
             sampler.set_epoch(epoch)
-            for window in windows(loader, case.slots):
+            for window in windows(loader, case.micro_batches):
                 observer.seen.losses.append(self.accumulate(case, wrapped, window, observer))
                 if case.clip is not None:
                     observer.seen.norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), case.clip)))
@@ -60,7 +60,7 @@ class Raw(Engine):
         for index, batch in enumerate(window):
             with in_sync(wrapped, last=index == len(window) - 1):
                 loss = observer.mean(wrapped, batch)
-                (loss / case.slots).backward()  # type: ignore[no-untyped-call] # torch declares no types here
+                (loss / case.micro_batches).backward()  # type: ignore[no-untyped-call] # torch declares no types here
         return loss.item()
 
 
@@ -84,10 +84,10 @@ class RawSum(Raw):
         return float(summed / whole)
 
 
-def windows(loader: Any, slots: int) -> Iterator[list[Any]]:
+def windows(loader: Any, micro_batches: int) -> Iterator[list[Any]]:
     """Lists of K micro-batches; the last may be shorter."""
     batches = iter(loader)
-    while window := list(islice(batches, slots)):
+    while window := list(islice(batches, micro_batches)):
         yield window
 
 

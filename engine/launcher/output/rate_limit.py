@@ -75,7 +75,7 @@ class RateLimits:
         Parameters
         ----------
         flow : Flow
-        lines : sequence of Stamped
+        lines : sequence of TimedLine
         full : bool
             More is unshipped than may be.
         """

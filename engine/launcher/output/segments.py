@@ -70,7 +70,7 @@ class Segments:
                 size += len(record)
             self._append(pending)
 
-    def say(self, text: str, *, rank: int = -1) -> None:
+    def log_line(self, text: str, *, rank: int = -1) -> None:
         """Add lines of the launcher itself, about a rank or the gang, if the disk has room for them.
 
         A kill must not fail for want of a line.

@@ -51,7 +51,7 @@ class Streams:
         self, folder: Path, segments: Segments, bounds: Bounds, tell: Callable[[str], None], redactor: Redactor
     ):
         self._folder = folder
-        self._floods = RateLimits(bounds, tell, clock=time.monotonic)
+        self._rate_limits = RateLimits(bounds, tell, clock=time.monotonic)
         self._segments = segments
         self._redactor = redactor
         self._bounds = bounds
@@ -67,7 +67,7 @@ class Streams:
         streams: tuple[Stream, Stream] = ("stdout", "stderr")
         for stream in streams:
             self._pipes.append(
-                _Pipe(self._folder / f"{rank}.{stream}", rank, stream, self._bounds, self._floods.flow())
+                _Pipe(self._folder / f"{rank}.{stream}", rank, stream, self._bounds, self._rate_limits.flow())
             )
 
     def start(self) -> None:
@@ -97,7 +97,7 @@ class Streams:
         """Keep the last line of each stream, and let go of the pipes."""
         for pipe in list(self._pipes):
             self._end(pipe)
-        self._floods.close()
+        self._rate_limits.close()
 
     def tail(self, rank: int) -> str:
         """The end of what a rank wrote to stderr."""
@@ -112,9 +112,9 @@ class Streams:
             for pipe in self._pipes:
                 selector.register(pipe.descriptor, selectors.EVENT_READ, pipe)
             while selector.get_map() and not self._stopping.is_set():
-                if self._floods.turn(full=self._segments.is_full()):
+                if self._rate_limits.turn(full=self._segments.is_full()):
                     for pipe in self._pipes:
-                        self._write(pipe, self._floods.release(pipe.flow))
+                        self._write(pipe, self._rate_limits.release(pipe.flow))
                 self._keep_states()
                 for key, _ in selector.select(timeout=0.1):
                     if self._read(key.data) == b"":
@@ -138,14 +138,14 @@ class Streams:
         rest = chunk
         if pipe.flow.held:
             rest, lines, size = pipe.cutter.skip(chunk, self._bounds.held_lines)
-            self._floods.leave_out(pipe.flow, lines, size)
+            self._rate_limits.leave_out(pipe.flow, lines, size)
             self._stopping.wait(self._bounds.flood_pause_seconds)
         self._keep(pipe, pipe.cutter.feed(rest))
         return chunk
 
     def _end(self, pipe: _Pipe) -> None:
         self._keep(pipe, pipe.cutter.finish())
-        self._write(pipe, self._floods.release(pipe.flow))
+        self._write(pipe, self._rate_limits.release(pipe.flow))
         os.close(pipe.descriptor)
         self._pipes.remove(pipe)
         pipe.path.unlink(missing_ok=True)
@@ -156,7 +156,9 @@ class Streams:
         # Before anything keeps them: the outcome quotes a rank's last lines, too.
         texts = [self._redactor.clean(text) for text in texts]
         now = time.time()
-        passed = self._floods.take(pipe.flow, [TimedLine(now, text) for text in texts], full=self._segments.is_full())
+        passed = self._rate_limits.take(
+            pipe.flow, [TimedLine(now, text) for text in texts], full=self._segments.is_full()
+        )
         self._write(pipe, passed)
         last = self._last_lines.setdefault(pipe.rank, deque(maxlen=limits.EXCERPT_LINES_MAX))
         last.extend(text[: limits.EXCERPT_LINE_CHARS_MAX] for text in texts[-limits.EXCERPT_LINES_MAX :])

@@ -52,14 +52,14 @@ class RankProgress:
     """One rank of a gang that does not move."""
 
     rank: int
-    beat: HeartbeatReading | None
+    reading: HeartbeatReading | None
     quiet_seconds: float
     """Since it entered its phase."""
     answer: StackDump
 
     @property
     def phase(self) -> str:
-        return "setup" if self.beat is None else self.beat.phase
+        return "setup" if self.reading is None else self.reading.phase
 
     @property
     def waits(self) -> bool:
@@ -95,7 +95,7 @@ class RankProgress:
         for thread in self.answer.threads:
             if any(frame.file.endswith("engine/runtime/heartbeat.py") for frame in thread.frames):
                 continue
-            name = "main thread" if self.beat is not None and thread.identity == self.beat.thread else "thread"
+            name = "main thread" if self.reading is not None and thread.identity == self.reading.thread else "thread"
             name += "" if thread.pid == self.answer.pid else f" of its process {thread.pid}"
             lines.append(f"  {name}, innermost frame first:")
             lines += [f'    File "{file}", line {line}, in {name}' for file, line, name in thread.frames[:frames_max]]
@@ -104,10 +104,10 @@ class RankProgress:
         return "\n".join(lines)
 
     def _main(self) -> Thread | None:
-        if self.beat is None:
+        if self.reading is None:
             return None
         own = (thread for thread in self.answer.threads if thread.pid == self.answer.pid)
-        return next((thread for thread in own if thread.identity == self.beat.thread), None)
+        return next((thread for thread in own if thread.identity == self.reading.thread), None)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class StallDetector:
     def __init__(self, folder: Path, allowed: Limits, *, look_seconds: float, nodes: int = 1):
         self._folder, self._allowed, self._look_seconds = folder, allowed, look_seconds
         self._nodes = nodes
-        self._beats: dict[int, HeartbeatReading | None] = {}
+        self._readings: dict[int, HeartbeatReading | None] = {}
         self._looked_at: float | None = None
         self._quiet_seconds = 0.0
         self._step = 0
@@ -191,9 +191,9 @@ class StallDetector:
             return None
         gap = 0.0 if self._looked_at is None else now - self._looked_at
         self._looked_at = now
-        beats = {rank: heartbeat.read(self._folder, rank) for rank in pids}
-        moved = beats != self._beats
-        self._beats = beats
+        readings = {rank: heartbeat.read(self._folder, rank) for rank in pids}
+        moved = readings != self._readings
+        self._readings = readings
         self._note_step(now)
         if moved:
             self._quiet_seconds, self._asking, self._told = 0.0, None, False
@@ -215,8 +215,8 @@ class StallDetector:
             return None
         self._told = True
         phases = ", ".join(
-            f"rank {rank} is in {beat.phase if beat else 'setup'}"
-            for rank, beat in sorted(self._beats.items())[:_TOLD_MAX]
+            f"rank {rank} is in {reading.phase if reading else 'setup'}"
+            for rank, reading in sorted(self._readings.items())[:_TOLD_MAX]
         )
         return (
             f"no rank has moved for {self._quiet_seconds:.0f} s: {phases}; after {limit_seconds:.0f} s the run is ended"
@@ -228,14 +228,21 @@ class StallDetector:
         median = statistics.median(self._step_seconds) if self._step_seconds else 0.0
         limit_seconds = max(allowed.min_seconds, allowed.factor * median)
         long = any(
-            beat is None or beat.phase in _LONG_PHASES or beat.step == beat.first_step for beat in self._beats.values()
-        ) or (self._nodes > 1 and not any(beat and beat.phase in _OWN_PHASES for beat in self._beats.values()))
+            reading is None or reading.phase in _LONG_PHASES or reading.step == reading.first_step
+            for reading in self._readings.values()
+        ) or (
+            self._nodes > 1 and not any(reading and reading.phase in _OWN_PHASES for reading in self._readings.values())
+        )
         return max(limit_seconds, allowed.first_step_seconds) if long else limit_seconds
 
     def _note_step(self, now: float) -> None:
         # The slowest rank's, so that the first step, which has compilations in it, is over on every rank.
-        steps = [beat.step for beat in self._beats.values() if beat is not None and beat.step > beat.first_step]
-        step = min(steps) if len(steps) == len(self._beats) else 0
+        steps = [
+            reading.step
+            for reading in self._readings.values()
+            if reading is not None and reading.step > reading.first_step
+        ]
+        step = min(steps) if len(steps) == len(self._readings) else 0
         if step > self._step:
             if self._step:
                 self._step_seconds.append((now - self._stepped_at) / (step - self._step))
@@ -254,9 +261,9 @@ class StallDetector:
         return tuple(
             RankProgress(
                 rank,
-                beat,
-                now - beat.since if beat else self._quiet_seconds,
+                reading,
+                now - reading.since if reading else self._quiet_seconds,
                 self._answers.get(rank, StackDump(0, "S")),
             )
-            for rank, beat in sorted(self._beats.items())
+            for rank, reading in sorted(self._readings.items())
         )

@@ -32,7 +32,9 @@ class Stragglers:
     def look(self, ranks: Mapping[int, int], now: float) -> str | None:
         """A sentence about the slow rank, when a window has ended and there is one; at most every so often."""
         # A window begins when all ranks train, or the first one, which has their set-up in it, would say nothing.
-        begun = bool(self._begin) and all(beat is not None and beat.phase != "setup" for beat in self._begin.values())
+        begun = bool(self._begin) and all(
+            reading is not None and reading.phase != "setup" for reading in self._begin.values()
+        )
         if len(ranks) < 2 or (begun and now - self._begun_at < self._bounds.straggler_window_seconds):
             return None
         begin, end = self._begin, {rank: heartbeat.read(self._folder, rank) for rank in ranks}

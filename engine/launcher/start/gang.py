@@ -49,7 +49,7 @@ class Gang:
     """Where torch's ``record`` decorator in a rank leaves its exception."""
     ended: Callable[[], bool]
     """Whether the attempt was ended, by whatever: no rank is to be started any more."""
-    say: Callable[[str], None]
+    log_line: Callable[[str], None]
     """Writes a line into the job's log."""
     stopping: Callable[[], bool]
     """Whether the ranks were asked to stop, so that one which ends is no failure, and the others may end in order."""

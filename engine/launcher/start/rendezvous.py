@@ -110,6 +110,6 @@ class Rendezvous(StaticTCPRendezvous):
             if now >= self._deadline:
                 raise PeersUnreachableError(f"{failure()} within {self.timeout.total_seconds():g} s")
             if now >= self._tell_at:
-                self._gang.say(f"Waiting for the attempt's other nodes: {failure()} yet.")
+                self._gang.log_line(f"Waiting for the attempt's other nodes: {failure()} yet.")
                 self._tell_at = float("inf")
             time.sleep(_LOOK_SECONDS)

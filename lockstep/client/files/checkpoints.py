@@ -54,7 +54,7 @@ def fetch(
 
     Raises
     ------
-    DamagedError
+    DigestMismatchError
         If a file arrives otherwise than its digest says.
     UsageError
         If the folder is there already, or the checkpoint has no model of its own.
@@ -111,7 +111,7 @@ def check_file(
 
     Raises
     ------
-    DamagedError
+    DigestMismatchError
         If it differs from its digest in the manifest.
     """
     digest = hashlib.sha256()
@@ -133,7 +133,7 @@ def verify(folder: Path) -> tuple[int, int, int]:
 
     Raises
     ------
-    DamagedError
+    DigestMismatchError
         With the name of the first file that is missing, torn or changed.
     """
     try:

@@ -32,21 +32,21 @@ class World:
         self.now = 100.0
         self.said: list[str] = []
         limited = Bounds(log_bytes_per_second=lines * COST, log_window_seconds=1.0, held_lines=3, **bounds)  # type: ignore[arg-type]  # sizes are whole
-        self.floods = RateLimits(limited, self.said.append, clock=lambda: self.now)
-        self.flows = [self.floods.flow() for _ in range(streams)]
-        self.floods.turn(full=False)
+        self.rate_limits = RateLimits(limited, self.said.append, clock=lambda: self.now)
+        self.flows = [self.rate_limits.flow() for _ in range(streams)]
+        self.rate_limits.turn(full=False)
 
     def write(self, count: int, *, flow: int = 0, full: bool = False, start: int = 0) -> int:
         """How many of ``count`` lines pass."""
         lines = [TimedLine(self.now, f"{number:010d}") for number in range(start, start + count)]
-        return len(self.floods.take(self.flows[flow], lines, full=full))
+        return len(self.rate_limits.take(self.flows[flow], lines, full=full))
 
     def later(self, *, full: bool = False) -> bool:
         self.now += 1.0
-        return self.floods.turn(full=full)
+        return self.rate_limits.turn(full=full)
 
     def release(self, flow: int = 0) -> list[str]:
-        return [line.text for line in self.floods.release(self.flows[flow])]
+        return [line.text for line in self.rate_limits.release(self.flows[flow])]
 
 
 @pytest.mark.parametrize(("lines", "passed"), [(9, 9), (10, 10), (11, 10), (100, 10)])
@@ -60,7 +60,7 @@ def test_the_newest_lines_follow_a_line_that_counts_what_is_missing() -> None:
     world = World()
     world.write(1_000_020)
     assert world.write(1, start=2_000_000) == 0, "no line passes one that is held back"
-    assert not world.floods.turn(full=False)
+    assert not world.rate_limits.turn(full=False)
     assert world.later()
     assert world.release() == [
         "… 1,000,008 lines (9.5 MiB) left out: the job writes faster than 1.1 KiB/s …",
@@ -120,7 +120,7 @@ def test_a_flood_is_told_of_once_and_again_when_a_window_has_passed_without_it()
 def test_a_line_longer_than_what_is_held_is_still_the_newest() -> None:
     world = World(held_bytes=100)
     world.write(11)
-    world.floods.take(world.flows[0], [TimedLine(1.0, "x" * 1_000)], full=False)
+    world.rate_limits.take(world.flows[0], [TimedLine(1.0, "x" * 1_000)], full=False)
     world.later()
     assert world.release()[1:] == ["x" * 1_000]
 

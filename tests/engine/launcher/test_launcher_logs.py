@@ -154,7 +154,7 @@ def test_a_full_disk_leaves_no_half_line_and_the_log_goes_on_afterwards(tmp_path
     try:
         with pytest.raises(OSError, match="too large"):
             segments.write([LogFields(1.5, 0, "stdout", "no room")])
-        segments.say("no room for this either, and no error")
+        segments.log_line("no room for this either, and no error")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     segments.write([LogFields(1.5, 0, "stdout", "after")])

@@ -27,7 +27,7 @@ class AttemptContext:
     node_name: str
     node_address: Callable[[], str]
     """Return this node's address for other nodes. May raise OSError while a name does not resolve."""
-    warm: ForkServer | None
+    fork_server: ForkServer | None
     """Process that forks launchers; None starts each by ``launcher_command``."""
     launcher_command: Sequence[str]
     environment: Mapping[str, str]
