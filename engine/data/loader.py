@@ -185,7 +185,6 @@ class Batches:
         self._workers, self._in_line, self._pin = workers, in_line, pin
         self._empty: Made = (masked, 0, (0.0,) * len(terms))
         self._slow = 0
-        self._ahead: RankBatch | BaseException | None = None
         self._thread: _Ahead | None = None
         self._from_workers: Iterator[Made] | None = None
         self.replan(plan, first_step)
@@ -208,33 +207,16 @@ class Batches:
 
     def request(self) -> None:
         """Begin to fetch the next batch, if there is one."""
-        if self._thread is not None and self._ahead is None and self._next_step < self._length.steps:
+        if self._thread is not None and self._next_step < self._length.steps:
             self._thread.request()
-
-    def fetch_ahead(self) -> None:
-        """Fetch the next batch, unless a thread does.
-
-        Called while the rank would only wait for others.
-
-        Errors are raised by the next ``take``.
-        """
-        if self._thread is None and self._ahead is None and self._next_step < self._length.steps:
-            try:
-                self._ahead = self._fetch_in_line()
-            except BaseException as error:  # noqa: BLE001 - raised again by take()
-                self._ahead = error
 
     def take(self) -> RankBatch | None:
         """The next batch, waiting for it; None after the last."""
         if self._next_step >= self._length.steps:
             return None
-        ahead, self._ahead = self._ahead, None
-        if isinstance(ahead, BaseException):
-            raise ahead
-        if ahead is None:
-            ahead = self._thread.take() if self._thread is not None else self._fetch_in_line()
+        batch = self._thread.take() if self._thread is not None else self._fetch_in_line()
         self._next_step += 1
-        return ahead
+        return batch
 
     def close(self, seconds: float | None = _THREAD_END_SECONDS) -> None:
         """Stop the thread or the worker processes.
@@ -243,7 +225,7 @@ class Batches:
         """
         if self._thread is not None:
             self._thread.close(seconds)
-        self._thread = self._from_workers = self._ahead = None
+        self._thread = self._from_workers = None
 
     def _fetch_in_line(self) -> RankBatch:
         began = time.perf_counter()

@@ -183,10 +183,7 @@ class Trainer:
         parts.batches.request()
         timeline.mark("other", then="forward")
         self._following = None
-        # An overflow is found in the reduced gradient, by each rank for itself: too late to travel with it.
-        travels = parts.control.numbers <= parts.strategy.carries and parts.precision.loss_scale is None
-        status = self._numbers if travels else None
-        accumulated = parts.gradient.accumulate(batch, divisors, timeline, status, self._fetch_ahead)
+        accumulated = parts.gradient.accumulate(batch, divisors, timeline)
         decision = self._agree(accumulated)
         while decision.flags.out_of_memory or decision.flags.unreduced or parts.precision.repeats(decision):
             if decision.flags.out_of_memory:
@@ -198,7 +195,7 @@ class Trainer:
                 announce_usage(parts, self._telemetry)
             else:
                 parts.gradient.discard()
-            accumulated = parts.gradient.accumulate(batch, divisors, timeline, status, self._fetch_ahead)
+            accumulated = parts.gradient.accumulate(batch, divisors, timeline)
             decision = self._agree(accumulated)
         following = self._next()
         report = StepReport(
@@ -243,13 +240,9 @@ class Trainer:
 
     def _agree(self, accumulated: Accumulated) -> StepDecision:
         """The control operation of a step, or the one before the first. All ranks must call this."""
-        control = self._parts.control
-        if accumulated.told is not None:
-            decision = control.decision(accumulated.told)
-        else:
-            status = self._status(accumulated)
-            self._timeline.mark("data", then="communication")
-            decision = control.exchange(status)
+        status = self._status(accumulated)
+        self._timeline.mark("data", then="communication")
+        decision = self._parts.control.exchange(status)
         self._timeline.mark("communication", then="optimizer")
         return decision
 
@@ -270,19 +263,12 @@ class Trainer:
             peak_bytes=self._account.peak_bytes(),
         )
 
-    def _numbers(self, accumulated: Accumulated) -> tuple[float, ...]:
-        return self._status(accumulated).numbers()
-
     def _next(self) -> RankBatch | None:
         """The batch after this step's, fetched when it is first asked for."""
         if self._following is None:
             with self._account.uncounted():
                 self._following = (self._parts.batches.take(),)
         return self._following[0]
-
-    def _fetch_ahead(self) -> None:
-        with self._account.uncounted():
-            self._parts.batches.fetch_ahead()
 
     def _finish_step(self, report: StepReport, *, due: bool, last: bool, stop: bool) -> None:
         """Evaluation, checkpoint and report, where they are due. All ranks must call this."""

@@ -6,15 +6,11 @@ all ranks take every decision (stop, divide by this) at the same step. On CUDA t
 device and is summed there; flags and weights use the host group, and the host never waits for the
 device.
 
-A strategy that carries control messages (``engine.strategies.base.Strategy.carries``) sends them
-with the gradient, which saves a collective per step of a small model.
-
 Not here: the reduction of the gradient (``engine.strategies``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,10 +52,6 @@ class RankStatus(NamedTuple):
     """Units of each loss term in this rank's share of the next batch."""
     peak_bytes: float
     """This rank's peak memory."""
-
-    def numbers(self) -> tuple[float, ...]:
-        """All of it, to travel with the gradient."""
-        return (*map(float, self.flags), self.peak_bytes, *self.next_weights, *numbers_of(self.sums))
 
 
 @dataclass(frozen=True)
@@ -110,28 +102,4 @@ class Control:
             sums=sums if isinstance(sums, Tensor) else tuple(values[-terms:]),
             next_divisors=tuple(rest[:terms]),
             peak_bytes=tuple(rest[terms : terms + ranks.world_size]),
-        )
-
-    @property
-    def numbers(self) -> int:
-        """Length of :meth:`RankStatus.numbers`."""
-        return len(Flags._fields) + 1 + 2 * self._terms
-
-    def decision(self, told: Sequence[Sequence[float]]) -> StepDecision:
-        """Return the result of all ranks' messages.
-
-        Parameters
-        ----------
-        told : sequence of sequences of float
-            :meth:`RankStatus.numbers` in rank order. Equal on every rank.
-        """
-        columns, terms = list(zip(*told, strict=True)), self._terms
-        flagged, (peaks, *rest) = columns[: len(Flags._fields)], columns[len(Flags._fields) :]
-        # In rank order, so that all ranks come to the same last bit.
-        totals = [sum(column) for column in rest]
-        return StepDecision(
-            flags=Flags(*(any(column) for column in flagged)),
-            sums=tuple(totals[terms:]),
-            next_divisors=tuple(totals[:terms]),
-            peak_bytes=peaks,
         )

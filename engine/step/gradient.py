@@ -15,7 +15,7 @@ Not here: N, which arrives with the control operation of the step before (``engi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -54,17 +54,11 @@ class Accumulated:
     """True if every gradient of this rank was reduced."""
     overflow: bool = False
     """True if this rank's gradient is not finite, under a precision with loss scaling."""
-    told: list[list[float]] | None = None
-    """Messages of all ranks, if they were sent with the gradient."""
 
     @property
     def sums(self) -> Sums:
         """Sum of each loss term over this rank's micro-batches."""
         return self.sum_up()
-
-
-Statement = Callable[[Accumulated], Sequence[float]]
-"""Message that this rank sends to the others before the gradient is reduced."""
 
 
 class GradientStep:
@@ -105,8 +99,6 @@ class GradientStep:
         self._counted: list[Tensor] = []
         """Terms of this step's micro-batches so far, without empty ones."""
         self._sums: Sums | None = None
-        self._unsaid: Exception | None = None
-        """Error that prevented this rank's message."""
         self.terms: tuple[str, ...] = ()
         self.draws_on_host = False
         """True if the model draws from the host's generators; known after the warm-up."""
@@ -154,18 +146,11 @@ class GradientStep:
             self._strategy.reset()
         self._strategy.warmed_up()
         self.discard()
-        if self._ranks.world_size > 1 and self._hook is None and not self._strategy.carries:
+        if self._ranks.world_size > 1 and self._hook is None:
             self._hook = arrived[-1].register_post_accumulate_grad_hook(self._last_gradient)  # type: ignore[no-untyped-call]
         return complete
 
-    def accumulate(
-        self,
-        batch: RankBatch,
-        divisors: tuple[float, ...],
-        timeline: Timeline,
-        status: Statement | None = None,
-        meanwhile: Callable[[], None] | None = None,
-    ) -> Accumulated:
+    def accumulate(self, batch: RankBatch, divisors: tuple[float, ...], timeline: Timeline) -> Accumulated:
         """Run all micro-batches; the last one reduces the gradient. All ranks must call this.
 
         Under a strategy that can repeat a step, a rank that runs out of memory reports that in the
@@ -177,11 +162,6 @@ class GradientStep:
         divisors : tuple of float
             Units of each loss term in the whole batch, over all ranks and micro-batches.
         timeline : Timeline
-        statement : callable, optional
-            Returns the numbers to send with the gradient, if the strategy carries any: at most as
-            many.
-        meanwhile : callable, optional
-            Work during the exchange, if the strategy allows it: it counts as time for data.
         """
         strategy = self._strategy
         scales = {
@@ -190,8 +170,6 @@ class GradientStep:
         }
         self._counted, self._sums = [], None
         self.buffers.begin(batch.step)
-        if strategy.carries:
-            strategy.tell(self._said(status, timeline), self._between(meanwhile, timeline))
         # From here on, all unsent gradients belong to this step: a rank that fails in its first
         # micro-batch drains all of them.
         strategy.begin_reduction()
@@ -202,25 +180,19 @@ class GradientStep:
             self._run_micro_batches(batch, scales, timeline)
             reduced = strategy.finish_reduction()
             if not reduced:
-                self._drain(Accumulated(self.nothing, reduced=False), status)
+                strategy.drain()
         except Exception as error:
             if not strategy.repeats or reason_of(error) is not Reason.OUT_OF_MEMORY:
                 raise
-            if strategy.sent or error is self._unsaid:
-                raise  # The others have gone on, or it is no micro-batch that did not fit.
             release(error)
-            short = Accumulated(self.nothing, out_of_memory=True)
-            self._drain(short, status)
-            return replace(short, told=strategy.told if status is not None else None)
+            strategy.drain()
+            return Accumulated(self.nothing, out_of_memory=True)
         finally:
             self._on_last_gradient = None
             self.masks.end()
             self._guard.shut()
-            if strategy.carries:
-                strategy.tell(None)
         overflow = self._precision.unscale(self._model.parameters())
-        told = strategy.told if status is not None else None
-        return Accumulated(self._total, reduced=reduced, overflow=overflow, told=told)
+        return Accumulated(self._total, reduced=reduced, overflow=overflow)
 
     def rehearse(self, batch: Batch, samples: int) -> None:
         """Run forward and backward of a masked micro-batch on this rank alone.
@@ -257,42 +229,6 @@ class GradientStep:
         if self._ranks.device.type == "cpu":
             return (0.0,) * len(self.terms)
         return torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
-
-    def _said(self, status: Statement | None, timeline: Timeline) -> Callable[[], Sequence[float]]:
-        """Return a function that makes the rank's message after its last gradient."""
-
-        def said() -> Sequence[float]:
-            if status is None:
-                timeline.mark("backward", then="communication")
-                return ()
-            timeline.mark("backward", then="data")
-            try:
-                numbers = status(Accumulated(self._total))
-            except Exception as error:
-                self._unsaid = error
-                raise
-            timeline.mark("data", then="communication")
-            return numbers
-
-        return said
-
-    def _between(self, meanwhile: Callable[[], None] | None, timeline: Timeline) -> Callable[[], None] | None:
-        """``meanwhile`` with its marks, for the middle of a backward."""
-        if meanwhile is None:
-            return None
-
-        def between() -> None:
-            timeline.mark("communication", then="data")
-            with torch.enable_grad():
-                meanwhile()
-            timeline.mark("data", then="communication")
-
-        return between
-
-    def _drain(self, failed: Accumulated, status: Statement | None) -> None:
-        if status is not None and self._strategy.carries:
-            self._strategy.tell(lambda: status(failed))
-        self._strategy.drain()
 
     def _run_micro_batches(self, batch: RankBatch, scales: Mapping[str, float], timeline: Timeline) -> None:
         for index, micro_batch in enumerate(batch.micro_batches[:-1]):

@@ -10,7 +10,7 @@ Not here: weighting and accumulation of a batch (``engine.step.gradient``), the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, ClassVar
@@ -173,39 +173,6 @@ class Strategy:
 
         Called on all ranks.
         """
-
-    @property
-    def carries(self) -> int:
-        """Number of floats that each rank can send along with a step's gradient.
-
-        Equal on all ranks.
-        """
-        return 0
-
-    def tell(self, log_line: Callable[[], Sequence[float]] | None, meanwhile: Callable[[], None] | None = None) -> None:
-        """Send the result of ``log_line`` along with each gradient. Only valid if ``carries`` > 0.
-
-        ``log_line`` is called in the backward that synchronises, when all of this rank's gradients are
-        computed, and by ``drain``. ``meanwhile`` is called in that backward, after this rank has
-        sent its numbers and before it waits for those of the other ranks.
-        """
-        raise NotImplementedError(f"{type(self).__name__} sends gradients alone")
-
-    @property
-    def sent(self) -> bool:
-        """True if this rank has sent this step's gradient and numbers.
-
-        A failure can no longer be reported with them.
-        """
-        return False
-
-    @property
-    def told(self) -> list[list[float]] | None:
-        """Numbers that each rank sent along with this step's gradient, in rank order.
-
-        None if no numbers were sent.
-        """
-        return None
 
     def discard(self) -> None:
         """Drop the gradient. The next micro-batch starts a new one."""

@@ -29,8 +29,6 @@ class RoundedDDP(DDP):
         "number of ranks"
     )
 
-    sends_exactly: ClassVar[bool] = False
-
     def add_hook(self, reducer: Reducer) -> None:
         round_to = _HOOKS[self.options.compression]
         # The lambda hides the hook's name, by which DDP refuses bf16 on all backends but NCCL.

@@ -13,19 +13,17 @@ tracked, because a model is conditional (experts, LayerDrop, one head per task),
 used. Each rank then accumulates its gradients, and they are reduced after the last backward,
 uncompressed (``engine.strategies.flat``).
 
-Not here: the DDP wrapper, abandoned steps, and numbers sent with the gradient
-(``engine.strategies.reducer``); gradient compression (``engine.strategies.compression``,
-``engine.strategies.experimental.powersgd``).
+Not here: the DDP wrapper and abandoned steps (``engine.strategies.reducer``); gradient compression
+(``engine.strategies.compression``, ``engine.strategies.experimental.powersgd``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from lockstep.domain.spec import job
 from lockstep.engine.model.objective import Objective
@@ -34,7 +32,6 @@ from lockstep.engine.strategies.base import Forward, Strategy
 from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.strategies.flat import FlatReduction
 from lockstep.engine.strategies.reducer import Reducer
-from lockstep.engine.strategies.rider import NUMBERS_MAX
 from lockstep.engine.task.interface import Batch
 
 
@@ -42,8 +39,6 @@ class DDP(Strategy):
     """torch DDP that synchronises in the last micro-batch of a step."""
 
     repeats: ClassVar[bool] = True
-    sends_exactly: ClassVar[bool] = True
-    """True if no communication hook rounds the gradients."""
 
     def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
         super().__init__(objective, ranks, options, usage)
@@ -67,12 +62,6 @@ class DDP(Strategy):
         result: Forward = run(batch, scales, penalize=penalize)
         return result
 
-    def backward(self, objective: Tensor) -> None:
-        if self._reducer is None:
-            super().backward(objective)
-        else:
-            self._reducer.backward(objective)
-
     def local(self) -> AbstractContextManager[None]:
         self._adds_up = True
         return nullcontext() if self._reducer is None else self._reducer.ddp.no_sync()
@@ -91,24 +80,6 @@ class DDP(Strategy):
 
     def warmed_up(self) -> None:
         self._adds_up = True
-        if self._reducer is not None:
-            self._reducer.warmed_up()
-
-    @property
-    def carries(self) -> int:
-        return NUMBERS_MAX if self._reducer is not None and self._reducer.carries else 0
-
-    def tell(self, log_line: Callable[[], Sequence[float]] | None, meanwhile: Callable[[], None] | None = None) -> None:
-        assert self._reducer is not None, "only where the strategy carries"
-        self._reducer.tell(log_line, meanwhile)
-
-    @property
-    def sent(self) -> bool:
-        return self._reducer is not None and self._reducer.sent
-
-    @property
-    def told(self) -> list[list[float]] | None:
-        return None if self._reducer is None else self._reducer.told
 
     def discard(self) -> None:
         if self._reducer is None or not self._adds_up or not self.options.buckets_hold_gradients:
@@ -131,7 +102,6 @@ class DDP(Strategy):
 
     def close(self) -> None:
         self._reducer = None
-        self.objective.register_parameter("rider", None)
 
     def add_hook(self, reducer: Reducer) -> None:
         """Register the hook that replaces the all-reduce of a bucket.
@@ -144,8 +114,7 @@ class DDP(Strategy):
         if self.ranks.world_size == 1:
             return
         if self.tracks_usage:
-            self.objective.register_parameter("rider", None)
             self._flat = FlatReduction(self._trained, self.ranks)
         else:
-            self._reducer = Reducer(self.objective, self.ranks, self.options, exact=self.sends_exactly)
+            self._reducer = Reducer(self.objective, self.ranks, self.options)
             self.add_hook(self._reducer)

@@ -29,7 +29,7 @@ ITEMS: Final = {
     6: "Shares differ by at most one sample; an empty last slot takes part and leaves no trace",
     7: "Every item exactly once per epoch; the permutation needs no memory",
     8: "The items of a step are the same for every number of ranks and micro-batch",
-    9: "Gradients are reduced once per step; control travels with them or is one operation more, whatever the accumulation",
+    9: "Gradients are reduced once per step, plus one control operation, whatever the accumulation",
     10: "Forward and backward of a micro-batch are in the same sync mode",
     11: "A gradient that did not reach the other ranks is named before the optimizer moves",
     12: "Reduced precision is autocast over float32 parameters; gradients add up in float32",

@@ -260,13 +260,6 @@ def statistics_of_each_rank() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def nothing_travels() -> Iterator[None]:
-    """What ranks say is an operation of its own."""
-    with mock.patch("lockstep.engine.strategies.ddp.NUMBERS_MAX", 0):
-        yield
-
-
-@contextlib.contextmanager
 def together(*changes: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
     """Several changes at once."""
     with contextlib.ExitStack() as stack:

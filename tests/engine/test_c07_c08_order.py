@@ -84,54 +84,38 @@ def test_c07_threads_and_worker_processes_bring_the_same_items_in_the_same_order
     assert items(batches(Numbers(23), 7, 2, 2, 1, epochs=3, workers=workers, in_line=False)) == expected
 
 
-@pytest.mark.parametrize("in_line", [True, False], ids=["in line", "by a thread"])
-def test_c07_what_is_fetched_ahead_comes_next_and_is_fetched_once(
-    in_line: bool, monkeypatch: pytest.MonkeyPatch
+def test_c07_a_thread_that_starts_in_the_middle_fetches_the_next_batches_once(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lockstep.engine.data.loader._IN_LINE_SECONDS", 0.0)
-    monkeypatch.setattr("lockstep.engine.data.loader._IN_LINE_TRIES", 3)  # The thread begins in the middle.
+    monkeypatch.setattr("lockstep.engine.data.loader._IN_LINE_TRIES", 3)
     expected = items(batches(Numbers(23), 7, 2, 2, 1, epochs=3))
-    for ahead in (range(20), range(0, 20, 2), range(2, 20), (2,), (1, 4)):  # The thread begins within one, or between.
-        dataset = Numbers(23)
-        loader = batches(dataset, 7, 2, 2, 1, epochs=3, in_line=in_line)
-        found = []
-        for step in range(len(expected)):
-            loader.request()
-            batch = loader.take()
-            assert batch is not None
-            assert batch.step == step
-            found.append(
-                [item for micro_batch in batch.micro_batches if micro_batch.samples for item in micro_batch.batch]
-            )
-            if step in ahead:
-                loader.fetch_ahead()
-                loader.fetch_ahead()
-        assert found == expected
-        assert loader.take() is None
-        assert dataset.fetched == sum(map(len, expected))
-        loader.close()
+    dataset = Numbers(23)
+    loader = batches(dataset, 7, 2, 2, 1, epochs=3, in_line=False)
+    found = []
+    for step in range(len(expected)):
+        loader.request()
+        batch = loader.take()
+        assert batch is not None
+        assert batch.step == step
+        found.append([item for part in batch.micro_batches if part.samples for item in part.batch])
+    assert found == expected
+    assert loader.take() is None
+    assert dataset.fetched == sum(map(len, expected))
+    loader.close()
 
 
-def test_c07_a_new_plan_forgets_what_was_fetched_ahead() -> None:
-    loader = batches(Numbers(24), 8, 4, 1, 0, epochs=1)
+def test_c07_a_new_plan_discards_the_fetched_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.engine.data.loader._IN_LINE_SECONDS", 0.0)
+    monkeypatch.setattr("lockstep.engine.data.loader._IN_LINE_TRIES", 1)
+    loader = batches(Numbers(24), 8, 4, 1, 0, epochs=1, in_line=False)
     whole = items(batches(Numbers(24), 8, 4, 1, 0, epochs=1))
     loader.take()
-    loader.fetch_ahead()
+    loader.request()
     halved = loader._plan.halved()
     assert halved is not None
     loader.replan(halved, 0)
     assert items(loader) == whole
-
-
-def test_c07_what_goes_wrong_ahead_is_raised_when_the_batch_is_wanted() -> None:
-    class Broken(Numbers):
-        def __getitem__(self, item: int) -> int:
-            raise KeyError("no such file")
-
-    loader = batches(Broken(8), 4, 4, 1, 0, epochs=1)
-    loader.fetch_ahead()
-    with pytest.raises(KeyError, match="no such file"):
-        loader.take()
 
 
 @pytest.mark.parametrize("workers", [0, 2])

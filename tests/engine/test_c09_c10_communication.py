@@ -1,4 +1,4 @@
-"""Contract C9, C10: how often ranks talk, counted by torch's profiler from outside."""
+"""Contract C9, C10: number of collectives per step, counted by torch's profiler."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases, mutants
 from tests.engine.pool import Pool
-from tests.engine.spool import records
 from tests.engine.toy import Toy
 
 TOY = Toy()
-FLOAT = Toy(double=False)
 
 
 def per_step(
@@ -39,43 +35,21 @@ def per_step(
 
 
 def check_one_per_step(count: int) -> None:
-    """One bucket of gradients, which is all that the toy's 22 parameters need; what ranks say is in it."""
-    assert count == 1
+    """Check for one bucket of gradients, enough for the toy's 22 parameters, and the control operation."""
+    assert count == 2
 
 
 @pytest.mark.parametrize("micro", [6, 3, 2, 1], ids=lambda micro: f"K={6 // micro}")
 @pytest.mark.parametrize("world_size", [2])
-def test_c09_a_step_has_one_reduction_for_gradient_and_control_together_for_any_k(
+def test_c09_a_step_has_one_reduction_and_one_control_operation_for_any_k(
     pool: Pool, tmp_path: Path, micro: int, world_size: int
 ) -> None:
     check_one_per_step(per_step(pool, tmp_path, micro, world_size=world_size))
 
 
 def test_c09_each_bucket_is_reduced_once(pool: Pool, tmp_path: Path) -> None:
-    # A cap of a few bytes gives each of the five parameters its own bucket, and what ranks say another.
+    # A cap of a few bytes gives each of the five parameters its own bucket.
     assert per_step(pool, tmp_path, 2, strategy={"bucket_cap_mb": 1e-6}) == 5 + 1
-
-
-@pytest.mark.parametrize("micro", [6, 2])
-def test_c09_where_control_cannot_travel_with_the_gradient_it_is_one_operation_more(
-    pool: Pool, tmp_path: Path, micro: int
-) -> None:
-    assert per_step(pool, tmp_path, micro, mutate=mutants.nothing_travels) == 2
-    # Sixteen bits would round what ranks say, and an overflow is found when the gradient is there.
-    assert per_step(pool, tmp_path / "scaled", micro, toy=FLOAT, precision="fp16") == 2
-    assert per_step(pool, tmp_path / "rounded", micro, toy=FLOAT, strategy={"compression": "bf16"}) == 2
-
-
-def test_c09_a_run_is_bitwise_the_same_whichever_way_control_takes(pool: Pool, tmp_path: Path) -> None:
-    toy = Toy(masked="odd", weigh="terms", double=False)
-    options = {"batch": {"size": 10, "micro_size": 2}, "optimizer": {"name": "adamw", "lr": 1e-2}, "steps": 8}
-    with_it = pool.run(cases.train, toy, options, tmp_path / "with", world_size=2)
-    without = pool.run(cases.train, toy, options, tmp_path / "without", mutants.nothing_travels, world_size=2)
-    for name, value in without[0].weights.items():
-        assert torch.equal(value, with_it[1].weights[name]), name
-    for step, values in records(tmp_path / "without").items():
-        for metric in ("train/loss", "train/loss/tokens", "train/weight/tokens", "train/grad_norm"):
-            assert records(tmp_path / "with")[step].get(metric) == values.get(metric), metric
 
 
 def test_c10_several_forwards_and_methods_of_the_model_are_still_one_reduction(pool: Pool, tmp_path: Path) -> None:
@@ -89,6 +63,5 @@ def test_c10_several_forwards_and_methods_of_the_model_are_still_one_reduction(p
 
 
 def test_c10_a_forward_outside_no_sync_fails_this_check(pool: Pool, tmp_path: Path) -> None:
-    # Too many, or what ranks say is added up to something that they do not say.
-    with pytest.raises((AssertionError, EngineError)):
+    with pytest.raises(AssertionError):
         check_one_per_step(per_step(pool, tmp_path, 2, mutate=mutants.forward_outside_no_sync))

@@ -50,7 +50,6 @@ class PowerSGD(DDP):
         "is not the whole batch's"
     )
     repeats: ClassVar[bool] = False
-    sends_exactly: ClassVar[bool] = False
     saves_together: ClassVar[bool] = True
 
     _memory: _Memory | None = None
