@@ -1,10 +1,10 @@
 """Names and symbolic links of a code archive: all must stay inside its own tree.
 
-Links are followed part by part, not by normalising their text: with ``d/up -> ..`` in the archive,
-the text ``d/up/x`` looks harmless and is not. So no path may lead *through* a link at all.
+Links are followed part by part instead of by normalizing their text: with ``d/up -> ..`` in the
+archive, the text ``d/up/x`` looks harmless and is not. No path may lead *through* a link.
 
-Not here: reading an archive (``api.jobs.archives`` before it is kept, ``worker.launch.code`` before it is used),
-and writing one (``client.files.archive``).
+Not here: reading an archive (``api.jobs.archives`` before it is stored, ``worker.launch.code``
+before it is used), writing one (``client.files.archive``).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class UnsafeMemberError(Exception):
 
 
 class ArchiveTree:
-    """The paths of an archive, as its members are read.
+    """Paths of an archive, added as its members are read.
 
-    A member that lies behind a link which came before it is refused at once, so that a reader may
-    unpack each member after it was added; what depends on later members is refused by :meth:`check`.
+    A member behind an earlier link is refused at once, so a reader may unpack each member after
+    adding it. Rules that depend on later members are checked by :meth:`check`.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""The errors a person can meet, as one small set of codes.
+"""Errors that users meet, as one small set of codes.
 
-Any part raises ``LockstepError`` with what was wrong, with which value, what was expected and what to do next;
-``api.http.problems`` alone maps the codes to HTTP, ``client`` alone maps them to exit codes.
+All programs raise ``LockstepError`` with the problem, the value, the expectation and the next step.
+Only ``api.http.problems`` maps the codes to HTTP, and only ``client`` maps them to exit codes.
 
 Not here: outcomes of jobs (``domain.life.outcomes``). A failed job is a value, not an exception.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ErrorCode(StrEnum):
-    """What kind of refusal it was. The value travels in the problem document's ``code``."""
+    """Kind of a refusal. The value is the problem document's ``code``."""
 
     INVALID = "invalid"
     """The request is well-formed but a value in it cannot be accepted."""
@@ -26,7 +26,7 @@ class ErrorCode(StrEnum):
     MEDIA_TYPE = "media_type"
     """The body is of a media type that this address does not read."""
     METHOD = "method"
-    """The address exists and does not know this method."""
+    """The address exists and does not support this method."""
     NOT_YET = "not_yet"
     """A documented field whose function this version does not have."""
     NOT_FOUND = "not_found"
@@ -36,14 +36,14 @@ class ErrorCode(StrEnum):
     FORBIDDEN = "forbidden"
     TOO_LARGE = "too_large"
     TOO_MANY_REQUESTS = "too_many_requests"
-    """This caller asks more often than it may. Nothing was looked at; try again later."""
+    """The caller exceeded its rate limit. The request was not processed; try again later."""
     RANGE = "range"
     """A part of a file is asked for that lies behind its end."""
     UNAVAILABLE = "unavailable"
     """The database or the store does not answer, or too many ask at once. Nothing was written; try again."""
     STORAGE_FULL = "storage_full"
     INTERNAL = "internal"
-    """A defect of Lockstep. The problem document says which lines of the log to read, and no more."""
+    """A defect of Lockstep. The problem document names the log lines to read, and no more."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class FieldError:
     pointer : str
         JSON pointer (RFC 6901) to the value in the request body, such as ``/train/batch/size``.
     message : str
-        What is wrong with it and what was expected, as a sentence without the field's name.
+        The problem and the expectation, as a sentence without the field's name.
     value : object
-        The value as sent, or None where it was missing.
+        The value as sent, or None if it was missing.
     next_step : str
-        What the person can do about it; empty where the message says it all.
+        Advice for the user; empty if the message is sufficient.
     """
 
     pointer: str
@@ -69,7 +69,10 @@ class FieldError:
 
 
 class LockstepError(Exception):
-    """A refusal meant to be read by the person who caused it; with ``retry_after_seconds`` where it is known when it passes."""
+    """Refusal with a message for the user.
+
+    ``retry_after_seconds`` is set if a later request may succeed.
+    """
 
     def __init__(
         self,
@@ -89,10 +92,11 @@ class LockstepError(Exception):
 
 
 def at_field(location: tuple[str | int, ...], message: str, next_step: str = "", **more: object) -> PydanticCustomError:
-    """An error about one field, from a validator that saw more than this field.
+    """Return an error about one field, for a validator of several fields.
 
-    ``domain.spec.reading`` adds ``location`` to where the validator stands, and the value found there to ``message``, which
-    is written without the field's name (``show=False`` leaves the value out, where it would say nothing).
+    ``domain.spec.reading`` prefixes ``location`` with the validator's own location, and appends the
+    value to ``message``, which is written without the field's name (``show=False`` omits the
+    value).
     """
     from pydantic_core import PydanticCustomError
 

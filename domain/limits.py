@@ -17,9 +17,10 @@ PAGE_SIZE_MAX: Final = 500
 PAGE_SIZE_DEFAULT: Final = 50
 LOG_PAGE_LINES_MAX: Final = 5_000
 LOG_STREAMS_MAX: Final = 256
-"""Logs that one api process lets people follow at once; whoever comes then reads by page, as the client does by itself."""
+"""Logs that one api process streams at once; further clients read by page, as the command line does
+automatically."""
 LOG_LINE_BYTES_MAX: Final = 64 * 1024
-"""A longer line is cut here, and says so."""
+"""A longer line is truncated here, with a note."""
 LOG_SEGMENT_BYTES: Final = 1024 * 1024
 LOG_BACKLOG_BYTES_MAX: Final = 64 * 1024 * 1024
 """Unshipped log bytes an attempt may keep on its node; beyond it the launcher reads its ranks' pipes more slowly."""
@@ -27,10 +28,10 @@ LOG_STORED_BYTES: Final = 64 * 1024 * 1024
 """Log segments that are stored already and stay on the node until the attempt ends: if a backup of the database is restored,
 they are sent again. At the rate below they hold the last minute, and of an ordinary log all of it."""
 LOG_BYTES_PER_SECOND_MAX: Final = 1024 * 1024
-"""What the ranks of one node may write to their log over ten seconds, on average. Nobody reads faster, and a node's agent
-stores five times as much: what is beyond is counted and left out in the middle, where a line says so."""
+"""Average over ten seconds that the ranks of one node may write to their log. A node's agent stores
+five times as much. The excess is counted and omitted in the middle, with a line that reports it."""
 LOG_STAMP_BYTES: Final = 100
-"""Each line counts so much more than its text: what is stored with it. Empty lines are not free."""
+"""Overhead of each line beyond its text: the data stored with it. Empty lines are not free."""
 LOG_BYTES_PER_ATTEMPT_MAX: Final = 1024 * 1024 * 1024
 """Log text that is kept of one attempt, before compression (about a tenth of it afterwards): a quarter of it from the head
 of the log, the rest from its end. Without it one job that writes at the rate above would fill a disk within days."""
@@ -39,27 +40,29 @@ METRIC_NAMES_PER_JOB_MAX: Final = 1_000
 SYSTEM_NAMES_PER_JOB_MAX: Final = 2_000
 """Series that the node agents measure (``system/``), counted apart from the job's own: a node of eight GPUs has 54."""
 SYSTEM_SPOOL_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What they may take of a node's disk while they cannot be stored: a day of a node of eight GPUs. Half of it stays when it
-is stored, as of the job's own metrics."""
+"""Disk space on a node for them while they cannot be stored: a day of a node of eight GPUs. Half of
+it stays when it is stored, as for the job's own metrics."""
 TENSORBOARD_FILES_MAX: Final = 200
 """Event files of one job that are read. Each is asked for its length four times a second."""
 METRIC_POINTS_PER_JOB_MAX: Final = 200_000_000
-"""Kept of a job's own series, and as many again of what node agents measure: about 2 GB. A run of 20 series and 10 steps a
-second writes so much in eleven days; a flood at the rate below, in five and a half hours."""
+"""Stored points of a job's own series, and as many again of the agents' measurements: about 2 GB. A
+run of 20 series and 10 steps a second writes as many in eleven days; a flood at the rate below, in
+five and a half hours."""
 METRIC_POINTS_PER_CHUNK: Final = 512
 METRIC_POINTS_PER_SECOND_MAX: Final = 10_000
-"""What one job may write over ten seconds, on average; beyond it steps are thinned. A run of 20 series would have to make
-500 steps a second; 10,000 points take a sixth of one core of the node, and 250 KB of the database."""
+"""Average over ten seconds that one job may write; beyond it steps are decimated. A run of 20
+series would have to make 500 steps a second; 10,000 points take a sixth of one core of the node,
+and 250 KB of the database."""
 METRIC_SPOOL_BYTES_MAX: Final = 256 * 1024 * 1024
-"""What a job's metrics may take of its node's disk while they cannot be stored. A run of 20 series and 10 steps a second
-writes it in ten hours; a flood, within half a minute."""
+"""Disk space on a node for a job's metrics while they cannot be stored. A run of 20 series and 10
+steps a second writes it in ten hours; a flood, within half a minute."""
 METRIC_SPOOL_STORED_BYTES: Final = 64 * 1024 * 1024
 """Metrics that are stored already and stay on the node until the attempt ends, for the same reason. A run of 20 series and
 10 steps a second writes it in two and a half hours."""
 SERIES_POINTS_MAX: Final = 10_000
 """``max_points`` of one series in one response."""
 SERIES_JOBS_MAX: Final = 50
-"""Jobs whose series are read at once: more curves than anybody tells apart."""
+"""Jobs whose series are read at once: more curves than a reader can distinguish."""
 SERIES_POINTS_OF_JOBS_MAX: Final = 200_000
 """Jobs × names × ``max_points`` of such a response: 16 MB of JSON."""
 IDEMPOTENCY_KEY_CHARS_MAX: Final = 200
@@ -71,6 +74,6 @@ PLAN_SLOTS_MAX: Final = 1_000_000
 """Accumulation steps of one rank in one optimizer step."""
 TRACEBACK_CHARS_MAX: Final = 8_000
 EXCERPT_LINES_MAX: Final = 20
-"""Of the failing rank's log in an outcome: what a person looks at first. The rest is in the log."""
+"""Lines of the failing rank's log in an outcome. The rest is in the log."""
 EXCERPT_LINE_CHARS_MAX: Final = 500
 EXCERPT_CHARS_MAX: Final = 4_000

@@ -1,40 +1,61 @@
-"""The attempt's folder: the contract between agent, launcher and engine, so that any of them can die.
+"""Attempt folder: the contract between agent, launcher and engine.
 
-Each assignment of an attempt has one folder on its node. The three programs share nothing else: no pipe, no socket, no
-parenthood. Every file is JSON, written to a temporary name in the same folder and renamed, so that a reader sees it
-whole or not at all; the spools and logs are appended line by line, and a reader takes whole lines only.
+Each of them may die at any time.
+
+Each assignment of an attempt has one folder on its node. The three programs share nothing else: no
+pipe, no socket, no parenthood. Every file is JSON, written to a temporary name in the same folder
+and renamed, so a reader never sees a partial file. Spools and logs are appended line by line, and a
+reader takes whole lines only.
 
 ========================  ============  ====================================================================
-file                      written by    says
+file                      writer        contents
 ========================  ============  ====================================================================
-``assignment.json``       agent         what to run (``AssignmentFile``); complete before the launcher starts
-``launcher.json``         launcher      which process it is (``LauncherFile``), so that a new agent can adopt it
-``fence``                 agent         a deadline (``FenceFile``) after which the launcher kills its ranks by itself
-``stop``                  agent         a graceful stop is asked for (``StopFile``)
-``result.json``           launcher      the outcome (``ResultFile``); its presence means that no rank is left
-``ranks.json``            launcher      ``{"ranks": [{"rank": int, "pid": int}]}`` once all were started: for drills and operators
-``errors/rank<R>.json``   rank R        ``{"reason": Reason, "exception": str, "traceback": str, "step": int, "time": float}``:
-                                        why it failed; ``errors/elastic<R>.json`` is torch's ``record``, for scripts
-``launch/``               launcher      the ranks' pipes and command; gone before the result is written
-``pulse/``                rank R        ``rank<R>``: what it does right now, for the launcher (``engine.runtime.heartbeat``); gone as well
-``stacks/``               rank R        ``rank<R>.txt``, ``rank<R>.json``: stacks and last collectives of a run that stalled
-``spool/metrics.jsonl``   rank 0        one ``metrics.Record`` per line
+``assignment.json``       agent         the work (``AssignmentFile``); complete before the launcher
+starts
+``launcher.json``         launcher      its process (``LauncherFile``), so that a new agent can
+adopt it
+``fence``                 agent         a deadline (``FenceFile``) after which the launcher kills
+its ranks by itself
+``stop``                  agent         request for a graceful stop (``StopFile``)
+``result.json``           launcher      the outcome (``ResultFile``); its presence means that no
+rank is left
+``ranks.json``            launcher      ``{"ranks": [{"rank": int, "pid": int}]}`` once all were
+started: for drills and operators
+``errors/rank<R>.json``   rank R        ``{"reason": Reason, "exception": str, "traceback": str,
+"step": int, "time": float}``:
+                                        its failure; ``errors/elastic<R>.json`` is torch's
+                                        ``record``, for scripts
+``launch/``               launcher      the ranks' pipes and command; removed before the result is
+written
+``pulse/``                rank R        ``rank<R>``: its heartbeat (``engine.runtime.heartbeat``);
+removed as well
+``stacks/``               rank R        ``rank<R>.txt``, ``rank<R>.json``: stacks and last
+collectives of a run that stalled
+``spool/metrics.jsonl``   rank 0        one ``metrics.StepValues`` per line
 ``spool/events.jsonl``    rank 0        one ``EngineEvent`` per line
-``spool/system.jsonl``    agent         one ``metrics.Record`` per line: what the attempt takes of its node (``worker.devices.sampling``)
-``tensorboard/``          script        TensorBoard event files, whose scalars are stored as series (``worker.upload.tensorboard``)
-``logs/NNNNNN.jsonl``     launcher      one ``LogRecord`` per line, in segments numbered from 0; of those that lie wholly
-                                        before ``logs/shipped`` the agent deletes the oldest
-``logs/shipped``          agent         ``ShippedFile``: what of the logs is in the database, so that the launcher can
-                                        hold its ranks back when shipping lags
-``checkpoints/``          rank 0        one folder per checkpoint, complete when it has its ``manifest.json``
-``resume/``               agent         the checkpoint to go on from, if any
-``init/``                 agent         another job's checkpoint to take the first weights from, if ``train.init_from`` names one
-``code/``                 agent         the job's code, unpacked, or nothing; the ranks' working directory
+``spool/system.jsonl``    agent         one ``metrics.StepValues`` per line: the attempt's use of
+its node (``worker.devices.sampling``)
+``tensorboard/``          script        TensorBoard event files; scalars are stored as series
+(``worker.upload.tensorboard``)
+``logs/NNNNNN.jsonl``     launcher      one ``LogRecord`` per line, in segments numbered from 0; the
+agent deletes the oldest
+                                        of the segments before ``logs/shipped``
+``logs/shipped``          agent         ``ShippedFile``: the part of the logs that is in the
+database; the launcher
+                                        pauses its ranks when uploads lag
+``checkpoints/``          rank 0        one folder per checkpoint, complete when it has its
+``manifest.json``
+``resume/``               agent         the checkpoint to resume from, if any
+``init/``                 agent         another job's checkpoint with the initial weights, if
+``train.init_from`` names one
+``code/``                 agent         the job's code, unpacked, or nothing; the ranks' working
+directory
 ``launcher.log``          agent         the launcher's own output
-``memory_before.json``    agent         ``MemoryFile``: what the devices' memory must come back to before they are released
+``memory_before.json``    agent         ``MemoryFile``: device memory to return to before the
+devices are released
 ========================  ============  ====================================================================
 
-Not here: what the launcher does with it (``engine.launcher``), and how it is shipped (``worker.upload.shipping``).
+Not here: the launcher (``engine.launcher``), uploads (``worker.upload.shipping``).
 """
 
 from __future__ import annotations
@@ -98,7 +119,7 @@ class _Order(_File):
 
 
 class AssignmentFile(_Order):
-    """What one node is to run for one attempt. Holds no credential of the service."""
+    """Work of one node for one attempt. Holds no credential of the service."""
 
     job_id: str
     attempt_number: int
@@ -125,7 +146,7 @@ class AssignmentFile(_Order):
 
 
 class LauncherFile(_File):
-    """Which process the launcher is. A pid alone may have been given to another process since."""
+    """Identity of the launcher's process. A pid alone may belong to another process by now."""
 
     pid: int
     start_ticks: int
@@ -135,7 +156,7 @@ class LauncherFile(_File):
 
 
 class FenceFile(_Order):
-    """When the launcher must have killed its ranks unless the agent renews."""
+    """Deadline by which the launcher must have killed its ranks, unless the agent renews it."""
 
     deadline_boottime: float
     """Seconds on ``CLOCK_BOOTTIME``, counted from *before* the renewing statement was sent."""
@@ -152,7 +173,7 @@ class StopFile(_Order):
 
 
 class ResultFile(_File):
-    """How the attempt ended on this node. Written after the last process of it is gone."""
+    """Result of the attempt on this node. Written after its last process is gone."""
 
     outcome: Outcome
     ended_at: float
@@ -172,7 +193,7 @@ class LogRecord(_File):
 
 
 class ShippedFile(_File):
-    """What of the logs is safely in the database: everything before this place."""
+    """Offset of the logs up to which all lines are in the database."""
 
     segment: int
     offset: int
@@ -187,26 +208,35 @@ class MemoryFile(_File):
 
 
 class EngineEvent(_File):
-    """Something that rank 0, or the launcher, wants known beyond a number.
+    """Event of rank 0 or the launcher, beside the metrics.
 
     ======================  ==================================================================================
     kind                    data
     ======================  ==================================================================================
-    ``running``             ``{}``: all ranks have met
-    ``plan``                ``BatchPlan`` as settled, plus ``parameters`` (count), ``samples`` (of the dataset),
-                            ``steps`` (of the run): what the engine actually does. Again when it changes, and when
-                            ``memory``, its forecast, has been worked out
+    ``running``             ``{}``: the rendezvous of all ranks is complete
+    ``plan``                ``BatchPlan`` as chosen, plus ``parameters`` (count), ``samples`` (of
+    the dataset),
+                            ``steps`` (of the run). Sent again when it changes, and when ``memory``,
+                            its forecast,
+                            is computed
     ``resumed``             ``{"step": int, "from": str}``
-    ``initialized``         ``{"from": str}``: a fresh start from the weights that ``train.init_from`` names
-    ``checkpoint``          ``{"step": int, "folder": str, "bytes": int, "sha256": str, "final": bool}``; ``folder`` is
-                            relative to ``checkpoints/``; ``sha256`` is of its manifest. With ``keep_best`` also
+    ``initialized``         ``{"from": str}``: a fresh start from the weights that
+    ``train.init_from`` names
+    ``checkpoint``          ``{"step": int, "folder": str, "bytes": int, "sha256": str, "final":
+    bool}``; ``folder`` is
+                            relative to ``checkpoints/``; ``sha256`` is of its manifest. With
+                            ``keep_best`` also
                             ``"metric": {"name": str, "value": number or None}``
-    ``checkpoint_skipped``  ``{"folder": str, "why": str}``: torn or damaged, not used
-    ``memory``              ``{"measured_bytes": number or None, "measure": str, "forecast_bytes": number
-                            or None, "flops_per_sample": number or None, "peak_flops": number or None}``: at the end
-                            of a run; ``measure`` is ``allocated`` on CUDA and ``tensors`` on the CPU, or, where
-                            ``measured_bytes`` is None, why; the last two are what ``throughput/tflops_per_second``
-                            and ``throughput/mfu`` are worked out from
+    ``checkpoint_skipped``  ``{"folder": str, "why": str}``: truncated or damaged, not used
+    ``memory``              ``{"measured_bytes": number or None, "measure": str, "forecast_bytes":
+    number
+                            or None, "flops_per_sample": number or None, "peak_flops": number or
+                            None}``: at the end
+                            of a run; ``measure`` is ``allocated`` on CUDA and ``tensors`` on the
+                            CPU, or, if
+                            ``measured_bytes`` is None, the reason; ``throughput/tflops_per_second``
+                            and
+                            ``throughput/mfu`` are computed from the last two
     ``warning``             ``{"message": str}``
     ======================  ==================================================================================
     """

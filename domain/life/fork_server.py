@@ -1,7 +1,8 @@
-"""What an agent and its warm process say to each other: the only other contract between them is the attempt's folder.
+"""Messages between an agent and its fork server. The attempt folder is their only other contract.
 
-Over a ``SOCK_SEQPACKET`` pair, one message after another: the warm process says ``READY`` once; then each ``LaunchRequest``,
-sent with the descriptor of the launcher's log, is answered by the launcher's pid in decimal digits.
+They use a ``SOCK_SEQPACKET`` pair, one message after another. The fork server sends ``READY`` once.
+Each ``LaunchRequest``, sent with the descriptor of the launcher's log, is answered with the
+launcher's pid in decimal digits.
 
 Not here: the two sides (``worker.launch.fork_client``, ``engine.launcher.start.fork_server``).
 """

@@ -1,18 +1,20 @@
-"""Which of the ends of one gang's nodes is the gang's.
+"""Outcome of a gang from the outcomes of its nodes.
 
-A gang over several nodes falls like dominoes. A rank is killed, and in the same millisecond the ranks of the other nodes
-lose their connections to it. Time does not tell who was first: the killed rank's own node gives the ranks beside it a
-grace and writes its outcome seconds later than the nodes that only lost a peer, and no two clocks need to agree. So the
-*class* of an outcome decides:
+A failure in a gang over several nodes spreads at once. A rank is killed, and in the same
+millisecond the ranks of the other nodes lose their connections to it. Time does not show the first
+failure: the killed rank's own node gives the ranks beside it a grace period and writes its outcome
+seconds later than the nodes that only lost a peer, and the clocks may differ. Therefore the *class*
+of an outcome decides:
 
-* one that says why by itself (an exception, a signal, memory, a disk) is a **cause**, and ends the gang at once;
-* one that only says that the others were gone, or that everybody here waited, is a **consequence**: it waits for the
-  cause, for another node's lease to run out (then that node was the cause), or until nobody else is left to name one;
-* a success or a stop on request is neither, and waits for the others: node rank 0 may still be storing the result. A part
-  that its node has not claimed is waited for as well, because it has its share of the work to do; but not after a stop, which
-  it could only be started for in vain.
+* an outcome with a reason of its own (an exception, a signal, memory, a disk) is a **cause** and
+  ends the gang at once;
+* an outcome that only reports lost or waiting ranks is a **consequence**. It waits for the cause,
+  for the lease of another node to expire (that node is then the cause), or until no other node is
+  left;
+* a success or a stop on request is neither, and waits for the others: node rank 0 may still be
+  storing the result. An unclaimed assignment is waited for as well, except after a stop.
 
-Not here: how long a consequence waits for nodes that go on well, and writing it down (``storage.attempts.gangs``).
+Not here: the time limit of a consequence, and storing the result (``storage.attempts.gangs``).
 """
 
 from __future__ import annotations
@@ -30,29 +32,29 @@ class GangMember(NamedTuple):
 
     node_rank: int
     ended_at: float | None
-    """None while it may still say something."""
+    """None while it may still report an outcome."""
     outcome: Outcome | None
-    """What it has said so far; None also where it was ended by others."""
+    """Its outcome so far; None also if it was ended by others."""
     claimed: bool = True
-    """Whether its node has started it, or is about to."""
+    """True if its node has started it, or is about to."""
 
 
 def is_consequence(outcome: Outcome) -> bool:
-    """Whether it says no more than that ranks elsewhere did not answer."""
+    """Return whether an outcome only reports that ranks elsewhere did not answer."""
     return outcome.reason is Reason.NETWORK or (outcome.reason is Reason.STALL and outcome.rank is None)
 
 
 def is_cause(outcome: Outcome) -> bool:
-    """Whether it says by itself why the gang cannot go on."""
+    """Return whether an outcome explains by itself why the gang cannot continue."""
     return not (outcome.reason is Reason.SUCCEEDED or outcome.reason in _STOPS or is_consequence(outcome))
 
 
 def decide(parts: Sequence[GangMember]) -> Outcome | None:
-    """How the gang has ended, or None while that is open.
+    """Return the outcome of the gang, or None while it is open.
 
     Parameters
     ----------
-    parts : sequence of Part
+    parts : sequence of GangMember
         All of them, at least one of which has ended with an outcome.
     """
     told = [
@@ -65,7 +67,7 @@ def decide(parts: Sequence[GangMember]) -> Outcome | None:
     stops = [outcome for outcome in by_time if outcome.reason in _STOPS]
     if any(part.ended_at is None and (part.claimed or not stops) for part in parts):
         return None
-    # Somebody asked for the stop, and connections that broke while ranks left are no news then.
+    # After a stop on request, broken connections between leaving ranks carry no information.
     lesser = stops or list(filter(is_consequence, by_time))
     if lesser:
         return lesser[0]

@@ -1,6 +1,6 @@
-"""Environment variables that every rank of a job gets: the table behind ``docs/environment.md``.
+"""Environment variables that every rank of a job gets, the source of ``docs/environment.md``.
 
-A test compares it with what real ranks on one and on two nodes see.
+A test compares the table with the environment of real ranks on one and on two nodes.
 
 Not here: setting them (``engine.launcher``).
 """
@@ -16,7 +16,7 @@ class Variable(NamedTuple):
     name: str
     value: str
     only: str = ""
-    """When it is set; empty for always."""
+    """Condition under which it is set; empty for always."""
     can_be_replaced: bool = False
     """The job's ``env`` may set another value."""
 
@@ -27,7 +27,7 @@ class Kept(NamedTuple):
     pattern: str
     """Regular expression for whole names."""
     names: str
-    """The same for people."""
+    """The same as text."""
 
 
 OF_LOCKSTEP: Final = (

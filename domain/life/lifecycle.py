@@ -1,14 +1,15 @@
-"""The life of a job, as one table.
+"""Life cycle of a job, as one table.
 
-Every state a job can be in, and every step it may take, is written in this file and nowhere else. Code that changes a
-job's state names the step it wants; ``storage.attempts.transitions.take`` applies it with an ``UPDATE ... WHERE state IN sources``,
-so that of two writers racing for one job exactly one wins and the other is told.
+Every state of a job and every transition is defined in this file and nowhere else. Code that
+changes a job's state names the transition; ``storage.attempts.transitions.take`` applies it with an
+``UPDATE ... WHERE state IN sources``, so exactly one of two concurrent writers wins and the other
+is notified.
 
-Invariants, each with a test in ``tests/domain/test_lifecycle.py``: a terminal state has no way out; every state can be
-reached from ``queued``; nothing reaches ``succeeded`` except ``running``.
+Invariants, each with a test in ``tests/domain/test_lifecycle.py``: a terminal state has no way out;
+every state can be reached from ``queued``; nothing reaches ``succeeded`` except ``running``.
 
-Not here: a *request* to stop (``Intent``, a column: the state changes only when it has happened), which step an
-outcome leads to (``domain.life.outcomes``), and who may ask for one (``api``).
+Not here: a *request* to stop (``Intent``, a column: the state changes only when it has happened),
+the transition of an outcome (``domain.life.outcomes``), permissions (``api``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 
 
 class JobState(StrEnum):
-    """Where a job is. The value is what the database and the API carry."""
+    """State of a job. The value is that of the database and the API."""
 
     QUEUED = "queued"
     """Accepted and waiting for devices, or for the end of a backoff. No process of it exists. The scheduler takes it out."""
@@ -32,11 +33,14 @@ class JobState(StrEnum):
     FAILED = "failed"
     """Its last attempt failed, and the same would happen again or no retry is left. Final."""
     CANCELLED = "cancelled"
-    """Somebody cancelled it, and no process of it is left. Final."""
+    """Cancelled by a user, with no process left. Final."""
 
 
 class AttemptState(StrEnum):
-    """Where one attempt at a job is. At most one attempt of a job is not ended (a partial unique index)."""
+    """State of one attempt of a job.
+
+    At most one attempt of a job is not ended (a partial unique index).
+    """
 
     STARTING = "starting"
     """It holds its devices; ranks are being launched."""
@@ -47,7 +51,7 @@ class AttemptState(StrEnum):
 
 
 class AssignmentState(StrEnum):
-    """Where one node's part of an attempt is."""
+    """State of one assignment, the part of an attempt on one node."""
 
     ASSIGNED = "assigned"
     """Written by the scheduler; the node has not answered yet."""
@@ -60,10 +64,10 @@ class AssignmentState(StrEnum):
 
 
 class Intent(StrEnum):
-    """What somebody wants to happen to a live attempt. A column, read back by the agent's heartbeat."""
+    """Requested change to a live attempt. A column, read by the agent's heartbeat."""
 
     CANCEL = "cancel"
-    """A person asked for it: the job ends cancelled."""
+    """Requested by a user: the job ends cancelled."""
     TIMEOUT = "timeout"
     """The job ran for longer than its ``timeout_seconds``: it ends failed."""
     SHUTDOWN = "shutdown"

@@ -1,9 +1,10 @@
-"""The manifest of a checkpoint: what its files are, and their digests.
+"""Manifest of a checkpoint: its files and their digests.
 
-It is written last and read first: a folder without one is no checkpoint. The engine writes and checks it, the api serves
-files by it, and the client checks what it has fetched.
+It is written last and read first: a folder without one is no checkpoint. The engine writes and
+checks it, the api serves files by it, and the client verifies downloads with it.
 
-Not here: reading files and hashing them (``engine.checkpoints.checkpoint``, ``client.files.checkpoints``).
+Not here: reading files and hashing them (``engine.checkpoints.checkpoint``,
+``client.files.checkpoints``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ FORMAT: Final = 1
 
 FILE_NAME: Final = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$"
 FileName = Annotated[str, StringConstraints(pattern=FILE_NAME)]
-"""No path: whoever fetches a checkpoint writes files of these names."""
+"""No path: the client writes files of these names when it downloads a checkpoint."""
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -32,7 +33,7 @@ class ManifestFile(_Part):
 
 
 class ManifestMetric(_Part):
-    """What the checkpoint was worth, where ``keep_best`` asks for it."""
+    """Metric of the checkpoint, if ``keep_best`` requests it."""
 
     name: str
     value: float | Literal["NaN", "Infinity", "-Infinity"] | None
@@ -49,7 +50,7 @@ class Manifest(_Part):
 
 
 class ManifestError(ValueError):
-    """It cannot be read as one. The message says why."""
+    """It cannot be read as a manifest. The message gives the reason."""
 
 
 def read_manifest(text: bytes) -> Manifest:

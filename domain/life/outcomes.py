@@ -1,23 +1,28 @@
-"""How an attempt ended, and what that means for its job.
+"""Outcome of an attempt, and its consequence for the job.
 
-An attempt ends with an *outcome*: a reason from the enum below, the first failing rank, its exception or signal, the
-last step, and advice. One table maps each reason to the job's final state, to a retry class, and to whose fault it is;
-``judge`` applies it to what the job went through before (``AttemptHistory``). Nothing else decides whether a job is tried again:
+An attempt ends with an *outcome*: a reason from the enum below, the first failing rank, its
+exception or signal, the last step, and advice. One table maps each reason to the job's final state,
+to a retry class, and to the responsible party. ``judge`` applies it to the job's earlier attempts
+(``AttemptHistory``). Nothing else decides about a retry:
 
 1. A success succeeds. A requested cancel wins over everything else.
-2. A class ``never`` fails, and so does ``replan`` where the micro-batch is one sample already or the loop is the job's own.
-3. Whoever failed on ``STUCK_NODES_MAX`` nodes after the same step fails: the nodes are not to blame.
-4. A *counted* attempt uses up one of ``retry.max``. **Progress** since the attempt before, whatever ended that, starts
-   the count again: of a train job a newer published checkpoint, because it is what the next attempt has; of a script,
-   which keeps its own, a later step in its metrics. So a run of a week that fails every day goes on, and one that fails
-   between the same two checkpoints does not. With ``retry.max: 3`` a job ends when four attempts in a row got no
-   further: five attempts in all, if the second one got further than the first. Each retry's event has its number.
-5. Attempts that are not counted end the job only where it spins: ``FRUITLESS_MAX`` in a row without progress, none of
-   which ran for ``LONG_SECONDS``. User code that sends its own launcher SIGTERM looks like a service that restarts.
-6. Nothing is tried more often than ``ATTEMPTS_MAX`` times, because a script can claim any step.
+2. A class ``never`` fails. ``replan`` fails too if the micro-batch is one sample already or the
+loop is the job's own.
+3. A job that failed on ``STUCK_NODES_MAX`` nodes after the same step fails: the nodes are not the
+cause.
+4. A *counted* attempt uses one of ``retry.max``. **Progress** since the attempt before, whatever
+ended that, restarts the count: for a train job a newer published checkpoint, from which the next
+attempt resumes; for a script, which keeps its own, a later step in its metrics. A run of a week
+that fails every day continues, and one that fails between the same two checkpoints does not. With
+``retry.max: 3`` a job ends when four attempts in a row made no progress: five attempts in all, if
+the second one made more than the first. Each retry's event has its number.
+5. Attempts that are not counted end the job only if it loops: ``FRUITLESS_MAX`` in a row without
+progress, none of which ran for ``LONG_SECONDS``. User code that sends its own launcher SIGTERM
+looks like a service that restarts.
+6. No job has more than ``ATTEMPTS_MAX`` attempts, because a script can report any step.
 
-Not here: the wait before a retry (``domain.life.timings``), where the job goes next (``domain.placement.decide``), and when a node
-is given no more work (``domain.life.quarantine``).
+Not here: the wait before a retry (``domain.life.timings``), the next placement
+(``domain.placement.decide``), quarantine of nodes (``domain.life.quarantine``).
 """
 
 from __future__ import annotations
@@ -35,15 +40,15 @@ STUCK_NODES_MAX: Final = 3
 FRUITLESS_MAX: Final = 30
 """Short attempts in a row without progress. With the backoff about an hour: a service may restart often, too."""
 LONG_SECONDS: Final = 600.0
-"""An attempt that ran for so long does not spin, even if nobody can see what it got done."""
+"""An attempt of at least this duration does not loop, even if its progress is unknown."""
 ATTEMPTS_MAX: Final = 1_000
 
 
 class RetryClass(StrEnum):
-    """What a reason says about trying again."""
+    """Retry behaviour of a reason."""
 
     NEVER = "never"
-    """The same would happen again: the person must change something."""
+    """A retry would fail in the same way: the user must change something."""
     RETRY = "retry"
     """It may pass anywhere, the same node included."""
     RETRY_ELSEWHERE = "retry-elsewhere"
@@ -53,12 +58,12 @@ class RetryClass(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an attempt ended."""
+    """Reason for the end of an attempt."""
 
     SUCCEEDED = "succeeded"
     """Every rank ended well."""
     CANCELLED = "cancelled"
-    """Somebody asked for it."""
+    """Cancelled by a user."""
     TIMED_OUT = "timed_out"
     """The job ran for longer than its ``timeout_seconds``."""
     SHUTDOWN = "shutdown"
@@ -82,7 +87,8 @@ class Reason(StrEnum):
     DIVERGED = "diverged"
     """The ranks' models were no longer the same, although every step gives all of them the same gradient."""
     STALL = "stall"
-    """No step was completed for longer than the limit: a rank waits for what the others do not do."""
+    """No step was completed for longer than the limit: a rank waits for an operation that the
+    others do not run."""
     EXIT_STALL = "exit_stall"
     """One rank ended well and the others did not follow in time."""
     NETWORK = "network"
@@ -94,17 +100,18 @@ class Reason(StrEnum):
     LOST = "lost"
     """The node fell silent for longer than its lease."""
     CUT_OFF = "cut_off"
-    """The node could not renew its lease and stopped its ranks by itself, but nobody missed it: the service was away."""
+    """The node could not renew its lease and stopped its ranks, but its lease was not declared
+    expired: the service was away."""
     UNANSWERED = "unanswered"
-    """The node never took what it was given: nothing of the attempt ran, so it uses up no retry."""
+    """The node never took its assignment: nothing of the attempt ran, so it uses no retry."""
     VERSION = "version"
-    """A program of another version of Lockstep could not read what was written for it."""
+    """A program of another version of Lockstep could not read a stored document."""
 
 
 class _Rule(NamedTuple):
     retry: RetryClass
     charged: bool
-    """Whether the attempt counts against ``retry.max``."""
+    """True if the attempt counts against ``retry.max``."""
     state: str
     """The job's final state when it is not tried again."""
     advice: str
@@ -172,17 +179,17 @@ RULES: Final[dict[Reason, _Rule]] = {
         _ELSEWHERE, False, "failed", "Upgrade Lockstep on the node: lockstep nodes shows the version of each."
     ),
 }
-"""What each reason means. Every reason has exactly one line."""
+"""Meaning of each reason. Every reason has exactly one line."""
 
 
 class Outcome(BaseModel):
-    """How an attempt ended, for the person who reads it."""
+    """Outcome of an attempt, for the user."""
 
     model_config = ConfigDict(frozen=True)
 
     reason: Reason
     message: str
-    """What happened, in one sentence."""
+    """Description in one sentence."""
     rank: int | None = None
     """The first rank that failed."""
     node: str | None = None
@@ -225,9 +232,10 @@ DEVICE_MEMORY_ADVICE: Final = (
 
 
 def with_advice_of_cause(outcome: Outcome) -> Outcome:
-    """Return the outcome with the advice of its cause where its reason says only that the user's code failed.
+    """Return the outcome with the advice of its cause if its reason is ``user_error``.
 
-    A script handles its own batch, so Lockstep cannot run it again with a smaller one: the reason stays.
+    A script handles its own batch, so Lockstep cannot run it again with a smaller one: the reason
+    stays.
     """
     if outcome.reason is not Reason.USER_ERROR or outcome.advice != RULES[Reason.USER_ERROR].advice:
         return outcome
@@ -239,14 +247,14 @@ def with_advice_of_cause(outcome: Outcome) -> Outcome:
 
 @dataclass(frozen=True)
 class AttemptHistory:
-    """What the rules remember of a job's earlier attempts."""
+    """Summary of a job's earlier attempts for the rules."""
 
     charged: int = 0
     """Counted attempts since the last progress."""
     fruitless: int = 0
     """Short attempts in a row without progress, counted or not."""
     step: int = 0
-    """How far the job had come when its last attempt ended; see ``AttemptEnd.reached``."""
+    """Progress of the job at the end of its last attempt; see ``AttemptEnd.reached``."""
     stuck_step: int | None = None
     """The step after which the last counted attempt failed."""
     stuck_nodes: tuple[str, ...] = ()
@@ -255,26 +263,27 @@ class AttemptHistory:
 
 @dataclass(frozen=True)
 class AttemptEnd:
-    """What is known of an attempt that has ended, beside its outcome."""
+    """Facts about an ended attempt, beside its outcome."""
 
     number: int
     """Counted from 1."""
     ran_seconds: float
     """From all ranks having met to the end; 0 where they never met."""
     reached: int
-    """What the next attempt can go on from: a train job's newest published checkpoint, a script's last step; 0 if none."""
+    """Step from which the next attempt resumes: a train job's newest published checkpoint, a
+    script's last step; 0 if none."""
     retries_max: int
     """``retry.max`` of the spec."""
     cancel_requested: bool = False
-    """Somebody asked to cancel the job. That wins over any retry and over any failure: nothing of the job runs, which is
-    what was asked for. It does not undo a success."""
+    """A user cancelled the job. That wins over any retry and any failure: nothing of the job runs,
+    as requested. It does not undo a success."""
     can_halve: bool = False
     """The plan's micro-batch holds more than one sample."""
 
 
 @dataclass(frozen=True)
 class JobDecision:
-    """What an outcome means for the job."""
+    """Consequence of an outcome for the job."""
 
     step: str
     """A name from ``lifecycle.STEPS``."""
@@ -282,19 +291,22 @@ class JobDecision:
     record: AttemptHistory
     """To be judged by the next time."""
     failures: int = 0
-    """How many waits to double (``Timings.backoff``); 0 tries again at once."""
+    """Number of doublings of the wait (``Timings.backoff``); 0 retries at once."""
     halve: bool = False
     """The next attempt runs half the micro-batch."""
     note: str = ""
-    """Why it is not tried again, although the reason allows it."""
+    """Reason for not retrying, although the outcome's reason allows it."""
     explanation: str = ""
     """Number of this retry of ``retry.max``, and why the count started again if it did; empty without a retry."""
     advice: str = ""
-    """Replaces the outcome's, where the note changes what is to be done."""
+    """Replaces the outcome's advice if the note requires another action."""
 
 
 def judge(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd) -> JobDecision:
-    """Decide what happens to a job whose attempt ended with ``outcome``. The rules are in the module's docstring."""
+    """Return the decision about a job whose attempt ended with ``outcome``.
+
+    The module lists the rules.
+    """
     rule = RULES[outcome.reason]
     if outcome.reason is Reason.SUCCEEDED:
         return JobDecision("succeed", charged=False, record=before)
@@ -307,7 +319,7 @@ def judge(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd) -> JobDe
         "requeue",
         rule.charged,
         record,
-        # The first that is not counted is nobody's fault and does not wait: a service was restarted.
+        # The first attempt that is not counted does not wait: usually a service was restarted.
         failures=record.fruitless if rule.charged else record.fruitless - 1,
         halve=rule.retry is RetryClass.REPLAN,
     )
@@ -346,7 +358,7 @@ def _recorded(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd, *, c
 
 
 def _why_not_again(record: AttemptHistory, ending: AttemptEnd, *, charged: bool) -> tuple[str, str]:
-    """What keeps a job from being tried again although its reason allows it, and what to do then. Empty: nothing does."""
+    """Return the obstacle to a retry that the reason allows, and advice. Empty if there is none."""
     if charged and len(record.stuck_nodes) >= STUCK_NODES_MAX:
         nodes = ", ".join(record.stuck_nodes)
         return (

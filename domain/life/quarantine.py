@@ -1,17 +1,19 @@
-"""When a node is given no more work: it failed attempts of two different jobs for its own reasons, and nothing succeeded.
+"""Quarantine of a node that failed attempts of two jobs for its own reasons, without a success.
 
-A full disk or a dying device takes one job after another from the queue and fails it, faster than a healthy node could
-run any. So its failures are kept for a day, or until an attempt succeeds on it or a person says that it is mended. Those
-count that are the node's own:
+A full disk or a failing device takes one job after another from the queue and fails it, faster than
+a healthy node could run any. Failures of a node are therefore stored for a day, or until an attempt
+succeeds on it or an operator resumes it. A failure counts if it is the node's own:
 
-1. Its reason may be the node's fault (``domain.life.outcomes.RULES``), and the agent or the scheduler observed it: the
-   node's disk is full or fails while the agent stages an attempt, the agent cannot start a launcher, or the lease
-   ran out. What a job can write itself does not count: a traceback, an exit code, ``result.json``, a dead launcher.
-2. Neither the same job nor another one, a little earlier or later, failed for the same reason on another node: then it is
-   the job, the store, the network, or the service itself.
-3. Jobs that a node takes with it when it falls silent have failed once, together.
+1. The node may be responsible for its reason (``domain.life.outcomes.RULES``), and the agent or the
+scheduler observed it: the node's disk is full or fails while the agent stages an attempt, the agent
+cannot start a launcher, or the lease expired. Evidence that a job can write itself does not count:
+a traceback, an exit code, ``result.json``, a dead launcher.
+2. Neither the same job nor another one, shortly before or after, failed for the same reason on
+another node. Otherwise the job, the store, the network, or the service itself is the cause.
+3. Jobs that fail together when a node becomes silent count once.
 
-Not here: where failures are kept and who is told (``storage.attempts.nodes``), and placing around it (``domain.placement.decide``).
+Not here: storage of failures and notifications (``storage.attempts.nodes``), placement around such
+a node (``domain.placement.decide``).
 """
 
 from __future__ import annotations

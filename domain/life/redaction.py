@@ -1,13 +1,16 @@
-"""What in a job's environment is a secret, and how it is kept out of the job's log.
+"""Detection of secrets in a job's environment, and their removal from the job's log.
 
-A variable is held to be a secret by its name: one of its words is ``TOKEN``, ``SECRET``, ``PASSWORD`` or another of
-``WORDS``, or its last word is ``KEY`` (``HF_TOKEN``, ``WANDB_API_KEY``, but not ``TOKENIZERS_PARALLELISM``). Of every other
-value the password of an address is one (``https://ada:PASSWORD@host``).
+A variable is a secret by its name: one of its words is ``TOKEN``, ``SECRET``, ``PASSWORD`` or
+another of ``WORDS``, or its last word is ``KEY`` (``HF_TOKEN``, ``WANDB_API_KEY``, but not
+``TOKENIZERS_PARALLELISM``). In every other value the password of an address is a secret
+(``https://ada:PASSWORD@host``).
 
-Where such a value occurs in a line it is replaced by ``***``: as it is, as addresses spell it, and each long line of one
-that has several (a private key). Values of fewer than eight characters are left alone: they are words of ordinary lines.
+Each occurrence of such a value in a line is replaced by ``***``: the value itself, its
+percent-encoded form, and each long line of a value with several lines (a private key). Values of
+fewer than eight characters are not replaced, because they are words of ordinary lines.
 
-Not here: which lines (``engine.launcher.output.streams``). What a program spells in another way (base64, in halves) passes.
+Not here: the choice of lines (``engine.launcher.output.streams``). Other encodings of a secret
+(base64, halves) are not detected.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ _IN_ADDRESS: Final = re.compile(r"://[^/@\s:]*:([^/@\s]+)@")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable's name says that its value is one."""
+    """Return whether a variable is a secret by its name."""
     words = name.upper().split("_")
     return words[-1] == "KEY" or not WORDS.isdisjoint(words)
 
@@ -46,7 +49,8 @@ class Redactor:
     """Replaces texts in lines."""
 
     def __init__(self, values: Iterable[str]):
-        # The longest first: of two that begin alike the shorter one would leave the other's end to be read.
+        # The longest first: of two with a common beginning, the shorter one would leave the end of
+        # the other.
         ordered = sorted(values, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 

@@ -27,13 +27,14 @@ class Timings:
     replace_after_seconds: float = 70.0
     """A lost attempt's job is placed again this long after its last renewal."""
     cycle_seconds: float = 2.0
-    """The scheduler looks at the database this often even if no bell rings."""
+    """Interval at which the scheduler reads the database without a notification."""
     outage_seconds: float = 30.0
-    """A longer gap between passes means that the control plane itself was away; nobody is declared lost for a lease."""
+    """A longer gap between reconcile cycles means that the control plane itself was away; no lease
+    is then declared expired."""
     watch_seconds: float = 0.25
-    """An agent looks at its launchers, spools and stop requests this often."""
+    """Interval at which an agent checks its launchers, spools and stop requests."""
     sample_seconds: float = 10.0
-    """While an attempt runs, its node's agent measures what it takes of the machine this often."""
+    """Interval at which the agent measures an attempt's use of the machine."""
     stop_grace_seconds: float = 5.0
     """From the graceful stop to SIGKILL."""
     backoff_seconds: float = 1.0
@@ -60,17 +61,19 @@ class Timings:
         return replace(self, **{field.name: getattr(self, field.name) * factor for field in fields(self)})
 
     def backoff(self, failures: int, *, who: str) -> float:
-        """Seconds to wait before the next attempt: 0 when nothing failed yet, then doubling up to a bound.
+        """Return the seconds to wait before the next attempt.
 
-        The wait lies in the upper half of that, at a place drawn from ``who``: jobs that failed together, because the
-        store or a node was away, do not come back together. Never in the lower half, so that it does what it is for.
+        0 without a failure, then doubling up to a bound.
+
+        The wait is drawn from ``who`` in the upper half of that interval: jobs that failed
+        together, because the store or a node was away, do not return together.
 
         Parameters
         ----------
         failures : int
             In a row.
         who : str
-            Names this one wait: the same name always waits equally long.
+            Name of this wait: the same name always waits equally long.
         """
         if failures <= 0:
             return 0.0

@@ -273,7 +273,7 @@ class Broken(Idle):
 )
 def test_of_an_engine_in_which_no_update_was_seen_no_row_passes(engine: Engine, note: str) -> None:
     found = findings(engine, RankPool(SECONDS), (1, 2), ITEMS)
-    assert [(one.decision, one.note) for one in found] == [("fail", note)] * len(ITEMS)
+    assert [(one.verdict, one.note) for one in found] == [("fail", note)] * len(ITEMS)
 
 
 class Careful(Once):
@@ -287,7 +287,7 @@ class Careful(Once):
 
 def test_an_engine_that_refuses_before_the_first_update_is_seen_by_its_other_runs() -> None:
     found = findings(Careful(), RankPool(SECONDS), (1, 2), [item for item in ITEMS if item.number in {"C11", "C17"}])
-    assert [(one.decision, one.note) for one in found] == [("pass", "ValueError: not this one")] * 2
+    assert [(one.verdict, one.note) for one in found] == [("pass", "ValueError: not this one")] * 2
 
 
 def test_an_engine_is_found_by_name_or_by_its_class_and_nothing_else() -> None:
