@@ -1,6 +1,7 @@
-"""Which version this is: the one place, from which the package is built too.
+"""Version of Lockstep, from which the package is built too.
 
-A constant, because reading an installed package's metadata takes longer than anything else that ``lockstep --version`` does.
+It is a constant because reading an installed package's metadata takes longer than anything else in
+``lockstep --version``.
 
 Not here: the versions of nodes, which they report themselves.
 """

@@ -1,9 +1,9 @@
-"""What the HTTP API answers: the types that ``api`` fills and ``client`` reads.
+"""Responses of the HTTP API: types that ``api`` fills and ``client`` reads.
 
-Times are seconds since the epoch in the database and RFC 3339 UTC here. A null means "not yet" or "does not apply",
-never zero.
+Times are seconds since the epoch in the database and RFC 3339 UTC here. A null means "not yet" or
+"does not apply", never zero.
 
-Not here: what a request may contain (``domain.spec.job``), and how rows become views (``api``).
+Not here: request bodies (``domain.spec.job``), creation of views from rows (``api``).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class QueuePlace(_View):
     position: int
     """1 is next."""
     reason: str
-    """Why the job waits, in one sentence."""
+    """Reason for waiting, in one sentence."""
     estimated_start: datetime | None = None
 
 
@@ -68,7 +68,7 @@ class AttemptView(_View):
     nodes: list[str]
     world_size: int
     plan_sentence: str | None = None
-    """How this attempt made the batch; null for a script, and until its ranks have settled it."""
+    """Split of the batch in this attempt; null for a script, and until its ranks have chosen it."""
     outcome: Outcome | None
     created_at: datetime
     running_at: datetime | None
@@ -97,7 +97,7 @@ class JobView(_View):
     priority: int
     labels: dict[str, str]
     owner: str = ""
-    """Who submitted it; empty from a service of the version before."""
+    """Name of the submitter; empty from a service of the version before."""
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -107,7 +107,7 @@ class JobView(_View):
 class SpecView(_View):
     job_id: str
     spec: dict[str, Any]
-    """The submitted document with every default filled in: what the job runs by."""
+    """The submitted document with every default filled in."""
 
 
 class PlanView(_View):
@@ -121,7 +121,7 @@ class PlanView(_View):
     """Nodes the job would get now; empty while it would wait."""
     queue: QueuePlace | None
     memory: PlannedMemory | None = None
-    """What each rank would need, and what its device has; null for a script."""
+    """Memory of each rank, and of its device; null for a script."""
     warnings: list[str] = []
 
 
@@ -164,10 +164,10 @@ class JobSeriesView(_View):
 
 class MetricsView(JobSeriesView):
     cursor: str
-    """Ask again with it as ``since`` for what is stored later."""
+    """Pass it as ``since`` to get data that is stored later."""
     complete: bool
-    """True when the series hold everything that was asked for, in place of any answer before; false when they hold what is
-    new since the cursor that was given."""
+    """True if the series are complete and replace any answer before; false if they hold only the
+    data since the given cursor."""
 
 
 class SeveralMetricsView(_View):
@@ -189,9 +189,9 @@ class LogLine(_View):
 class LogPage(_View):
     lines: list[LogLine]
     next_cursor: str
-    """Where to go on; ask again with it for lines written later."""
+    """Cursor of the next page; pass it again later for new lines."""
     prev_cursor: str | None = None
-    """Where to go on backwards, as ``before``; None at the beginning of the log."""
+    """Cursor of the page before, for ``before``; None at the beginning of the log."""
     complete: bool
     """True when the job has ended and every line up to here has been read."""
 
@@ -218,9 +218,9 @@ class NodeView(_View):
     state: Literal["ready", "draining", "quarantined", "leaving", "lost"]
     """``leaving``: its agent was stopped in order, and no other is there yet."""
     reason: str | None = None
-    """Why it is quarantined: it is given no more work until somebody resumes it."""
+    """Reason for its quarantine: it gets no jobs until an operator resumes it."""
     seen_at: datetime
-    """When its agent was last heard."""
+    """Time of its agent's last heartbeat."""
     devices: list[DeviceView]
     devices_free: int
     version: str
@@ -236,7 +236,7 @@ class CheckpointView(_View):
     value: float | None = None
     """Of the metric that ``keep_best`` names; null where its step did not measure it."""
     best: bool = False
-    """Whether it has the lowest value of the job's checkpoints, the earliest of equal ones."""
+    """True if it has the lowest value of the job's checkpoints, the earliest of equal ones."""
     created_at: datetime
     location: str
 
@@ -265,7 +265,7 @@ class Health(_View):
     status: Literal["ok", "degraded", "unavailable"]
     checks: dict[str, str] = {}
     version: str | None = None
-    """Of the server; said by ``/livez``."""
+    """Version of the server, in ``/livez``."""
 
 
 class FieldProblem(_View):

@@ -1,20 +1,23 @@
-"""Which queued job goes where, decided as a pure function of what is known.
+"""Placement of queued jobs, as a pure function of the cluster's state.
 
 Rules, in order:
 
 1. Higher priority first, then older first.
-2. A gang is placed whole or not at all, on devices of one type, on the fewest nodes; among equal choices on the node
-   that it fills best, so that large holes stay for large gangs.
-3. A job that does not fit yet *holds* the nodes it waits for: later jobs may not take their free devices. So a stream
-   of small jobs cannot starve a large gang, and devices that it could never use stay open to others.
-4. The nodes a job failed on for the node's own reasons are tried last.
+2. A gang is placed whole or not at all, on devices of one type, on the fewest nodes; among equal
+choices on the node with the fewest devices left over, to keep large groups of devices free for
+large gangs.
+3. A job that does not fit yet *holds* the nodes it waits for: later jobs may not take their free
+devices. A stream of small jobs therefore cannot starve a large gang, and devices that it could
+never use stay open to others.
+4. Nodes on which a job failed for the node's own reasons are tried last.
 
-What rule 3 holds is as few nodes as the gang needs, those with the most free devices. Holding every node that could
-serve would leave most of a cluster idle behind one large gang. The gang still starts: while it is first in line, the
-free devices of what it holds only grow, and a change of nodes is only ever to more free devices.
+Rule 3 holds as few nodes as the gang needs, those with the most free devices. Holding every
+suitable node would leave most of a cluster idle behind one large gang. The gang still starts: while
+it is first in line, the free devices of the nodes it holds only increase, and it changes nodes only
+for more free devices.
 
-Not here: writing the decision down (``storage.attempts.attempts.place``), which is guarded and may lose; and when to look again
-(``scheduler``).
+Not here: storing the decision (``storage.attempts.attempts.place``), which is guarded and may fail;
+the schedule of decisions (``scheduler``).
 """
 
 from __future__ import annotations
@@ -33,14 +36,14 @@ class Node:
     devices: dict[int, str]
     """Type of every device, by index."""
     free: frozenset[int]
-    """Indices of devices that nobody holds."""
+    """Indices of free devices."""
     ready: bool = True
     """False while draining or silent: it gets no work, but a gang may still wait for it."""
 
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """What one queued job asks for."""
+    """Request of one queued job."""
 
     job_id: str
     priority: int
@@ -76,17 +79,17 @@ class Waiting:
     position: int
     """1 is next."""
     reason: str
-    """Why, in one sentence."""
+    """Reason, in one sentence."""
 
 
 Decision = Placed | Waiting
 
 
 def nodes_asked(nodes: int | None) -> int:
-    """``PlacementRequest.nodes`` of a job whose spec asks for ``resources.nodes``.
+    """Return ``PlacementRequest.nodes`` for the spec's ``resources.nodes``.
 
-    A job that does not ask for several gets one: a gang that no single node can hold waits and says so, rather than being
-    spread over a network that may be a hundred times slower.
+    A job that does not request several nodes gets one: a gang that no single node can hold waits
+    with a message, instead of being spread over a network that may be a hundred times slower.
     """
     return 1 if nodes is None else nodes
 
@@ -128,7 +131,7 @@ _Shape = tuple[int, int | None, str | None, frozenset[str]]
 
 
 class _Cluster:
-    """All nodes during one pass. What is free here only ever shrinks."""
+    """All nodes during one reconcile cycle. Free capacity only decreases."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = nodes
@@ -136,11 +139,15 @@ class _Cluster:
         kinds = sorted({kind for node in ready for kind in node.devices.values()})
         self.pools = {kind: _Pool(kind, ready) for kind in kinds}
         self.refused: dict[_Shape, str] = {}
-        """Why a shape of job can neither start nor hold anything. As pools only shrink, the next job of that shape
-        cannot either: with it a long queue costs one look per shape, not one search per job."""
+        """Reason for which a shape of job can neither start nor hold anything. As pools only
+        shrink, the next job of that shape cannot either; a long queue therefore costs one search
+        per shape instead of one per job."""
 
     def decide(self, request: PlacementRequest) -> Placed | str:
-        """Where the job starts, or why it waits; what it takes or holds is gone for later jobs."""
+        """Place the job or return the reason for waiting.
+
+        Its devices are taken or held for later jobs.
+        """
         shape = (request.devices, request.nodes, request.device_type, request.avoid)
         if shape in self.refused:
             return self.refused[shape]
@@ -157,7 +164,7 @@ class _Cluster:
         return self.refused[shape]
 
     def _why_not(self, request: PlacementRequest, pools: list[_Pool]) -> str:
-        """Why nothing can be held: the nodes are not there, or earlier jobs wait for all of them."""
+        """Return the reason for holding nothing: nodes are missing or held by earlier jobs."""
         for pool in pools:
             if pool.could_serve(request):
                 return f"behind job {pool.last_holder}, which waits for the same devices"
@@ -190,9 +197,9 @@ class _Choice:
     devices: tuple[tuple[str, int], ...]
     """(node name, how many devices there), sorted by name."""
     avoided: int
-    """How many of the nodes the job would rather avoid."""
+    """Number of these nodes that the job should avoid."""
     surplus: int
-    """Free devices of these nodes beyond what the job needs; negative while it waits."""
+    """Free devices of these nodes beyond the job's need; negative while it waits."""
 
     def rank(self) -> tuple[int, int, int, str]:
         """The smallest is the best: rule 4, then rule 2; a job that waits prefers where the least is missing."""
@@ -215,12 +222,12 @@ class _Pool:
                 self.capacity[node.name] = len(mine)
                 self.free[node.name] = sorted(node.free.intersection(mine))
         self.by_free: list[list[str]] = [[] for _ in range(max(self.capacity.values()) + 1)]
-        """Names of the nodes that nobody holds, sorted, by their number of free devices. A node is found by stepping
-        through as many lists as it has devices, however many nodes there are."""
+        """Sorted names of the nodes that are not held, by their number of free devices. A search
+        passes as many lists as a node has devices, however many nodes there are."""
         for name in sorted(self.free):
             self.by_free[len(self.free[name])].append(name)
         self.open_capacity = Counter(self.capacity.values())
-        """How many nodes that nobody holds have how many devices."""
+        """Number of nodes that are not held, by their number of devices."""
 
     # -- starting ------------------------------------------------------------------------------------------------
 
@@ -245,11 +252,13 @@ class _Pool:
         return _first(count, (name for names in self.by_free[each:] for name in names), avoid)
 
     def _fewest(self, needed: int, avoid: frozenset[str]) -> list[tuple[str, int]] | None:
-        """The fewest nodes with ``needed`` free devices together, none of them in ``avoid``, and how many on each.
+        """Return the fewest nodes with ``needed`` free devices together, and the count on each.
 
-        Starts from the nodes with the most free devices, which gives the number of nodes. Then, from the largest
-        down, each is exchanged for the smallest unused one that still leaves enough. One sweep suffices: every unused
-        node was at most as large as every chosen one, so what a later exchange gives back is no use to an earlier one.
+        None of them is in ``avoid``. The search starts from the nodes with the most free devices,
+        which gives the number of nodes. Then, from the largest down, each is exchanged for the
+        smallest unused one that still leaves enough. One sweep suffices: every unused node was at
+        most as large as every chosen one, so a node released by a later exchange is of no use to an
+        earlier one.
         """
         chosen: list[str] = []
         surplus = -needed
@@ -269,7 +278,7 @@ class _Pool:
                 chosen[place_] = instead
         chosen.sort(key=lambda name: (len(self.free[name]), name))
         counts = [(name, len(self.free[name])) for name in chosen]
-        counts[-1] = (chosen[-1], counts[-1][1] - surplus)  # what is left over stays together, on the largest
+        counts[-1] = (chosen[-1], counts[-1][1] - surplus)  # the surplus stays together, on the largest
         return counts
 
     def take(self, choice: _Choice) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -285,7 +294,10 @@ class _Pool:
     # -- waiting -------------------------------------------------------------------------------------------------
 
     def waits_for(self, request: PlacementRequest) -> _Choice | None:
-        """The nodes to hold for a job that does not fit now; None where the nodes nobody holds can never serve it."""
+        """Return the nodes to hold for a job that does not fit now.
+
+        None if the nodes that are not held can never serve it.
+        """
         count = request.nodes or _nodes_needed(request.devices, self.open_capacity)
         if not count:
             return None
@@ -321,7 +333,7 @@ class _Pool:
         )
 
     def could_serve(self, request: PlacementRequest) -> bool:
-        """Whether all nodes that are ready, were they free and held by nobody, could run the job."""
+        """Return whether all ready nodes together, if they were free, could run the job."""
         if request.nodes is None:
             return sum(self.capacity.values()) >= request.devices
         each = request.devices // request.nodes

@@ -1,10 +1,11 @@
-"""When queued jobs would start, if what runs goes on as fast as it does and nobody submits anything more.
+"""Predicted starts of queued jobs, if running jobs continue at their speed and no job is submitted.
 
-The placement itself is asked again and again, at each moment at which devices are expected to become free: so what is
-forecast is what the scheduler would do. How long a job runs that has not run yet is not known, and what cannot be told
-without knowing it has no estimate, rather than a wrong one.
+The placement itself is evaluated at each moment at which devices are expected to become free, so
+the prediction follows the scheduler's rules. The duration of a job that has not run is unknown; a
+start that depends on it has no estimate.
 
-Not here: how long a running job still takes (``api.jobs.estimates``), and the decision itself (``domain.placement.decide``).
+Not here: the remaining time of running jobs (``api.jobs.estimates``), the decision itself
+(``domain.placement.decide``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 from lockstep.domain.placement.decide import Node, Placed, PlacementRequest, place, turn
 
 REQUESTS_MAX: Final = 200
-"""The first of the queue: nobody plans by the estimate of the five-hundredth."""
+"""Limit of evaluated jobs, from the front of the queue."""
 MOMENTS_MAX: Final = 100
 """At which devices become free, or a backoff ends. Each costs one placement."""
 
@@ -27,7 +28,7 @@ class Release:
     """Devices that are held now and will be free."""
 
     at: float
-    """Seconds since the epoch; what is past counts as now."""
+    """Seconds since the epoch; past times count as now."""
     devices: frozenset[tuple[str, int]]
     """(node name, device index)"""
 
@@ -35,16 +36,19 @@ class Release:
 def starts(
     requests: Iterable[PlacementRequest], nodes: Sequence[Node], releases: Iterable[Release], *, now: float
 ) -> dict[str, float]:
-    """When each job would start, in seconds since the epoch; jobs of which that cannot be told are missing.
+    """Return the predicted start of each job, in seconds since the epoch.
+
+    Jobs without an estimate are missing.
 
     Parameters
     ----------
-    requests : iterable of Request
+    requests : iterable of PlacementRequest
         All queued jobs.
     nodes : sequence of Node
-        All registered nodes; those that are not ready are taken to stay so.
+        All registered nodes; nodes that are not ready are assumed to stay so.
     releases : iterable of Release
-        One for each running job whose end is known. Devices that are in none are held for ever.
+        One for each running job with a predicted end. Devices of other running jobs are assumed to
+        stay held.
     now : float
         Seconds since the epoch.
     """
@@ -73,6 +77,6 @@ def starts(
 def _give_back(cluster: dict[str, Node], devices: frozenset[tuple[str, int]]) -> None:
     for name, index in devices:
         node = cluster.get(name)
-        # A device that disappeared meanwhile is nobody's.
+        # A device may have disappeared in the meantime.
         if node is not None and index in node.devices:
             cluster[name] = replace(node, free=node.free | {index})

@@ -1,9 +1,10 @@
-"""Changing single values of a job's document: what ``--set`` and a clone's ``set`` mean.
+"""Changes of single values of a job's document: ``--set``, and ``set`` of a clone.
 
-A value is named by its path through objects and lists. Objects that are missing on the way are made; a list has the places it
-has. The value is taken whole, null included: in a spec, ``clip_grad_norm: null`` says something else than leaving it out.
+A value is named by its path through objects and lists. Missing objects on the way are created;
+lists are not extended. The value is taken as it is, null included: in a spec, ``clip_grad_norm:
+null`` differs from a missing field.
 
-Not here: whether the changed document is a job's (``domain.spec.reading``).
+Not here: validation of the changed document (``domain.spec.reading``).
 """
 
 from __future__ import annotations

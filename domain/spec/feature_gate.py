@@ -1,7 +1,7 @@
-"""What the interface names and this version does not do yet, as one table.
+"""Table of fields and values that the interface names and this version does not support yet.
 
-Nothing that a person asks for is ever ignored: a value listed here is refused with its name and what to write
-instead. When a function arrives, its line goes.
+No request is ever ignored: a value listed here is refused with its name and an alternative. When a
+feature arrives, its line is removed.
 
 Not here: values that are wrong in any version (``domain.spec.job``).
 """

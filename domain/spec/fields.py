@@ -25,7 +25,7 @@ PATTERNS: Final = {
     SHA256: "the archive's SHA-256 as 64 lower-case hexadecimal digits",
     FOLDER: "an absolute path, beginning with '/'",
 }
-"""What each pattern asks for, as a person would say it."""
+"""Description of each pattern for users."""
 
 RESERVED_ENV = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME "
@@ -47,7 +47,10 @@ def no_nul(text: str) -> str:
 
 
 def git_url(url: str) -> str:
-    """Refuse what git would take for an option or a command, and passwords, which everybody could read in the spec."""
+    """Refuse URLs that git would take for an option or a command, and passwords.
+
+    Every reader of the spec could see a password.
+    """
     transport, separator, rest = url.partition("://")
     scp_like = re.fullmatch(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^-].*", url)
     if not scp_like and not (separator and transport in GIT_TRANSPORTS and rest and not rest.startswith("-")):
@@ -84,7 +87,7 @@ def _not_bool(value: object) -> object:
 
 
 def _has_fields(value: object, *names: str) -> list[str]:
-    """Those of ``names`` that a document, or a model made from one, has."""
+    """Return those of ``names`` that a document, or a model made from one, has."""
     return [name for name in names if (name in value if isinstance(value, dict) else hasattr(value, name))]
 
 
@@ -97,7 +100,10 @@ def kind_of_micro_size(value: object) -> str | None:
 
 
 def _number_or_none(value: object, kind: str) -> str | None:
-    """``kind`` where a number was meant, also one written as a text; what is wrong with it is then said about a number."""
+    """Return ``kind`` if a number was meant, also one written as a text.
+
+    Errors then refer to a number.
+    """
     is_number = isinstance(value, int | float) or (isinstance(value, str) and value.strip().lstrip("+-").isdecimal())
     return kind if is_number else None
 
@@ -109,7 +115,10 @@ def kind_of_code(value: object) -> str | None:
 
 
 def choice(kind: Callable[[object], str | None], expected: str) -> Discriminator:
-    """Which member of a union a value is meant to be, so that what is wrong is said about that member alone."""
+    """Return a discriminator that selects the intended member of a union.
+
+    Errors then refer to that member alone.
+    """
     # No error context: it is a dict, which would make the annotation unhashable, and `| None` needs its hash.
     return Discriminator(kind, custom_error_type="choice", custom_error_message=f"expected {expected}")
 

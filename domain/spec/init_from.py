@@ -1,6 +1,7 @@
-"""Where a run's first weights come from: the words of ``train.init_from``.
+"""Source of a run's initial weights: the value of ``train.init_from``.
 
-Not here: finding the checkpoint (``storage.attempts.checkpoints``), and reading the weights (``engine.checkpoints.initial``).
+Not here: finding the checkpoint (``storage.attempts.checkpoints``), reading the weights
+(``engine.checkpoints.initial``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class JobCheckpoint(NamedTuple):
     """A checkpoint of another job."""
 
     job: str
-    """Its id, or whatever else a person names a job by."""
+    """Its id, or another reference to a job."""
     which: int | Literal["best"] | None
     """A step; None means the newest."""
 
@@ -46,7 +47,7 @@ def job_checkpoint(source: str | None) -> JobCheckpoint | None:
 
 
 def checked_source(source: str) -> str:
-    """For the spec: refuse what :func:`job_checkpoint` cannot read, and what no file system takes."""
+    """Refuse values that :func:`job_checkpoint` cannot read, or that no file system accepts."""
     try:
         job_checkpoint(source)
     except ValueError:

@@ -1,10 +1,12 @@
-"""The job spec: one type that is the request body, the stored spec, the YAML file and the engine's input.
+"""Job spec: one type for the request body, the stored spec, the YAML file and the engine.
 
-Every field of the interface is here and checked, also those whose function comes later; ``domain.spec.feature_gate`` refuses
-the latter by name, so that nothing a person asks for is ever ignored. Unknown fields are refused.
+Every field of the interface is defined and checked here, also those of later versions;
+``domain.spec.feature_gate`` refuses the latter by name. Unknown fields are refused. No requested
+value is ever ignored.
 
-Not here: what is derived from the spec (``domain.training.plan``), where it may run (``domain.placement.decide``), and the section
-that says how ranks share their work (``domain.spec.strategy``).
+Not here: values derived from the spec (``domain.training.plan``), placement
+(``domain.placement.decide``), the section about sharing of work between ranks
+(``domain.spec.strategy``).
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ class Batch(Section):
 
 
 class Checkpoint(Section):
-    """When training state is saved, and how much of it is kept. The last step is always saved."""
+    """Schedule and retention of saved training state. The last step is always saved."""
 
     every_steps: Annotated[int, Field(ge=1, le=limits.STEPS_MAX), NO_BOOL] | None = None
     """Null saves only the end of the run."""
@@ -126,14 +128,17 @@ class Eval(Section):
 
 
 class Loader(Section):
-    """How samples reach a rank."""
+    """Loading of samples on a rank."""
 
     workers: Annotated[int, Field(ge=0, le=64), NO_BOOL] = 0
     """Processes per rank that fetch and collate samples; 0 does it in a thread of the rank."""
 
 
 class Stall(Section):
-    """When a run in which no rank moves any more is ended: a rank that waits for another waits for ever."""
+    """Time limits for a run in which no rank makes progress.
+
+    A rank that waits for another has no limit of its own.
+    """
 
     first_step_seconds: Annotated[float, Field(gt=0, le=7 * 24 * 3600), NO_BOOL] = 1800.0
     """Limit until the first step is done, and within set-up, an evaluation or a checkpoint."""
@@ -156,7 +161,7 @@ class Train(Section):
     epochs: Annotated[int, Field(ge=1, le=1_000_000), NO_BOOL] | None = None
     """Passes over the dataset. The last batch may be smaller; nothing is dropped or repeated."""
     optimizer: Optimizer = AdamW()
-    """How a step's gradient moves the weights."""
+    """Update rule of the weights."""
     schedule: Schedule = Schedule()
     clip_grad_norm: Annotated[float, Field(gt=0), NO_BOOL] | None = 1.0
     """Largest 2-norm of the whole batch's gradient; null does not clip."""
@@ -174,14 +179,15 @@ class Train(Section):
     seed: Annotated[int, Field(ge=0, lt=2**63), NO_BOOL] = 1337
     """Decides the initial weights, the order of samples and all random numbers of the engine."""
     init_from: Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(checked_source)] | None = None
-    """Weights to start from; everything else begins anew. ``job:ID``, ``job:ID@STEP`` or ``job:ID@best``: a checkpoint of
-    another job, the newest if none is named. Or a path on the nodes: a checkpoint's folder, a ``.safetensors`` file, or
-    what ``torch.save`` wrote of a state dict."""
+    """Initial weights; optimizer, schedule and data start fresh. ``job:ID``, ``job:ID@STEP`` or
+    ``job:ID@best``: a checkpoint of another job, the newest if none is named. Or a path on the
+    nodes: a checkpoint's folder, a ``.safetensors`` file, or a state dict that ``torch.save``
+    wrote."""
     deterministic: bool = False
     """On CUDA, use deterministic kernels only, so that a resumed run is bitwise the same; slower."""
     non_finite: Literal["stop", "skip"] = "stop"
-    """What a step does whose loss or gradient is not finite: end the run, or be left out and the next one made. Neither
-    changes the weights."""
+    """Reaction to a step whose loss or gradient is not finite: end the run, or skip the step.
+    Neither changes the weights."""
     tf32: bool = False
     """On CUDA, let matrix products and convolutions in float32 use TF32: faster, with three digits instead of seven."""
     compile: bool = False
@@ -282,8 +288,8 @@ class GitCode(Section):
     git: Annotated[str, Field(min_length=1, max_length=2_000), AfterValidator(git_url)]
     """The repository's address, without a password: the machines' own keys and credential helpers are used."""
     ref: Annotated[str, Field(min_length=1, max_length=500), AfterValidator(git_ref)] = "HEAD"
-    """Branch, tag or whole commit id. What it is when the job is submitted, every attempt runs. Submodules are not
-    fetched."""
+    """Branch, tag or whole commit id. It is resolved at the submit; every attempt runs the same
+    commit. Submodules are not fetched."""
 
 
 class PathCode(Section):
@@ -294,7 +300,7 @@ class PathCode(Section):
 
 
 class Retry(Section):
-    """How often a job whose failure may pass is tried again."""
+    """Number of retries of a job after a failure that may pass."""
 
     max: Annotated[int, Field(ge=0, le=100), NO_BOOL] = 3
     """Retries after the first attempt. Preemption and service restarts are not counted, and progress since the last failure
@@ -302,7 +308,7 @@ class Retry(Section):
 
 
 class Retention(Section):
-    """How long what a job wrote is kept once it has ended; null keeps it until the job is deleted."""
+    """Time for which a job's data is kept after its end; null keeps it until the job is deleted."""
 
     metrics_days: Annotated[int, Field(ge=1, le=limits.RETENTION_DAYS_MAX), NO_BOOL] | None = None
     """Days until the points of its series are deleted. The last value of each series stays."""
@@ -311,7 +317,7 @@ class Retention(Section):
 
 
 class JobSpec(Section):
-    """A training job, as a person writes it."""
+    """A training job, as a user writes it."""
 
     name: Name
     project: Name = "default"
@@ -331,7 +337,7 @@ class JobSpec(Section):
         ]
         | None
     ) = None
-    """What the job's own files are and where they come from; null runs without any."""
+    """Source of the job's own files; null for a job without any."""
     env: Annotated[
         dict[FreeEnvName, Annotated[str, Field(max_length=32_768), AfterValidator(no_nul)]], Field(max_length=1_000)
     ] = Field(default_factory=dict)

@@ -84,7 +84,7 @@ def _without_runner(command: list[str]) -> list[str]:
 
 
 def _without_launcher(arguments: list[str]) -> list[str]:
-    """What the ranks run, as far as the launcher's options can be told from it."""
+    """Return the command of the ranks, without the launcher's options if they are known."""
     for number, word in enumerate(arguments):
         if word.endswith(".py"):
             return arguments[number:]

@@ -1,9 +1,13 @@
-"""From a person's document to a checked ``JobSpec``, or to errors that name field, value, expectation and next step.
+"""Validation of a user's document.
 
-Used by the api on request bodies, by the client on YAML files before they are sent, and by the engine when it runs
-alone: all three refuse the same things in the same words. One wrong value gets one error.
+The result is a checked ``JobSpec``, or errors with field, value, expectation and next step.
 
-Not here: the rules themselves (``domain.spec.job``, ``domain.training.plan``, ``domain.spec.feature_gate``).
+Used by the api on request bodies, by the client on YAML files before they are sent, and by the
+engine when it runs alone: all three refuse the same documents with the same messages. One wrong
+value gets one error.
+
+Not here: the rules themselves (``domain.spec.job``, ``domain.training.plan``,
+``domain.spec.feature_gate``).
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from lockstep.domain.training.plan import check_batch
 
 Location = tuple[int | str, ...]
 _SHOWN_CHARS_MAX: Final = 80
-"""A longer value is cut in messages: the person knows what they wrote."""
+"""A longer value is truncated in messages."""
 
 
 def read_spec(document: object) -> JobSpec:
@@ -170,7 +174,7 @@ _EXPECTED: Final[dict[str, _Say]] = {
 
 
 def _explain(line: Any, model: type[BaseModel], location: Location) -> tuple[str, str]:
-    """What was expected, and what to do next, for one line of :func:`_flat`."""
+    """Return the expectation and the next step for one line of :func:`_flat`."""
     context, kind = line["ctx"], line["type"]
     say = _EXPECTED.get(kind)
     if say is not None:
@@ -211,7 +215,7 @@ def _no_such_field(location: Location, model: type[BaseModel]) -> tuple[str, str
 
 
 def _near(line: Any, choices: Iterable[str]) -> str:
-    """A hint at the choice that the person may have meant; empty where nothing is near."""
+    """Return a hint at the most similar choice; empty if none is similar."""
     value = line["input"]
     if isinstance(value, dict):  # the validator stood at the whole object
         value = value_at(value, line["ctx"].get("location", ()))
@@ -270,7 +274,7 @@ def _shown(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """A value as it may be sent back: short, and made of what JSON has."""
+    """Return a short form of a value that JSON can represent."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):

@@ -1,13 +1,13 @@
-"""Reading what another version of Lockstep may have written: the spec of a job, the orders in an attempt's folder.
+"""Documents of other versions of Lockstep: the spec of a job, the orders in an attempt's folder.
 
-What a person submits is checked strictly (``domain.spec.reading``). What one program stores and another
-reads may be one version newer or older than the reader. A field that the reader does not know is
-ignored, and logged, where its value is neutral: null, false, zero or empty, also all through a
-section. New fields of the spec have neutral defaults (a test keeps that), so such a value asks for
-nothing. Any other unknown field asks for something that this version cannot do, and is refused by
-name.
+A submitted spec is checked strictly (``domain.spec.reading``). A document that one program stores
+and another reads may be one version newer or older than the reader. An unknown field is ignored,
+and logged, if its value is neutral: null, false, zero or empty, also all through a section. New
+fields of the spec have neutral defaults (a test verifies that), so such a value requests nothing.
+Any other unknown field requests a feature that this version lacks, and is refused by name.
 
-Reports (outcomes, events, log lines) are not read here: they are worth more with an unknown detail left out than lost.
+Reports (outcomes, events, log lines) are not read here: they are kept without an unknown detail
+instead of being refused.
 
 Not here: comparing the databases' schema with the code's (``storage.db.schema``).
 """
@@ -39,12 +39,12 @@ class UnreadableSpecError(Exception):
 
 
 def read_stored_spec(document: object) -> JobSpec:
-    """Read the spec of a stored job.
+    """Return the spec of a stored job.
 
     Raises
     ------
     UnreadableSpecError
-        When it has a field or a value that this version does not know.
+        If it has a field or a value of another version.
     """
     try:
         return read_tolerantly(document, JobSpec.model_validate)

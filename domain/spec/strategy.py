@@ -1,6 +1,7 @@
-"""The spec's section about how ranks share one training run.
+"""Section of the spec about the sharing of one training run between ranks.
 
-Not here: what the strategies do (``engine.strategies``), and which of them exist yet (``domain.spec.feature_gate``).
+Not here: the strategies (``engine.strategies``), the ones that are supported
+(``domain.spec.feature_gate``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from lockstep.domain.errors import at_field
 from lockstep.domain.spec.fields import NO_BOOL, Section
 
 POWERSGD_START_STEP: Final = 100
-"""What a null ``powersgd_start_step`` means."""
+"""Default of ``powersgd_start_step``."""
 
 _DDP: Final = ("ddp", "zero1")
 _FOR: Final = {
@@ -30,7 +31,7 @@ _FOR: Final = {
 
 
 class Strategy(Section):
-    """How the ranks share one model's training."""
+    """Sharing of one model's training between ranks."""
 
     name: Literal["ddp", "manual", "data_parallel", "zero1", "fsdp", "local_sgd", "diloco"] = "ddp"
     """``ddp`` is torch's DistributedDataParallel: every rank holds the whole model. ``manual`` is the same by hand, to be
@@ -47,11 +48,11 @@ class Strategy(Section):
     """``ddp`` and ``zero1``: promise that every micro-batch uses the same parameters in the same way. DDP then also takes
     models that its usual mode refuses, such as those with reentrant activation checkpointing."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
-    """``ddp``: what gradients are squeezed into on their way between ranks. ``fp16`` and ``bf16`` round them, at half the
-    bytes. ``powersgd`` sends matrices of low rank (arXiv 1905.13727) and adds what was left out to the next step's
-    gradient: the promise about the batch does not hold under it."""
+    """``ddp``: compression of the gradients that ranks exchange. ``fp16`` and ``bf16`` round them,
+    at half the bytes. ``powersgd`` sends matrices of low rank (arXiv 1905.13727) and adds the
+    remainder to the next step's gradient: the promise about the batch does not hold under it."""
     powersgd_rank: Annotated[int, Field(ge=1, le=1_024), NO_BOOL] | None = None
-    """``compression: powersgd``: rank of what is sent for each matrix; null takes 1."""
+    """``compression: powersgd``: rank of the approximation of each matrix; null takes 1."""
     powersgd_start_step: Annotated[int, Field(ge=0, le=limits.STEPS_MAX), NO_BOOL] | None = None
     """``compression: powersgd``: steps whose gradients are still sent whole, because early ones are hardest to do
     without; null takes 100."""
@@ -122,17 +123,23 @@ class Strategy(Section):
 
     @property
     def label(self) -> str:
-        """What decides how gradients are summed: the name, and the compression if there is one."""
+        """Name and compression, the fields that define the sum of the gradients."""
         return self.name if self.compression == "none" else f"{self.name} {self.compression}"
 
     @property
     def one_process(self) -> bool:
-        """Whether one process drives all devices of its node; otherwise there is one rank per device."""
+        """True if one process drives all devices of its node.
+
+        Otherwise there is one rank per device.
+        """
         return self.name == "data_parallel"
 
     @property
     def buckets_hold_gradients(self) -> bool:
-        """Whether gradients are views of the buckets that are sent, where there are buckets and more than one rank."""
+        """True if gradients are views of the buckets.
+
+        Only applies to strategies with buckets and more than one rank.
+        """
         return self.name in _DDP and self.gradient_as_bucket_view is not False
 
     @property

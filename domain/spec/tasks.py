@@ -1,7 +1,10 @@
-"""Names and argument schemas of the built-in tasks, so that the api can check them without torch.
+"""Names and argument schemas of the built-in tasks.
 
-The engine has a class of the same name for each (``engine.task.builtin``); ``tests/engine`` checks that the two lists agree.
-A person's own task is named ``path/to/file.py:ClassName``; its arguments are checked by its constructor, on the node.
+The api checks arguments with them, without torch.
+
+The engine has a class of the same name for each (``engine.task.builtin``); ``tests/engine`` checks
+that the two lists agree. A user's own task is named ``path/to/file.py:ClassName``; its constructor
+checks its arguments, on the node.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class CausalLMArgs(_Args):
     path: str | None = None
     """A text file, or a folder read recursively, on the node or relative to the job's code. None: the standard library."""
     glob: str = "*.py"
-    """Which files of a folder are read."""
+    """Pattern of the files of a folder to read."""
     max_bytes: Annotated[int, Field(ge=1_000), NO_BOOL] = 4_000_000
     """Bytes of text used, in file-name order."""
     tokenizer: str | None = None
@@ -63,7 +66,7 @@ class HfCausalLMArgs(_Args):
     path: Annotated[str, Field(min_length=1)]
     """A text file, or a folder read recursively, on the node or relative to the job's code."""
     glob: str = "*.txt"
-    """Which files of a folder are read."""
+    """Pattern of the files of a folder to read."""
     max_bytes: Annotated[int, Field(ge=1_000), NO_BOOL] = 1_000_000_000
     """Bytes of text used, in file-name order."""
     context: Annotated[int, Field(ge=8, le=131_072), NO_BOOL] = 512
@@ -89,7 +92,7 @@ BUILT_IN: Final[dict[str, type[_Args]]] = {
 
 
 def is_own_task(name: str) -> bool:
-    """Whether ``name`` is a person's own ``file.py:Class`` rather than a built-in task."""
+    """Return whether ``name`` is a user's own ``file.py:Class`` instead of a built-in task."""
     return OWN_TASK.fullmatch(name) is not None
 
 

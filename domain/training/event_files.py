@@ -1,6 +1,6 @@
-"""TensorBoard's event files, as far as scalars go: the bytes of a record, and what is read from and written to them.
+"""Scalars in TensorBoard's event files: the format of a record, reading and writing.
 
-A file is a row of TFRecords, each of them
+A file is a sequence of TFRecords, each of them
 
 ====================  =================================================
 8 bytes               length of the payload, little-endian
@@ -9,13 +9,14 @@ length                the payload: one ``Event`` as a protocol buffer
 4 bytes               masked CRC-32C of the payload
 ====================  =================================================
 
-and of an ``Event`` these fields matter: ``wall_time`` (1, double), ``step`` (2, int64), ``summary.value`` (5, 1) with ``tag``
-(1), ``simple_value`` (2, float), ``tensor`` (8) and the plug-in that it is for (9, 1, 1). PyTorch and TensorFlow 1 write
-``simple_value``; TensorFlow 2 writes a tensor of one number for the plug-in ``scalars``. Everything else (images, graphs,
-histograms, hyperparameters) is passed over. The layout is that of tensorflow/core/util/event.proto, framework/summary.proto,
-framework/tensor.proto and lib/io/record_writer.h.
+These fields of an ``Event`` are used: ``wall_time`` (1, double), ``step`` (2, int64),
+``summary.value`` (5, 1) with ``tag`` (1), ``simple_value`` (2, float), ``tensor`` (8) and its
+plug-in (9, 1, 1). PyTorch and TensorFlow 1 write ``simple_value``; TensorFlow 2 writes a tensor of
+one number for the plug-in ``scalars``. Everything else (images, graphs, histograms,
+hyperparameters) is skipped. The layout is that of tensorflow/core/util/event.proto,
+framework/summary.proto, framework/tensor.proto and lib/io/record_writer.h.
 
-Not here: which files there are, and how far each is read (``worker.upload.tensorboard``).
+Not here: the list of files, and the offset of each (``worker.upload.tensorboard``).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _DT_FLOAT, _DT_DOUBLE = 1, 2
 
 
 class MalformedEventsError(ValueError):
-    """Bytes that no writer of event files has written. The message says what is wrong."""
+    """Bytes that are no event file. The message gives the reason."""
 
 
 class Scalar(NamedTuple):
@@ -58,7 +59,7 @@ class Split(NamedTuple):
     beyond: int | None = None
     """Bytes that the record behind them takes in all, where it is too long to be read."""
     damage: str = ""
-    """What is wrong with the record behind them; empty if nothing is, or it is not whole yet."""
+    """Damage of the record behind them; empty if there is none, or it is incomplete."""
 
 
 def split(data: bytes) -> Split:
@@ -193,7 +194,7 @@ def header(time: float) -> bytes:
 
 
 def record(step: int, time: float, values: Mapping[str, float]) -> bytes:
-    """One event with its scalars. They are stored as 32-bit floats, as everybody stores them: about seven digits stay."""
+    """Return one event with its scalars, as 32-bit floats (about seven digits)."""
     parts = [_bytes(1, _bytes(1, tag.encode()) + b"\x15" + _float(value)) for tag, value in values.items()]
     return _record(_double(1, time) + b"\x10" + _to_varint(step) + _bytes(5, b"".join(parts)))
 

@@ -1,6 +1,7 @@
-"""How much memory one rank needs, by what holds it: the forecast of a plan, and how it is put into words.
+"""Memory of one rank by purpose: the forecast of a plan, and its text.
 
-Not here: how it is found out (``engine.memory``), the request for it before a run (``domain.training.predicted``).
+Not here: the computation (``engine.memory``), the request for it before a run
+(``domain.training.predicted``).
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ class MemoryForecast(Described, BaseModel):
     buffers: Bytes
     """The model's buffers, such as running statistics."""
     gradients: Bytes
-    """What backward has left for the optimizer."""
+    """Gradients between backward and the optimizer."""
     optimizer: Bytes
     """The optimizer's state."""
     activations: Bytes
-    """The micro-batch, and what forward keeps for backward."""
+    """The micro-batch, and the activations that forward keeps for backward."""
     temporary: Bytes
-    """Gradients of activations, and what the optimizer needs while it computes."""
+    """Gradients of activations, and temporary memory of the optimizer."""
     buckets: Bytes
     """Copies of the gradients that are on their way between ranks."""
 
-    @computed_field  # type: ignore[prop-decorator] # mypy knows no decorator above a property; pydantic's is meant there
+    @computed_field  # type: ignore[prop-decorator] # mypy supports no decorator above a property; pydantic's is meant there
     @property
     def peak(self) -> int:
         """All parts together."""
@@ -62,22 +63,23 @@ class MemoryForecast(Described, BaseModel):
 
 
 class PlannedMemory(Described, BaseModel):
-    """Memory that each rank of a planned job would need, and what its device has."""
+    """Memory that each rank of a planned job would need, and the memory of its device."""
 
     model_config = ConfigDict(frozen=True)
 
     state: Literal["known", "computing", "unknown"]
     """``computing``: ask again in a moment."""
     source: Literal["task", "code", "history"] | None = None
-    """``task``: computed from the built-in task. ``code``: computed from the code of your own task. ``history``: what an
-    earlier job with the same task and size had. Null where there is no forecast."""
+    """``task``: computed from the built-in task. ``code``: computed from the code of your own task.
+    ``history``: measured in an earlier job with the same task and size. Null if there is no
+    forecast."""
     job: str | None = None
     """The earlier job."""
     measured_bytes: Bytes | None = None
-    """What rank 0 of the earlier job took, where that was measured."""
+    """Memory of rank 0 of the earlier job, if it was measured."""
     forecast: MemoryForecast | None = None
     why: str | None = None
-    """Why there is no forecast."""
+    """Reason for a missing forecast."""
     micro_batch_size: int | None = None
     """Samples in one forward and backward that the forecast is for; with ``micro_size: auto`` the largest that fits."""
     micro_batch_size_max: int | None = None
@@ -85,12 +87,12 @@ class PlannedMemory(Described, BaseModel):
     device_type: str | None = None
     """The type with the least memory of those that the job may get; null where no node is registered."""
     capacity_bytes: Bytes | None = None
-    """Memory of one such device; of a CPU slot, its part of the host's. Null where that is not known."""
+    """Memory of one such device; of a CPU slot, its part of the host's. Null if unknown."""
     headroom: float = 0.0
-    """Fraction of it that stays free for what a forecast does not count."""
+    """Fraction of it that stays free for memory that a forecast does not count."""
 
     def sentence(self) -> str:
-        """Say what a rank needs and where that is from."""
+        """Return a sentence about a rank's memory and its source."""
         if self.state == "computing":
             return "the forecast is being computed; plan again in a few seconds"
         if self.forecast is None:
@@ -99,7 +101,7 @@ class PlannedMemory(Described, BaseModel):
         return f"{self.forecast.sentence()}{samples}, {self._source()}"
 
     def device_sentence(self) -> str | None:
-        """Say what the device has and allows; None where its memory is not known."""
+        """Return a sentence about the device's memory and limit; None if it is unknown."""
         if self.capacity_bytes is None:
             return None
         has = f"{in_words(self.capacity_bytes)} on each {self.device_type}"
@@ -143,7 +145,7 @@ def compared(measured: float | None, measure: str, predicted: float | None) -> s
 
 
 def _power(bytes_: float) -> int:
-    """Which of the units a number of bytes is told in."""
+    """Return the index of the unit in which a number of bytes is printed."""
     power = 0
     while bytes_ >= 1024 and power < len(_UNITS) - 1:
         bytes_ /= 1024

@@ -1,12 +1,14 @@
-"""What the numbers of a job are called, what they mean, and the line in which they travel.
+"""Names, meanings and file format of a job's metrics.
 
-Ranks append one JSON object per line to the attempt's spool: ``{"step": 12, "time": 1700000000.5, "values":
-{"train/loss": 2.5}}``. ``step`` counts optimizer steps from 1, ``time`` is seconds since the epoch. A script's
-``$LOCKSTEP_METRICS`` is such a file too, in which a flat line (``{"step": 12, "loss": 2.5}``) is understood as well.
-Non-finite values are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, in files and in the API: JSON has no
-numbers for them, and a NaN loss is the most important point of a chart.
+Ranks append one JSON object per line to the attempt's spool: ``{"step": 12, "time": 1700000000.5,
+"values": {"train/loss": 2.5}}``. ``step`` counts optimizer steps from 1, ``time`` is seconds since
+the epoch. A script's ``$LOCKSTEP_METRICS`` is such a file too, which may also have flat lines
+(``{"step": 12, "loss": 2.5}``). Non-finite values are the strings ``"NaN"``, ``"Infinity"`` and
+``"-Infinity"``, in files and in the API: JSON has no numbers for them, and a NaN loss is the most
+important point of a chart.
 
-Not here: how points are stored (``storage.series.series``) and read back (``storage.series.series_query``).
+Not here: storing points (``storage.series.series``), reading them
+(``storage.series.series_query``).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Metric(NamedTuple):
     name: str
     unit: str
     reduction: str
-    """How it is reduced over micro-batches and ranks."""
+    """Reduction over micro-batches and ranks."""
 
 
 METRICS: Final = (
@@ -57,11 +59,12 @@ METRICS: Final = (
     Metric("memory/peak_bytes", "bytes", "largest over ranks"),
 )
 UNITS: Final[dict[str, str]] = {metric.name: metric.unit for metric in METRICS}
-"""Of the engine's own; :func:`unit_of` also knows those of ``system/``."""
+"""Units of the engine's own metrics; :func:`unit_of` also covers ``system/``."""
 
 SYSTEM: Final = "system/"
-"""What node agents measure while an attempt runs: ``system/node<node rank>/…`` and ``system/rank<global rank>/…``. Both
-numbers are unique in a job, so that no two agents write one series. A job itself cannot write names that begin so."""
+"""Measurements of node agents during an attempt: ``system/node<node rank>/…`` and
+``system/rank<global rank>/…``. Both numbers are unique in a job, so no two agents write one series.
+A job cannot write names with this prefix."""
 _SYSTEM_UNITS: Final = (
     ("_percent", "%"),
     ("_bytes_per_second", "bytes/s"),
@@ -89,12 +92,15 @@ class StepValues(NamedTuple):
 
 
 def of_the_machine(name: str) -> bool:
-    """Whether a series tells of the machine, not of the training: two identical runs differ in these alone."""
+    """Return whether a series describes the machine instead of the training.
+
+    Two identical runs differ in these alone.
+    """
     return name.startswith(_OF_THE_MACHINE)
 
 
 def unit_of(name: str) -> str:
-    """The unit of a series; empty if it is not known. Of ``system/`` the name's end says it."""
+    """Return the unit of a series; empty if unknown. For ``system/`` it is the end of the name."""
     if name.startswith(SYSTEM):
         return next((unit for end, unit in _SYSTEM_UNITS if name.endswith(end)), "")
     return UNITS.get(name, "")
@@ -136,21 +142,24 @@ def encode(record: StepValues) -> str:
 def decode(line: str | bytes, *, now: float, default_step: int) -> StepValues:
     """Read one spool line, or a script's flat line.
 
-    A value that is not a metric is left out and named in ``refused``; the others of its line are kept.
+    A value that is not a metric is omitted and named in ``refused``; the others of its line are
+    kept.
 
     Parameters
     ----------
     line : str or bytes
-        One JSON object. Python's bare ``NaN`` and ``Infinity`` are understood, because ``json.dumps`` writes them.
+        One JSON object. Python's bare ``NaN`` and ``Infinity`` are accepted, because ``json.dumps``
+        writes them.
     now : float
-        Seconds since the epoch, taken where the line has no ``time``.
+        Seconds since the epoch, for a line without ``time``.
     default_step : int
-        Step taken where the line has none.
+        For a line without ``step``.
 
     Raises
     ------
     ValueError
-        If the line is not such an object, or its step or time is invalid; the message says why.
+        If the line is not such an object, or its step or time is invalid; the message gives the
+        reason.
     """
     try:
         # Four times as fast as json.loads, and there are thousands in a second.
@@ -188,5 +197,8 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> StepValues:
 
 @lru_cache(maxsize=4 * limits.METRIC_NAMES_PER_JOB_MAX)
 def _is_name(name: str) -> bool:
-    """Whether a series may be called so; the same names come again in every line."""
+    """Return whether this is a valid name of a series.
+
+    Cached, because names repeat in every line.
+    """
     return NAME.fullmatch(name) is not None

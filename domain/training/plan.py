@@ -1,15 +1,18 @@
-"""The batch plan: how one promised batch becomes ranks, shares, slots and accumulation steps.
+"""Batch plan: split of a promised batch into ranks, shards, micro-batches and steps.
 
 The batch ``B`` is given. For ``W`` ranks and micro-batches of at most ``m`` samples:
 
-* the batch is split into W contiguous *shares* that differ by at most one sample;
-* each share is split into the same number of *slots*, K = ⌈⌈B/W⌉/m⌉, of near-equal size. Every rank runs K slots,
-  so every rank enters every collective; a slot may be empty, and then runs one masked sample of weight zero.
+* the batch is split into W contiguous *shards* that differ by at most one sample;
+* each shard is split into the same number of *micro-batches*, K = ⌈⌈B/W⌉/m⌉, of near-equal size.
+  Every rank runs K micro-batches and so enters every collective; a micro-batch may be empty, and
+  then runs one masked sample of weight zero.
 
-Dealing whole slots of ``m`` over the ranks instead would leave ranks idle for up to half a step, and hang strategies
-that communicate in every slot. The last batch of an ``epochs:`` run may be smaller; the same rule splits it.
+Distributing whole micro-batches of ``m`` over the ranks instead would leave ranks idle for up to
+half a step, and hang strategies that communicate in every micro-batch. The last batch of an
+``epochs:`` run may be smaller; the same rule splits it.
 
-Not here: which samples the positions hold (``engine.data.order``), and how slots are weighted (``engine.step.gradient``).
+Not here: the samples at the positions (``engine.data.order``), the weights of micro-batches
+(``engine.step.gradient``).
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ class BatchPlan(BaseModel):
     micro_batch_size: Annotated[int, Field(ge=1)] | None
     """Samples in one forward and backward on one device, at most."""
     accumulation_steps: Annotated[int, Field(ge=1)] | None
-    """Slots that every rank runs before one optimizer step."""
+    """Micro-batches that every rank runs before one optimizer step."""
     world_size: Annotated[int, Field(ge=1)]
     """Ranks, one per device."""
     steps: int | None = None
@@ -79,13 +82,16 @@ class BatchPlan(BaseModel):
     """Null until the first attempt has worked it out, and where it cannot be."""
 
     def micro_batches(self, rank: int, batch_size: int | None = None) -> list[tuple[int, int]]:
-        """Bounds [start, stop) inside the batch of each slot of ``rank``; a slot may be empty (start == stop).
+        """Return the bounds [start, stop) of each micro-batch of ``rank``.
+
+        A micro-batch with start == stop is empty.
 
         Parameters
         ----------
         rank : int
         batch_size : int, optional
-            Samples of this batch; the last one of an ``epochs:`` run may be smaller than the plan's.
+            Samples of this batch; the last one of an ``epochs:`` run may be smaller than the
+            plan's.
         """
         if self.micro_batch_size is None:
             raise ValueError("the micro-batch is not settled yet")
@@ -152,7 +158,7 @@ _SEARCHLESS: Final = frozenset({"fsdp"})
 
 
 def check_batch(spec: JobSpec) -> Iterator[FieldError]:
-    """What is wrong with a spec's batch on the ranks it asks for."""
+    """Yield the errors of a spec's batch on the requested ranks."""
     if spec.train is None:
         return
     world = spec.world_size()

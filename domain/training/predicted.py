@@ -1,6 +1,7 @@
-"""The memory forecast of a job that has not run: the request to the process that computes it, and its answer.
+"""Memory forecast of a job that has not run: request and answer of the process.
 
-Not here: what a forecast consists of and how a plan shows it (``domain.training.memory``), the process (``engine.memory.job_forecast``).
+Not here: the contents of a forecast and their display (``domain.training.memory``), the process
+(``engine.memory.job_forecast``).
 """
 
 from __future__ import annotations
@@ -14,28 +15,28 @@ from lockstep.domain.training.memory import Bytes, MemoryForecast
 
 
 class ForecastRequest(BaseModel):
-    """What the process that works out a forecast before a run is asked for: one JSON document."""
+    """Request to the process that computes a forecast before a run: one JSON document."""
 
     model_config = ConfigDict(frozen=True)
 
     train: Train
     world_size: Annotated[int, Field(ge=1)]
     available_bytes: Bytes | None = None
-    """What one rank may use of its device; None where that is not known."""
+    """Memory of its device that one rank may use; None if unknown."""
     code: str | None = None
     """Folder of the job's code; None for a built-in task."""
     memory_limit_bytes: Bytes | None = None
-    """What the process itself may take; None sets no limit."""
+    """Memory limit of the process itself; None sets no limit."""
 
 
 class ForecastAnswer(BaseModel):
-    """What that process answers: one JSON document."""
+    """Answer of that process: one JSON document."""
 
     model_config = ConfigDict(frozen=True)
 
     forecast: MemoryForecast | None = None
     why: str | None = None
-    """Why there is no forecast."""
+    """Reason for a missing forecast."""
     micro_batch_size: int | None = None
     """Samples in one forward and backward that the forecast is for."""
     micro_batch_size_max: int | None = None

@@ -1,9 +1,10 @@
-"""How well a job scales: what the same batch costs on other numbers of devices, and what to do about it.
+"""Scaling of a job: the cost of the same batch on other numbers of devices, and advice.
 
-The batch is the same on every number of ranks, so this is strong scaling: on W ranks a step should take 1/W of the time
-of one. Efficiency is the throughput on W ranks over W/W₀ times that on the fewest, W₀.
+The batch is the same on every number of ranks, so this is strong scaling: on W ranks a step should
+take 1/W of the time of one. Efficiency is the throughput on W ranks over W/W₀ times that on the
+fewest, W₀.
 
-Not here: where the numbers come from (``engine.runtime.timeline`` measures them, ``client.cli.scaling`` collects them).
+Not here: the measurement (``engine.runtime.timeline``), its collection (``client.cli.scaling``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ COLLECTIVE_FORWARD: Final = frozenset({"fsdp"})
 _SHARED_UPDATE: Final = ("zero1", "fsdp")
 """Strategies under which each rank has a part of the optimizer already."""
 _BOUND: Final = 0.15
-"""A part above this fraction of the step is worth a person's attention."""
+"""A part above this fraction of the step is mentioned in the advice."""
 _GOOD: Final = 0.9
 """Efficiency above which nothing needs to be done."""
 _SLOWER: Final = 1.25
@@ -41,7 +42,7 @@ class ScalingRun(NamedTuple):
     """Seconds of each step by part: data, forward, backward, communication, optimizer, other."""
 
     def share(self, part: str) -> float:
-        """What fraction of the step a part takes."""
+        """Return the fraction of the step that a part takes."""
         return self.parts.get(part, 0.0) / self.step_seconds if self.step_seconds else 0.0
 
     @property
@@ -104,15 +105,15 @@ def compared(runs: Sequence[ScalingRun]) -> list[Row]:
 
 
 def advice(rows: Sequence[Row], strategy: Strategy, *, swept: bool = False) -> str:
-    """One sentence: what holds the run on the most ranks back, and what to change.
+    """Return one sentence: the bottleneck of the run on the most ranks, and a remedy.
 
     Parameters
     ----------
     rows : sequence of Row
     strategy : domain.strategy.Strategy
-        Of all runs. Nothing is recommended that the spec refuses for it, or that it does already.
+        Of all runs. Nothing is recommended that the spec refuses for it, or that it already has.
     swept : bool
-        Whether sizes of buckets were asked for already.
+        True if sizes of buckets were compared already.
     """
     most = max(rows, key=lambda row: row.measured.world_size)
     fewest = min(rows, key=lambda row: row.measured.world_size)
@@ -155,7 +156,7 @@ def best_bucket(runs: Sequence[ScalingRun]) -> str:
 
 
 def _growth(run: ScalingRun, first: ScalingRun) -> float:
-    """How much longer a rank computes for each of its samples than on the fewest ranks."""
+    """Return the ratio of a rank's compute time per sample to that on the fewest ranks."""
     if not first.compute_seconds:
         return 1.0
     return (run.compute_seconds * run.world_size) / (first.compute_seconds * first.world_size)
@@ -172,7 +173,7 @@ def _to_wait_less(strategy: Strategy, *, swept: bool) -> str:
 
 
 def _takes(strategy: Strategy, **changes: object) -> bool:
-    """Whether the spec accepts this strategy with these changes."""
+    """Return whether the spec accepts this strategy with these changes."""
     try:
         Strategy.model_validate(strategy.model_dump() | changes)
     except ValidationError:

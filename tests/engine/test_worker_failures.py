@@ -104,9 +104,9 @@ def test_an_error_in_a_worker_keeps_its_reason_and_its_words(error: Exception, r
 def test_the_item_that_raised_is_named_with_its_split(workers: int, purpose: int, split: str) -> None:
     dataset = Failing(raising(ValueError("two\nlines")))
     fetcher: Fetcher[list[int]] = Fetcher(dataset, list, seed=3, purpose=purpose)
-    micro_batches = [[(0, 3), (0, BAD)], [(0, 8)]]
+    batches = [[(0, 3), (0, BAD)], [(0, 8)]]
     with pytest.raises((ValueError, EngineError)) as raised:
-        list(micro_batches(fetcher, micro_batches, workers=workers, ahead=2, pin=False))
+        list(micro_batches(fetcher, batches, workers=workers, ahead=2, pin=False))
     assert describe(raised.value) == f"item {BAD} of dataset({split!r}): ValueError: two\nlines"
     error = raised.value
     error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # Without the frame of this test.

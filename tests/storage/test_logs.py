@@ -74,8 +74,8 @@ def _all(shipper: Shipper, limit: int, **options: object) -> list[str]:
 
 
 def test_lines_read_back_as_they_were_sent(shipper: Shipper) -> None:
-    shipper.log_line("hello", "é \0 \ud800 \u2028 end", "")
-    shipper.log_line("oops", rank=1, stream="stderr")
+    shipper.say("hello", "é \0 \ud800 \u2028 end", "")
+    shipper.say("oops", rank=1, stream="stderr")
     lines, _cursor = _page(shipper)
     assert [(line.line, line.attempt, line.rank, line.stream, line.text) for line in lines] == [
         (0, 1, 0, "stdout", "hello"),
@@ -87,13 +87,13 @@ def test_lines_read_back_as_they_were_sent(shipper: Shipper) -> None:
 
 
 def test_lines_sent_again_are_stored_once(shipper: Shipper) -> None:
-    shipper.log_line("one")
+    shipper.say("one")
     shipper.offset = 0
     assert not shipper.ship(_lines("one"))
     shipper.offset = 30
     assert not shipper.ship(_lines("four"))
     shipper.offset = 10
-    shipper.log_line("two")
+    shipper.say("two")
     assert _texts(shipper) == ["one", "two"]
 
 
@@ -106,24 +106,24 @@ def test_a_sealed_stream_takes_no_line(shipper: Shipper) -> None:
 @pytest.mark.parametrize("limit", [1, 7, 600, 5000])
 def test_pages_neither_skip_nor_repeat(shipper: Shipper, limit: int) -> None:
     sent = [f"line {index}" for index in range(1500 if limit > 100 else 40 * limit)]
-    shipper.log_line(*sent[:20])
-    shipper.log_line(*sent[20:])
+    shipper.say(*sent[:20])
+    shipper.say(*sent[20:])
     assert _all(shipper, limit) == sent
 
 
 def test_a_cursor_goes_on_with_lines_that_were_not_there_yet(shipper: Shipper) -> None:
     lines, cursor = _page(shipper)
     assert lines == []
-    shipper.log_line("one")
+    shipper.say("one")
     lines, cursor = _page(shipper, cursor=cursor)
     assert [line.text for line in lines] == ["one"]
     assert _page(shipper, cursor=cursor) == ([], cursor)
-    shipper.log_line("two")  # goes into the chunk that was read already
+    shipper.say("two")  # goes into the chunk that was read already
     assert [line.text for line in _page(shipper, cursor=cursor)[0]] == ["two"]
 
 
 def test_attempts_follow_each_other_and_can_be_read_alone(shipper: Shipper) -> None:
-    shipper.log_line("first attempt")
+    shipper.say("first attempt")
     _lines_read, cursor = _page(shipper)
     scenes.end(shipper.database, shipper.claimed, Reason.KILLED)
     scenes.release(shipper.database, shipper.claimed)
@@ -138,10 +138,10 @@ def test_attempts_follow_each_other_and_can_be_read_alone(shipper: Shipper) -> N
 
 
 def test_lines_are_chosen_by_rank_stream_and_text(shipper: Shipper) -> None:
-    shipper.log_line("Loss 1", rank=0)
-    shipper.log_line("loss 2", rank=1)
-    shipper.log_line("warning", rank=11, stream="stderr")
-    shipper.log_line("starting", rank=-1, stream="launcher")
+    shipper.say("Loss 1", rank=0)
+    shipper.say("loss 2", rank=1)
+    shipper.say("warning", rank=11, stream="stderr")
+    shipper.say("starting", rank=-1, stream="launcher")
     assert _texts(shipper, rank=1) == ["loss 2"]
     assert _texts(shipper, rank=-1) == ["starting"]
     assert _texts(shipper, stream="stderr") == ["warning"]
@@ -152,16 +152,16 @@ def test_lines_are_chosen_by_rank_stream_and_text(shipper: Shipper) -> None:
 
 def test_a_chosen_rank_is_paged_through_like_the_whole(shipper: Shipper) -> None:
     for index in range(40):
-        shipper.log_line(*[f"{index}.{line}" for line in range(30)], rank=index % 2)
+        shipper.say(*[f"{index}.{line}" for line in range(30)], rank=index % 2)
     wanted = [f"{index}.{line}" for index in range(1, 40, 2) for line in range(30)]
     assert _all(shipper, 50, rank=1) == wanted
 
 
 def test_the_tail_is_the_last_lines_and_goes_on_from_there(shipper: Shipper) -> None:
-    shipper.log_line(*[f"line {index}" for index in range(1000)])
+    shipper.say(*[f"line {index}" for index in range(1000)])
     lines, cursor = _page(shipper, limit=3, from_end=True)
     assert [line.text for line in lines] == ["line 997", "line 998", "line 999"]
-    shipper.log_line("next")
+    shipper.say("next")
     assert [line.text for line in _page(shipper, cursor=cursor)[0]] == ["next"]
     assert _texts(shipper, limit=2, from_end=True, search="line 5") == ["line 598", "line 599"]
 
@@ -170,7 +170,7 @@ def test_a_search_that_finds_nothing_opens_a_limited_number_of_chunks_and_can_go
     shipper: Shipper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_pages, "CHUNKS_PER_PAGE", 2)
-    shipper.log_line(*[f"line {index}" for index in range(logs.CHUNK_LINES * 5)], "needle")
+    shipper.say(*[f"line {index}" for index in range(logs.CHUNK_LINES * 5)], "needle")
     lines, cursor = _page(shipper, search="needle")
     assert lines == []
     assert cursor == f"1.{2 * logs.CHUNK_LINES}"
@@ -179,13 +179,13 @@ def test_a_search_that_finds_nothing_opens_a_limited_number_of_chunks_and_can_go
 
 def test_long_lines_are_kept_whole_in_chunks_of_their_own(shipper: Shipper) -> None:
     sent = ["x" * (logs.CHUNK_BYTES + 1), "y", "z" * logs.CHUNK_BYTES]
-    shipper.log_line(*sent)
-    shipper.log_line("end")
+    shipper.say(*sent)
+    shipper.say("end")
     assert _all(shipper, 2) == [*sent, "end"]
 
 
 def test_a_state_counts_the_lines_of_the_attempt(shipper: Shipper) -> None:
-    shipper.log_line("one", "two")
+    shipper.say("one", "two")
     with shipper.database.read_series() as session:
         state = streams.state(session, shipper.claimed.assignment_id)
     assert state is not None
@@ -245,7 +245,7 @@ def test_of_a_log_that_is_too_long_the_head_and_the_end_are_kept_with_a_line_bet
         assert len(head) + int(texts[at].split()[1].replace(",", "")) + len(tail) == end
     lines, cursor = _page(shipper, limit=10, from_end=True)
     assert [line.line for line in lines] == list(range(2_990, 3_000))
-    shipper.log_line("goes on")
+    shipper.say("goes on")
     assert _texts(shipper, cursor=cursor) == ["goes on"]
     (marker,) = [line for line in _page(shipper, limit=5_000)[0] if "left out" in line.text]
     assert (marker.rank, marker.stream) == (-1, "launcher")

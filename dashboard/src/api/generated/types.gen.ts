@@ -7,7 +7,9 @@ export type ClientOptions = {
 /**
  * AttemptState
  *
- * Where one attempt at a job is. At most one attempt of a job is not ended (a partial unique index).
+ * State of one attempt of a job.
+ *
+ * At most one attempt of a job is not ended (a partial unique index).
  */
 export type AttemptState = 'starting' | 'running' | 'ended';
 
@@ -33,7 +35,7 @@ export type AttemptView = {
     /**
      * Plan Sentence
      *
-     * How this attempt made the batch; null for a script, and until its ranks have settled it.
+     * Split of the batch in this attempt; null for a script, and until its ranks have chosen it.
      */
     plan_sentence?: string | null;
     outcome: Outcome | null;
@@ -119,7 +121,7 @@ export type CheckpointDetail = {
     /**
      * Best
      *
-     * Whether it has the lowest value of the job's checkpoints, the earliest of equal ones.
+     * True if it has the lowest value of the job's checkpoints, the earliest of equal ones.
      */
     best?: boolean;
     /**
@@ -189,7 +191,7 @@ export type CheckpointView = {
     /**
      * Best
      *
-     * Whether it has the lowest value of the job's checkpoints, the earliest of equal ones.
+     * True if it has the lowest value of the job's checkpoints, the earliest of equal ones.
      */
     best?: boolean;
     /**
@@ -305,7 +307,7 @@ export type Health = {
     /**
      * Version
      *
-     * Of the server; said by ``/livez``.
+     * Version of the server, in ``/livez``.
      */
     version?: string | null;
 };
@@ -313,14 +315,14 @@ export type Health = {
 /**
  * Intent
  *
- * What somebody wants to happen to a live attempt. A column, read back by the agent's heartbeat.
+ * Requested change to a live attempt. A column, read by the agent's heartbeat.
  */
 export type Intent = 'cancel' | 'timeout' | 'shutdown';
 
 /**
  * JobState
  *
- * Where a job is. The value is what the database and the API carry.
+ * State of a job. The value is that of the database and the API.
  */
 export type JobState = 'queued' | 'starting' | 'running' | 'succeeded' | 'failed' | 'cancelled';
 
@@ -388,7 +390,7 @@ export type JobView = {
     /**
      * Owner
      *
-     * Who submitted it; empty from a service of the version before.
+     * Name of the submitter; empty from a service of the version before.
      */
     owner?: string;
     /**
@@ -454,13 +456,13 @@ export type LogPage = {
     /**
      * Next Cursor
      *
-     * Where to go on; ask again with it for lines written later.
+     * Cursor of the next page; pass it again later for new lines.
      */
     next_cursor: string;
     /**
      * Prev Cursor
      *
-     * Where to go on backwards, as ``before``; None at the beginning of the log.
+     * Cursor of the page before, for ``before``; None at the beginning of the log.
      */
     prev_cursor?: string | null;
     /**
@@ -495,7 +497,7 @@ export type MemoryForecast = {
     /**
      * Gradients
      *
-     * What backward has left for the optimizer.
+     * Gradients between backward and the optimizer.
      */
     gradients: number;
     /**
@@ -507,13 +509,13 @@ export type MemoryForecast = {
     /**
      * Activations
      *
-     * The micro-batch, and what forward keeps for backward.
+     * The micro-batch, and the activations that forward keeps for backward.
      */
     activations: number;
     /**
      * Temporary
      *
-     * Gradients of activations, and what the optimizer needs while it computes.
+     * Gradients of activations, and temporary memory of the optimizer.
      */
     temporary: number;
     /**
@@ -545,14 +547,14 @@ export type MetricsView = {
     /**
      * Cursor
      *
-     * Ask again with it as ``since`` for what is stored later.
+     * Pass it as ``since`` to get data that is stored later.
      */
     cursor: string;
     /**
      * Complete
      *
-     * True when the series hold everything that was asked for, in place of any answer before; false when they hold what is
-     * new since the cursor that was given.
+     * True if the series are complete and replace any answer before; false if they hold only the
+     * data since the given cursor.
      */
     complete: boolean;
 };
@@ -574,13 +576,13 @@ export type NodeView = {
     /**
      * Reason
      *
-     * Why it is quarantined: it is given no more work until somebody resumes it.
+     * Reason for its quarantine: it gets no jobs until an operator resumes it.
      */
     reason?: string | null;
     /**
      * Seen At
      *
-     * When its agent was last heard.
+     * Time of its agent's last heartbeat.
      */
     seen_at: string;
     /**
@@ -600,7 +602,7 @@ export type NodeView = {
 /**
  * Outcome
  *
- * How an attempt ended, for the person who reads it.
+ * Outcome of an attempt, for the user.
  */
 export type Outcome = {
     reason: Reason;
@@ -743,7 +745,7 @@ export type PlanView = {
     placement: Array<string>;
     queue: QueuePlace | null;
     /**
-     * What each rank would need, and what its device has; null for a script.
+     * Memory of each rank, and of its device; null for a script.
      */
     memory?: PlannedMemory | null;
     /**
@@ -755,7 +757,7 @@ export type PlanView = {
 /**
  * PlannedMemory
  *
- * Memory that each rank of a planned job would need, and what its device has.
+ * Memory that each rank of a planned job would need, and the memory of its device.
  */
 export type PlannedMemory = {
     /**
@@ -767,8 +769,9 @@ export type PlannedMemory = {
     /**
      * Source
      *
-     * ``task``: computed from the built-in task. ``code``: computed from the code of your own task. ``history``: what an
-     * earlier job with the same task and size had. Null where there is no forecast.
+     * ``task``: computed from the built-in task. ``code``: computed from the code of your own task.
+     * ``history``: measured in an earlier job with the same task and size. Null if there is no
+     * forecast.
      */
     source?: 'task' | 'code' | 'history' | null;
     /**
@@ -780,14 +783,14 @@ export type PlannedMemory = {
     /**
      * Measured Bytes
      *
-     * What rank 0 of the earlier job took, where that was measured.
+     * Memory of rank 0 of the earlier job, if it was measured.
      */
     measured_bytes?: number | null;
     forecast?: MemoryForecast | null;
     /**
      * Why
      *
-     * Why there is no forecast.
+     * Reason for a missing forecast.
      */
     why?: string | null;
     /**
@@ -811,13 +814,13 @@ export type PlannedMemory = {
     /**
      * Capacity Bytes
      *
-     * Memory of one such device; of a CPU slot, its part of the host's. Null where that is not known.
+     * Memory of one such device; of a CPU slot, its part of the host's. Null if unknown.
      */
     capacity_bytes?: number | null;
     /**
      * Headroom
      *
-     * Fraction of it that stays free for what a forecast does not count.
+     * Fraction of it that stays free for memory that a forecast does not count.
      */
     headroom?: number;
 };
@@ -915,7 +918,7 @@ export type QueuePlace = {
     /**
      * Reason
      *
-     * Why the job waits, in one sentence.
+     * Reason for waiting, in one sentence.
      */
     reason: string;
     /**
@@ -927,7 +930,7 @@ export type QueuePlace = {
 /**
  * Reason
  *
- * Why an attempt ended.
+ * Reason for the end of an attempt.
  */
 export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered' | 'version';
 
@@ -1011,7 +1014,7 @@ export type SpecView = {
     /**
      * Spec
      *
-     * The submitted document with every default filled in: what the job runs by.
+     * The submitted document with every default filled in.
      */
     spec: {
         [key: string]: unknown;
@@ -1108,7 +1111,7 @@ export type Batch = {
 /**
  * Checkpoint
  *
- * When training state is saved, and how much of it is kept. The last step is always saved.
+ * Schedule and retention of saved training state. The last step is always saved.
  */
 export type Checkpoint = {
     /**
@@ -1168,8 +1171,8 @@ export type GitCode = {
     /**
      * Ref
      *
-     * Branch, tag or whole commit id. What it is when the job is submitted, every attempt runs. Submodules are not
-     * fetched.
+     * Branch, tag or whole commit id. It is resolved at the submit; every attempt runs the same
+     * commit. Submodules are not fetched.
      */
     ref?: string;
 };
@@ -1197,7 +1200,7 @@ export type GpuRange = {
 /**
  * Loader
  *
- * How samples reach a rank.
+ * Loading of samples on a rank.
  */
 export type Loader = {
     /**
@@ -1252,7 +1255,7 @@ export type Resources = {
 /**
  * Retention
  *
- * How long what a job wrote is kept once it has ended; null keeps it until the job is deleted.
+ * Time for which a job's data is kept after its end; null keeps it until the job is deleted.
  */
 export type Retention = {
     /**
@@ -1272,7 +1275,7 @@ export type Retention = {
 /**
  * Retry
  *
- * How often a job whose failure may pass is tried again.
+ * Number of retries of a job after a failure that may pass.
  */
 export type Retry = {
     /**
@@ -1371,7 +1374,9 @@ export type Script = {
 /**
  * Stall
  *
- * When a run in which no rank moves any more is ended: a rank that waits for another waits for ever.
+ * Time limits for a run in which no rank makes progress.
+ *
+ * A rank that waits for another has no limit of its own.
  */
 export type Stall = {
     /**
@@ -1397,7 +1402,7 @@ export type Stall = {
 /**
  * Strategy
  *
- * How the ranks share one model's training.
+ * Sharing of one model's training between ranks.
  */
 export type Strategy = {
     /**
@@ -1433,15 +1438,15 @@ export type Strategy = {
     /**
      * Compression
      *
-     * ``ddp``: what gradients are squeezed into on their way between ranks. ``fp16`` and ``bf16`` round them, at half the
-     * bytes. ``powersgd`` sends matrices of low rank (arXiv 1905.13727) and adds what was left out to the next step's
-     * gradient: the promise about the batch does not hold under it.
+     * ``ddp``: compression of the gradients that ranks exchange. ``fp16`` and ``bf16`` round them,
+     * at half the bytes. ``powersgd`` sends matrices of low rank (arXiv 1905.13727) and adds the
+     * remainder to the next step's gradient: the promise about the batch does not hold under it.
      */
     compression?: 'none' | 'fp16' | 'bf16' | 'powersgd';
     /**
      * Powersgd Rank
      *
-     * ``compression: powersgd``: rank of what is sent for each matrix; null takes 1.
+     * ``compression: powersgd``: rank of the approximation of each matrix; null takes 1.
      */
     powersgd_rank?: number | null;
     /**
@@ -1508,7 +1513,7 @@ export type Train = {
     /**
      * Optimizer
      *
-     * How a step's gradient moves the weights.
+     * Update rule of the weights.
      */
     optimizer?: ({
         name: 'adamw';
@@ -1554,9 +1559,10 @@ export type Train = {
     /**
      * Init From
      *
-     * Weights to start from; everything else begins anew. ``job:ID``, ``job:ID@STEP`` or ``job:ID@best``: a checkpoint of
-     * another job, the newest if none is named. Or a path on the nodes: a checkpoint's folder, a ``.safetensors`` file, or
-     * what ``torch.save`` wrote of a state dict.
+     * Initial weights; optimizer, schedule and data start fresh. ``job:ID``, ``job:ID@STEP`` or
+     * ``job:ID@best``: a checkpoint of another job, the newest if none is named. Or a path on the
+     * nodes: a checkpoint's folder, a ``.safetensors`` file, or a state dict that ``torch.save``
+     * wrote.
      */
     init_from?: string | null;
     /**
@@ -1568,8 +1574,8 @@ export type Train = {
     /**
      * Non Finite
      *
-     * What a step does whose loss or gradient is not finite: end the run, or be left out and the next one made. Neither
-     * changes the weights.
+     * Reaction to a step whose loss or gradient is not finite: end the run, or skip the step.
+     * Neither changes the weights.
      */
     non_finite?: 'stop' | 'skip';
     /**
@@ -1615,7 +1621,7 @@ export type UploadedCode = {
 /**
  * JobSpec
  *
- * A training job, as a person writes it.
+ * A training job, as a user writes it.
  */
 export type JobSpec = {
     /**
@@ -1648,7 +1654,7 @@ export type JobSpec = {
     /**
      * Code
      *
-     * What the job's own files are and where they come from; null runs without any.
+     * Source of the job's own files; null for a job without any.
      */
     code?: UploadedCode | GitCode | PathCode | null;
     /**
@@ -1784,7 +1790,7 @@ export type JobViewWritable = {
     /**
      * Owner
      *
-     * Who submitted it; empty from a service of the version before.
+     * Name of the submitter; empty from a service of the version before.
      */
     owner?: string;
     /**
@@ -1829,7 +1835,7 @@ export type MemoryForecastWritable = {
     /**
      * Gradients
      *
-     * What backward has left for the optimizer.
+     * Gradients between backward and the optimizer.
      */
     gradients: number;
     /**
@@ -1841,13 +1847,13 @@ export type MemoryForecastWritable = {
     /**
      * Activations
      *
-     * The micro-batch, and what forward keeps for backward.
+     * The micro-batch, and the activations that forward keeps for backward.
      */
     activations: number;
     /**
      * Temporary
      *
-     * Gradients of activations, and what the optimizer needs while it computes.
+     * Gradients of activations, and temporary memory of the optimizer.
      */
     temporary: number;
     /**
@@ -1899,7 +1905,7 @@ export type PlanViewWritable = {
     placement: Array<string>;
     queue: QueuePlace | null;
     /**
-     * What each rank would need, and what its device has; null for a script.
+     * Memory of each rank, and of its device; null for a script.
      */
     memory?: PlannedMemoryWritable | null;
     /**
@@ -1911,7 +1917,7 @@ export type PlanViewWritable = {
 /**
  * PlannedMemory
  *
- * Memory that each rank of a planned job would need, and what its device has.
+ * Memory that each rank of a planned job would need, and the memory of its device.
  */
 export type PlannedMemoryWritable = {
     /**
@@ -1923,8 +1929,9 @@ export type PlannedMemoryWritable = {
     /**
      * Source
      *
-     * ``task``: computed from the built-in task. ``code``: computed from the code of your own task. ``history``: what an
-     * earlier job with the same task and size had. Null where there is no forecast.
+     * ``task``: computed from the built-in task. ``code``: computed from the code of your own task.
+     * ``history``: measured in an earlier job with the same task and size. Null if there is no
+     * forecast.
      */
     source?: 'task' | 'code' | 'history' | null;
     /**
@@ -1936,14 +1943,14 @@ export type PlannedMemoryWritable = {
     /**
      * Measured Bytes
      *
-     * What rank 0 of the earlier job took, where that was measured.
+     * Memory of rank 0 of the earlier job, if it was measured.
      */
     measured_bytes?: number | null;
     forecast?: MemoryForecastWritable | null;
     /**
      * Why
      *
-     * Why there is no forecast.
+     * Reason for a missing forecast.
      */
     why?: string | null;
     /**
@@ -1967,13 +1974,13 @@ export type PlannedMemoryWritable = {
     /**
      * Capacity Bytes
      *
-     * Memory of one such device; of a CPU slot, its part of the host's. Null where that is not known.
+     * Memory of one such device; of a CPU slot, its part of the host's. Null if unknown.
      */
     capacity_bytes?: number | null;
     /**
      * Headroom
      *
-     * Fraction of it that stays free for what a forecast does not count.
+     * Fraction of it that stays free for memory that a forecast does not count.
      */
     headroom?: number;
 };
