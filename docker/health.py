@@ -1,11 +1,12 @@
-"""Health of this container's program: exit 0 if it does its work, otherwise 1 with the reason.
+"""Health of this container's program: exit 0 if it works, otherwise 1 with the reason.
 
     python health.py api | scheduler | agent
 
-A process that exists may still be stuck, so each is asked for its latest work: the api for an answer, the scheduler for a
-pass that ended lately, the agent for a heartbeat that reached the database.
+A running process may still be stuck, so each program is checked by its latest work: the api by an
+answer, the scheduler by a recent reconcile cycle, the agent by a heartbeat that reached the
+database.
 
-Not here: whether training goes well (a job's outcome says so).
+Not here: the state of training (see a job's outcome).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ANSWER_SECONDS = 4.0
 
 
 def main(program: str) -> str:
-    """What is wrong; empty when nothing is."""
+    """Return the problem; empty if there is none."""
     if program == "api":
         return _api(int(os.environ.get("LOCKSTEP_PORT", "8470")))
     if program == "scheduler":

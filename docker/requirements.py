@@ -1,9 +1,9 @@
-"""Print what the client and one extra of pyproject.toml need, one requirement a line.
+"""Print the requirements of the client and of one extra of pyproject.toml, one per line.
 
     python docker/requirements.py pyproject.toml server
 
-The images install this, at the versions of constraints.txt, before Lockstep's own wheel: a changed line of ours leaves
-the layers of torch and of all other packages as they are.
+The images install them, at the versions of constraints.txt, before Lockstep's own wheel: a changed
+line of Lockstep leaves the layers of torch and of all other packages as they are.
 """
 
 from __future__ import annotations

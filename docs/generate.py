@@ -1,11 +1,12 @@
-"""Write what is drawn from code: the state machine, the reasons, the job spec, the engine's contract, the table of faults.
+"""Write the generated pages: state machine, reasons, job spec, engine contract, faults.
 
     python docs/generate.py            # write them
-    python docs/generate.py --check    # exit 1 and name what is stale
+    python docs/generate.py --check    # exit 1 and name stale pages
 
-A fact that is in the code is not typed again here: states from ``domain.life.lifecycle``, reasons from ``domain.life.outcomes``,
-fields from the JSON schema of ``domain.spec.job``, what is not there yet from ``domain.spec.feature_gate``, items and tests of the
-contract from ``tests.engine.contract``, faults and what was measured of them from ``tests.faults.record``.
+No fact of the code is repeated here: states come from ``domain.life.lifecycle``, reasons from
+``domain.life.outcomes``, fields from the JSON schema of ``domain.spec.job``, missing features from
+``domain.spec.feature_gate``, items and tests of the contract from ``tests.engine.contract``, faults
+and their measurements from ``tests.faults.record``.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def pages() -> dict[str, str]:
 
 
 def filled(name: str, **parts: str) -> str:
-    """A page that is written by hand, with what is drawn from code between its marks."""
+    """Return a handwritten page with generated text between its marks."""
     text = (HERE / name).read_text(encoding="utf-8")
     for part, content in parts.items():
         begin, end = f"<!-- begin: {part} -->\n", f"<!-- end: {part} -->\n"
@@ -160,7 +161,7 @@ def diagram() -> list[str]:
 
 
 def reasons() -> str:
-    """Why attempts end, and what follows."""
+    """Return the page of reasons and their consequences."""
     texts = _member_docs(outcomes.Reason)
     lines = [
         NOTICE,
@@ -250,7 +251,7 @@ def _argument_rows(model: type[BaseModel]) -> Iterator[str]:
 def _fields(
     definition: dict[str, Any], schema: dict[str, Any], prefix: str
 ) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """(path, definition, whether it must be written) of every field, sections before what is in them."""
+    """Yield (path, definition, is required) of every field, sections before their fields."""
     for name, field in definition.get("properties", {}).items():
         path = f"{prefix}{name}"
         sections = list(_sections(field, schema))

@@ -1,4 +1,7 @@
-"""What Alembic runs: one database's versions, on the connection and in the transaction of ``storage.db.migrate``."""
+"""Alembic environment of one database.
+
+It uses the connection and the transaction of ``storage.db.migrate``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ context.configure(
     target_metadata=METADATA[which],
     version_table=VERSION_TABLES[which],
     compare_type=True,
-    # SQLite changes a table by making it anew.
+    # SQLite changes a table by copying it.
     render_as_batch=True,
 )
 context.run_migrations()

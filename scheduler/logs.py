@@ -39,4 +39,4 @@ def configure(log_format: Literal["console", "json"]) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
     for chatty in ("celery.worker.strategy", "celery.app.trace"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)  # two lines per bell otherwise
+        logging.getLogger(chatty).setLevel(logging.WARNING)  # two lines per notification otherwise

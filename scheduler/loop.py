@@ -25,14 +25,14 @@ log = structlog.get_logger("scheduler")
 
 
 class ReconcileLoop:
-    """Makes passes until it is asked to stop.
+    """Runs reconcile cycles until it is stopped.
 
     Parameters
     ----------
-    make_pass : callable
-        Given whether a bell asked for it, makes one pass.
-    pass_seconds : float
-        The longest wait between two.
+    run_one : callable
+        Runs one cycle. Its argument is True after a notification.
+    cycle_seconds : float
+        Longest wait between two cycles.
     """
 
     def __init__(self, run_one: Callable[[bool], CycleReport], *, cycle_seconds: float) -> None:
@@ -57,7 +57,7 @@ class ReconcileLoop:
         self._inbox.put(None)
 
     def join(self) -> None:
-        """Wait for the end, if it ever began."""
+        """Wait for the end, if it was started."""
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -90,7 +90,7 @@ class ReconcileLoop:
         return report.again
 
     def _drain(self, seconds: float) -> bool:
-        """Wait for a bell; all that have rung by then are answered by one pass."""
+        """Wait for a notification; one cycle answers all that have arrived."""
         woken = False
         while True:
             try:

@@ -16,9 +16,9 @@ class Bounds:
     """Waits in seconds, sizes in bytes."""
 
     watch_seconds: float = 0.05
-    """The watch looks at ranks, ``fence`` and ``stop`` this often."""
+    """Interval of the watch's checks of ranks, ``fence`` and ``stop``."""
     monitor_seconds: float = 0.1
-    """The main thread looks at the ranks this often."""
+    """Interval of the main thread's checks of the ranks."""
     failure_grace_seconds: float = 3.0
     """From the first failing rank to SIGKILL of the others. They get SIGTERM at once; one that waits in a collective
     for the dead rank never acts on it, and a gang must be down within 5 s."""
@@ -38,7 +38,7 @@ class Bounds:
     straggler_window_seconds: float = 60.0
     """Ranks are compared over windows of this length."""
     straggler_steps_min: int = 10
-    """Steps in a window, at least: fewer say nothing."""
+    """Minimum number of steps in a window."""
     straggler_factor: float = 1.2
     """A rank that works this much longer than the median of the others is named."""
     straggler_silence_seconds: float = 1800.0

@@ -1,13 +1,16 @@
-"""What the ranks of an attempt run, and in which environment.
+"""Command and environment of the ranks of an attempt.
 
-The service's environment holds the database's address, the broker's and tokens. What a rank may see of it is therefore
-a list of what is *kept*: a list of what is removed would miss the next credential. On top come the job's own ``env`` and
-the names below; ``RANK``, ``WORLD_SIZE`` and the like are set as torchrun does. ``domain.life.job_environment`` lists them all.
+The service's environment holds the addresses of database and broker, and tokens. The ranks'
+environment is therefore a list of variables to *keep*: a list of variables to remove would miss the
+next credential. The job's own ``env`` and the names below are added; ``RANK``, ``WORLD_SIZE`` and
+others are set as torchrun does. ``domain.life.job_environment`` lists them all.
 
-``OMP_NUM_THREADS`` follows one fixed rule, because the number of threads is part of a run's arithmetic: on CPU slots 1
-(a slot is a core); on GPUs the node's cores divided by the ranks on it, at most 8. The job's ``env`` may set another.
+``OMP_NUM_THREADS`` follows one fixed rule, because the number of threads is part of a run's
+arithmetic: on CPU slots 1 (a slot is a core); on GPUs the node's cores divided by the ranks on it,
+at most 8. The job's ``env`` may set another.
 
-Not here: how it reaches the ranks (``engine.launcher.start.one_node``, ``engine.launcher.start.elastic``).
+Not here: passing it to the ranks (``engine.launcher.start.one_node``,
+``engine.launcher.start.elastic``).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ _KEPT = re.compile("|".join(kept.pattern for kept in job_environment.KEPT))
 
 
 class Command(NamedTuple):
-    """What each rank execs."""
+    """Command of a rank, for exec."""
 
     argv: list[str]
     script: str | None
@@ -45,13 +48,13 @@ def scrub(environ: MutableMapping[str, str]) -> None:
 
 
 def working_folder(folder: Path) -> Path:
-    """Where the ranks start: the job's code, if it has any."""
+    """Return the working directory of the ranks: the job's code, if it has any."""
     code = folder / attempt.CODE
     return code if code.is_dir() else folder
 
 
 def command_of(assignment: AssignmentFile, folder: Path) -> Command:
-    """What each rank runs."""
+    """Return the command of each rank."""
     script = assignment.spec.script
     if script is None:
         # -P: the working folder is the job's code, whose modules may have any name.
@@ -84,10 +87,10 @@ def rank_environment(assignment: AssignmentFile, folder: Path, *, cores: int) ->
 
 
 def _interface(assignment: AssignmentFile) -> dict[str, str]:
-    """Where ranks of several nodes look for each other, unless the node's or the job's environment says it.
+    """Return the network interface for ranks of several nodes, unless the environment sets it.
 
-    Left to themselves, Gloo takes the address of the host's own name, which on many systems is the loopback, and NCCL the
-    first interface that is up, such as a container bridge.
+    By default, Gloo takes the address of the host's own name, which on many systems is the
+    loopback, and NCCL the first interface that is up, such as a container bridge.
     """
     if assignment.node_count == 1 or assignment.interface is None:
         return {}

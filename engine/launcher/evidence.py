@@ -1,9 +1,10 @@
-"""What a rank left behind about its own end: its error file, or the end of its stderr.
+"""Evidence of a rank's failure: its error file, or the end of its stderr.
 
-Three sources, the best first: ``errors/rank<R>.json``, written by the engine or by the stub; the error file of torch's
-``record`` decorator, which a script may use; the traceback at the end of stderr.
+Three sources, the best first: ``errors/rank<R>.json``, written by the engine or by the stub; the
+error file of torch's ``record`` decorator, which a script may use; the traceback at the end of
+stderr.
 
-Not here: which rank's evidence counts (``engine.launcher.outcome``).
+Not here: the choice between the ranks' evidence (``engine.launcher.outcome``).
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ _PEER_LOST = re.compile(
 _NCCL_ABORT = re.compile(
     r"nccl(?:Remote|System)Error|NCCL communicator was aborted|Watchdog caught collective operation timeout"
 )
-"""What torch's NCCL watchdog leaves on stderr before it aborts the process: there is no Python traceback then."""
+"""Output of torch's NCCL watchdog on stderr before it aborts the process, without a Python
+traceback."""
 _NO_SPACE = re.compile(r"\[Errno (?:28|122)\]")
-"""ENOSPC and EDQUOT, as Python words them. On a full disk a rank's own error file may be what could not be written."""
+"""Python's text for ENOSPC and EDQUOT. On a full disk a rank may be unable to write its own error
+file."""
 _SIDE = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), OpType=(\w+)([^)]*)"
 )
@@ -52,7 +55,7 @@ class RankErrorFile(BaseModel):
 
 
 class Evidence(NamedTuple):
-    """What is known of one rank's failure beside its exit code. All None where it left nothing."""
+    """Evidence of one rank's failure beside its exit code. All None without evidence."""
 
     reason: Reason | None = None
     exception: str | None = None
@@ -63,12 +66,12 @@ class Evidence(NamedTuple):
 
     @property
     def tells(self) -> bool:
-        """Whether the rank said anything about itself."""
+        """True if the rank left any evidence."""
         return self.reason is not None or self.exception is not None
 
     @property
     def blames_peer(self) -> bool:
-        """Whether the rank failed because another was gone."""
+        """True if the rank failed because another was gone."""
         if self.reason is not None:
             return self.reason is Reason.NETWORK
         if self.exception is None:
@@ -77,7 +80,10 @@ class Evidence(NamedTuple):
 
 
 def disagreement(exception: str | None) -> str | None:
-    """What both sides did, where torch's debug mode found that ranks disagree about a collective; else None."""
+    """Return both sides of a disagreement about a collective, or None.
+
+    Torch's debug mode finds these.
+    """
     sides = _SIDE.findall(exception or "")
     if len(sides) != 2:
         return None
@@ -91,12 +97,12 @@ def disagreement(exception: str | None) -> str | None:
 
 
 def error_file(folder: Path, rank: int) -> Path:
-    """Where the engine and the stub say why a rank ended."""
+    """Return the path of the error file of the engine and the stub."""
     return folder / attempt.ERRORS / f"rank{rank}.json"
 
 
 def elastic_error_file(folder: Path, rank: int) -> Path:
-    """Where torch's ``record`` decorator says it."""
+    """Return the path of the error file of torch's ``record`` decorator."""
     return folder / attempt.ERRORS / f"elastic{rank}.json"
 
 
@@ -144,17 +150,17 @@ def _recorded(path: Path) -> Evidence | None:
 
 
 def _reason_in(exception: str | None) -> Reason | None:
-    """What an exception tells by itself: on another node there may be room."""
+    """Return the reason that an exception implies by itself: another node may have space."""
     return Reason.STORAGE if exception is not None and _NO_SPACE.search(exception) else None
 
 
 def _head(exception: Any) -> str | None:
-    """An exception says first what it is."""
+    """Return the beginning of an exception, which names it."""
     return _storable(exception)[: limits.TRACEBACK_CHARS_MAX] or None
 
 
 def _tail(stack: Any) -> str | None:
-    """A traceback says last where it happened."""
+    """Return the end of a traceback, which names the place."""
     return _storable(stack)[-limits.TRACEBACK_CHARS_MAX :] or None
 
 

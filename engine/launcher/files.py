@@ -1,6 +1,6 @@
-"""Reading and writing the attempt's files so that nobody ever sees half of one.
+"""Atomic reads and writes of the attempt's files.
 
-Not here: what the files say (``domain.life.attempt``).
+Not here: the contents of the files (``domain.life.attempt``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _TAIL_BYTES = 256 * 1024
 def write_atomically(path: Path, text: str) -> None:
     """Write ``text`` under a temporary name in the same folder, then rename.
 
-    No fsync: the file tells programs on this machine about processes on this machine, and both end with its power.
+    Without fsync: the file describes processes of this machine for programs of this machine, and
+    both end with its power.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(text, encoding="utf-8")

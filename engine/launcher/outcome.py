@@ -1,12 +1,12 @@
-"""From what was seen to the outcome of the attempt on this node. A pure function.
+"""Outcome of the attempt on this node, as a pure function of the observations.
 
-A gang falls like dominoes: one rank dies, its peers fail in their next collective, the launcher sends SIGTERM to the
-rest. A person wants the first. So a failure is *secondary*, and never the outcome while there is another, if the rank
-says that it lost a peer, or if it was ended by a signal while the gang was being torn down and says nothing itself. Of
-the others the earliest counts, by the time in its error file where it has one: a rank that raised first may well have
-exited last.
+A failure in a gang spreads: one rank dies, its peers fail in their next collective, the launcher
+sends SIGTERM to the rest. The outcome must name the first. A failure is *secondary*, and never the
+outcome while there is another, if the rank reports that it lost a peer, or if a signal ended it
+during the tear-down and it left no evidence. Of the others the earliest counts, by the time in its
+error file if it has one: a rank that raised first may well have exited last.
 
-Not here: what an outcome means for the job (``domain.life.outcomes``).
+Not here: the consequence of an outcome for the job (``domain.life.outcomes``).
 """
 
 from __future__ import annotations
@@ -43,21 +43,22 @@ def decide(
     memory_kills: int = 0,
     last_lines: Mapping[int, str] | None = None,
 ) -> Outcome:
-    """How the attempt ended on this node.
+    """Return the outcome of the attempt on this node.
 
     Parameters
     ----------
     facts : Facts
-        What the watch saw. At least one rank was started, unless a stop or the fence came first.
+        Observations of the watch. At least one rank was started, unless a stop or the fence came
+        first.
     evidence : mapping
-        What each failed rank left behind, by rank.
+        Evidence of each failed rank, by rank.
     assignment : AssignmentFile
     last_step : int or None
         Last step in the metrics spool.
     steps : int or None
-        Steps of the whole run, where known: a stop that comes after the last one undoes nothing.
+        Steps of the whole run, if known: a stop after the last one changes nothing.
     memory_kills : int
-        Processes that the kernel killed for lack of memory while the attempt ran.
+        Processes that the kernel killed for lack of memory during the attempt.
     last_lines : mapping, optional
         The last lines that each rank wrote, by rank.
     """
@@ -97,7 +98,8 @@ def _decide(
         return _left_early(first.exit.rank, common)
     left = next((exit_ for exit_ in facts.exits if exit_.code == 0 and not exit_.torn_down), None)
     if first.exit.code == -signal.SIGABRT and not first.found.tells:
-        # What C++ says when a thread still runs that should not: of a Python program, only while it is taken down.
+        # C++ prints this about a thread that still runs at exit; for a Python program, only during
+        # its shutdown.
         said = first.found.traceback or ""
         if left is not None or "terminate called without an active exception" in said:
             return _aborted_at_the_end(first, common)
@@ -196,7 +198,7 @@ def _failed(first: _Failure, assignment: AssignmentFile, memory_kills: int, comm
         message = f"a loader worker of rank {rank} was killed because the node's memory ran out"
         return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
     if found.reason is Reason.NON_FINITE and (details["last_step"] or 0) <= 1:
-        details["advice"] = ""  # Nothing was learned yet, at whatever rate; the message says where to look.
+        details["advice"] = ""  # The learning rate is no cause before the first step; the message has better advice.
     if found.reason is not None:
         return Outcome.of(found.reason, f"rank {rank} failed: {_brief(found)}", **details)
     if first.lost_peer:

@@ -1,13 +1,16 @@
 """One attempt on one node, from the assignment to the result.
 
-1. Say which process this is (``launcher.json``), at once: from here on an agent can adopt the attempt.
+1. Write the process's identity (``launcher.json``) at once: from here on an agent can adopt the
+attempt.
 2. Become the subreaper of everything that will be started; drop the service's environment.
-3. Fork the ranks that can be forked, which wait; only then open the log and watch.
+3. Fork the ranks that can be forked, which wait; only then open the log and the watch.
 4. Start the ranks, unless a stop or the fence came first, and stay with them until each has ended.
-5. Read what their pipes still hold, sweep every process that is left, read again.
-6. Decide the outcome, and only then write ``result.json``: its presence says that no process of the attempt is left.
+5. Read the rest of their pipes, kill every process that is left, read again.
+6. Decide the outcome, and only then write ``result.json``: its presence means that no process of
+the attempt is left.
 
-Nothing is restarted here. The launcher exits 0 when it has written a result, whatever the result says.
+Nothing is restarted here. The launcher exits with 0 when it has written a result, whatever the
+result.
 
 Not here: the single parts (see the package).
 """
@@ -96,7 +99,8 @@ class _Attempt:
         for name in (attempt.LAUNCH, attempt.ERRORS, Path(attempt.METRICS).parent):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self._segments = Segments(folder, bounds)
-        # Also what the node gives to every job, such as a proxy's address with its password.
+        # The node's variables for every job are included, such as a proxy's address with its
+        # password.
         self._redactor = Redactor(secrets_of({**os.environ, **assignment.spec.env}))
         self._streams = Streams(self._launch_folder, self._segments, bounds, tell=self._warn, redactor=self._redactor)
         self._watch = GangWatch(
@@ -105,7 +109,7 @@ class _Attempt:
 
     def run(self, launcher: Launcher) -> NoReturn:
         """Steps 4 to 6 of the module."""
-        # Handlers that do nothing, rather than SIG_IGN: an ignored signal stays ignored in what a rank execs.
+        # Empty handlers instead of SIG_IGN: an ignored signal stays ignored after a rank's exec.
         for number in (signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._watch.ask_to_stop())
@@ -171,24 +175,27 @@ class _Attempt:
         write_atomically(self._folder / attempt.RANKS, json.dumps(document))
 
     def _warn(self, message: str) -> None:
-        """Tell the job's people: one whole line at the end of the spool that rank 0 writes too."""
+        """Warn the user: append one whole line to the spool that rank 0 writes too."""
         self._segments.log_line(f"Warning: {message}.")
         event = EngineEvent(kind="warning", time=time.time(), data={"message": message})
         with contextlib.suppress(OSError), (self._folder / attempt.EVENTS).open("ab", buffering=0) as spool:
             spool.write(event.model_dump_json().encode() + b"\n")
 
     def _conclude(self, failed: Outcome | None = None) -> NoReturn:
-        """End what is left, decide, write the result, exit. The first thread to come here does it, any other waits.
+        """End remaining processes, decide, write the result, exit.
 
-        ``failed`` is the outcome if ranks could not even be started; it yields to what the watch has seen.
+        The first calling thread does it, others wait.
+
+        ``failed`` is the outcome if ranks could not be started; observations of the watch take
+        precedence.
         """
         with self._concluding:
             try:
                 self._finish(failed)
             except Exception:  # noqa: BLE001 - a disk that refuses the result, say
                 _print_trace()
-            # The agent makes an outcome of an end without a result, but would wait for ever for one that never comes:
-            # from a launcher whose watch has ended, or that hangs in torch's destructors.
+            # The agent creates an outcome for an end without a result, but would wait forever for a
+            # launcher that never ends: its watch has ended, or it hangs in torch's destructors.
             os._exit(1)
 
     def _finish(self, failed: Outcome | None) -> NoReturn:
@@ -211,7 +218,7 @@ class _Attempt:
     def _outcome(self, facts: Facts) -> Outcome:
         try:
             return self._decide(facts)
-        except Exception as error:  # noqa: BLE001 - it reads what jobs wrote, and a result there must be
+        except Exception as error:  # noqa: BLE001 - it reads files of jobs, and a result is required
             _print_trace()
             message = f"the launcher could not make out how the ranks ended: {type(error).__name__}: {error}"
             return Outcome.of(Reason.LAUNCH_FAILED, message, node=self._assignment.node_name)
@@ -258,7 +265,7 @@ def _steps(assignment: AssignmentFile, folder: Path, ranks: tuple[int, ...]) -> 
 
 
 def _leave(folder: Path, outcome: Outcome) -> NoReturn:
-    """Write the result and end at once: torch's threads and destructors must not hold a process that has said it is done."""
+    """Write the result and exit at once, without torch's threads and destructors."""
     write_atomically(folder / attempt.RESULT, ResultFile(outcome=outcome, ended_at=time.time()).model_dump_json())
     sys.stdout.flush()
     sys.stderr.flush()
@@ -266,6 +273,6 @@ def _leave(folder: Path, outcome: Outcome) -> NoReturn:
 
 
 def _print_trace() -> None:
-    """Say what was caught, unless the disk under ``launcher.log`` is full."""
+    """Print the caught exception, unless the disk under ``launcher.log`` is full."""
     with contextlib.suppress(OSError):
         traceback.print_exc()

@@ -1,23 +1,27 @@
-"""The thread that looks at the ranks and at the agent's wishes, and kills.
+"""Thread that checks the ranks and the agent's requests, and kills.
 
 Several times a second, in this order:
 
-1. Note which ranks have ended, with their exit code and the time.
-2. ``fence``: past its deadline the agent may have lost the lease, and another node may train this job soon. SIGKILL.
-3. ``stop`` (or SIGTERM to the launcher): the engine's ranks see the file and leave after a checkpoint; a script's ranks
-   get SIGTERM, which is what scripts know. After the grace, SIGKILL.
-4. One rank has exited 0 and others have not followed in time: SIGKILL.
-5. No rank moves any more: their stacks, then SIGKILL.
-6. One rank has failed (noticed in 1): the main thread sends the others SIGTERM; a little later, SIGKILL. A rank of the
-   engine that exits 0 before the run is over has failed too: its peers may wait for it for half an hour.
+1. Record which ranks have ended, with their exit code and the time.
+2. ``fence``: past its deadline the agent may have lost the lease, and another node may train this
+job soon. SIGKILL.
+3. ``stop`` (or SIGTERM to the launcher): the engine's ranks read the file and leave after a
+checkpoint; a script's ranks get SIGTERM. After the grace period, SIGKILL.
+4. One rank has exited with 0 and others have not followed in time: SIGKILL.
+5. No rank makes progress: collect their stacks, then SIGKILL.
+6. One rank has failed (recorded in 1): the main thread sends the others SIGTERM; a little later,
+SIGKILL. A rank of the engine that exits with 0 before the end of the run has failed too: its peers
+may wait for it for half an hour.
 
-The first of 2 to 6 that happened is the *cause* of the end, and stays it: what follows from it is no news. Only the
-fence overrules, because after it nothing that this attempt says counts.
+The first of 2 to 6 is the *cause* of the end and stays it; later ones are its consequences. Only
+the fence overrules it, because results after the fence do not count.
 
-SIGKILL goes to every descendant of the launcher, again and again until the ranks are gone. Nothing here waits for the
-main thread, which may sit in torch elastic: should that hang, ``on_stuck`` ends the attempt from this thread.
+SIGKILL goes to every descendant of the launcher, repeatedly until the ranks are gone. The watch
+never waits for the main thread, which may be blocked in torch elastic: if that hangs, ``on_stuck``
+ends the attempt from this thread.
 
-Not here: what the end means (``engine.launcher.outcome``), and when a gang has stalled (``engine.launcher.stall.stalls``).
+Not here: the meaning of the end (``engine.launcher.outcome``), detection of stalls
+(``engine.launcher.stall.stalls``).
 """
 
 from __future__ import annotations
@@ -55,7 +59,7 @@ class WarnUser(Protocol):
 
 @dataclass(frozen=True)
 class Exit:
-    """How one rank ended."""
+    """Exit of one rank."""
 
     rank: int
     code: int
@@ -63,31 +67,31 @@ class Exit:
     time: float
     """Seconds since the epoch, when it was noticed."""
     torn_down: bool
-    """Whether the gang was being ended already, so that a signal may be ours."""
+    """True if the gang was being ended already, so a signal may be the launcher's own."""
     early: bool = False
-    """Whether a rank of the engine left before the run was over."""
+    """True if a rank of the engine left before the end of the run."""
 
     @property
     def failed(self) -> bool:
-        """Whether the gang cannot go on without it."""
+        """True if the gang cannot continue without it."""
         return self.code != 0 or self.early
 
 
 @dataclass
 class Facts:
-    """What the watch has seen. Complete once the watch has stopped."""
+    """Observations of the watch. Complete once the watch has stopped."""
 
     ranks: tuple[int, ...] = ()
     """Ranks that were started here; empty until all were."""
     exits: list[Exit] = field(default_factory=list)
     """In the order in which they were noticed."""
     cause: Cause | None = None
-    """What ended the gang, unless the ranks ended by themselves."""
+    """Cause of the gang's end, unless the ranks ended by themselves."""
     stop: StopFile | None = None
     grace_over: bool = False
-    """Whether ranks had to be killed after the grace of the stop."""
+    """True if ranks had to be killed after the grace period of the stop."""
     left_behind: bool = False
-    """Whether rank 0 saved and left for the stop in the middle of a step."""
+    """True if rank 0 saved and left for the stop in the middle of a step."""
     stalled: StallReport | None = None
 
     def running(self) -> list[int]:
@@ -97,7 +101,7 @@ class Facts:
 
 
 class GangWatch(threading.Thread):
-    """See the module. ``warn`` is for what a person should know before the end."""
+    """See the module. ``warn`` receives messages for the user before the end."""
 
     def __init__(
         self,
@@ -144,7 +148,7 @@ class GangWatch(threading.Thread):
         self._sigterm.set()
 
     def must_not_start(self) -> bool:
-        """Whether the attempt was ended before its ranks were started."""
+        """Return whether the attempt was ended before its ranks were started."""
         self.look()
         return self.facts.cause is not None
 
@@ -175,7 +179,7 @@ class GangWatch(threading.Thread):
             now = time.monotonic()
             self._note_exits()
             self._look_at_fence(now)
-            if self.facts.running() or not self.facts.ranks:  # a stop of what has ended undoes nothing
+            if self.facts.running() or not self.facts.ranks:  # a stop after the end of the ranks changes nothing
                 self._look_at_stop(now)
                 self._look_at_leavers(now)
                 self._look_at_pulses(now)
@@ -194,7 +198,7 @@ class GangWatch(threading.Thread):
             exit_ = Exit(rank, code, time.time(), torn_down, early=code == 0 and self._is_needed(rank))
             self.facts.exits.append(exit_)
             if rank == 0 and exit_.failed and self.facts.cause == "stop" and self._killed_at is None:
-                # Whether the others still run or not: they may die of it before anybody looks.
+                # Whether the others still run or not: they may die of it before the next check.
                 self.facts.left_behind = self._assignment.spec.kind == "train"
             if exit_.failed and not torn_down:
                 self._end_by("failure", time.monotonic() + self._bounds.failure_grace_seconds)
@@ -202,7 +206,10 @@ class GangWatch(threading.Thread):
                     self._log_line(f"Rank {rank} {_ended(code)}; ending the others.")
 
     def _is_needed(self, rank: int) -> bool:
-        """Whether a rank of the engine has more to do. Only the engine says so: a script may leave when it likes."""
+        """Return whether a rank of the engine has more to do.
+
+        A script's rank may leave at any time.
+        """
         if self._assignment.spec.kind != "train":
             return False
         reading = heartbeat.read(self._folder, rank)

@@ -1,17 +1,18 @@
-"""Whether a task's loss is a sum: the question on which the promise about the batch rests (contract C40).
+"""Additivity check of a task's loss, the condition of the promise about the batch (contract C40).
 
-Before the first step, the gradient of four samples at once is compared with the sum of the gradients of three parts of
-them, each of one or two samples, on a copy of model and task in float64. If the two differ, the gradient of a batch
-would depend on how it is split, and the task is refused with its likely cause, unless it declares ``batch_dependent``.
+Before the first step, the gradient of four samples at once is compared with the sum of the
+gradients of three parts of them, each of one or two samples, on a copy of model and task in
+float64. If the two differ, the gradient of a batch would depend on its split, and the task is
+refused with its likely cause, unless it declares ``batch_dependent``.
 
-State is no cause: the copy is put back between its calls, and a loss that gives another value for the same batch all the
-same is not judged (``engine.preflight.repeatability`` warns of it).
+State is no cause: the copy is restored between its calls, and a loss that still returns another
+value for the same batch is not judged (``engine.preflight.repeatability`` warns of it).
 
-The cost is that of training on eight samples, in float64. Every rank does it, with the same samples and no
-communication, and nothing outside of the copies is changed.
+The cost is that of training on eight samples, in float64. Every rank does it, with the same samples
+and no communication, and nothing outside of the copies is changed.
 
-Not here: what becomes of the notes (``engine.loop.assembly``), what the copies are (``engine.preflight.probe_copy``), which cause it is
-(``engine.preflight.diagnosis``).
+Not here: the use of the notes (``engine.loop.assembly``), the copies
+(``engine.preflight.probe_copy``), the cause (``engine.preflight.diagnosis``).
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ LOOKED_AT_MAX: Final = 64
 
 @dataclass(frozen=True)
 class AdditivityResult:
-    """What came out for a loss that was not refused."""
+    """Result for a loss that was not refused."""
 
     difference: float | None
     """Between whole and parts, relative; None if they were not compared."""
     note: str = ""
-    """Why it was not compared, or not in float64."""
+    """Reason for not comparing it, or not in float64."""
 
 
 def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, seed: int, name: str) -> AdditivityResult:
@@ -65,7 +66,7 @@ def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, see
     ----------
     task : Task
     model : nn.Module
-        In train mode, on the rank's device, before anything is wrapped around it.
+        In train mode, on the rank's device, before it is wrapped.
     dataset : Dataset
         The train split.
     size : int
@@ -78,7 +79,8 @@ def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, see
     Raises
     ------
     EngineError
-        ``bad_spec``: the loss or the weight is not additive; the message has the cause and what to write instead.
+        ``bad_spec``: the loss or the weight is not additive; the message has the cause and a
+        correction.
     """
     count = sum(parameter.numel() for parameter in model.parameters())
     with randomness.unchanged_generators(next(model.parameters()).device):
@@ -110,11 +112,14 @@ def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, see
 
 
 def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> list[Any]:
-    """The first few of the run that count for anything: without weight, any loss looks like a sum."""
+    """Return the first samples of the run with a weight.
+
+    Without weight, any loss looks like a sum.
+    """
     found: list[Any] = []
     for _, index in order.samples(0, LOOKED_AT_MAX, size=size, seed=seed):
         sample = seeded_sample(dataset, index, seed=seed)
-        weight = task.weight(task.collate([copy.deepcopy(sample)]))  # Some collations change what they are given.
+        weight = task.weight(task.collate([copy.deepcopy(sample)]))  # Some collate functions change their arguments.
         if any(weights_of(weight, tuple(weight) if isinstance(weight, Mapping) else (WHOLE,))):
             found.append(sample)
         if len(found) == sum(PARTS):
@@ -139,7 +144,7 @@ class _Comparison:
         return self._on.batch(batch), self._on.task.weight(batch)
 
     def result(self) -> AdditivityResult:
-        """What the comparison came to."""
+        """Return the result of the comparison."""
         if self._collate_draws:
             return AdditivityResult(
                 None, "the loss was not probed: collate() draws random numbers, which depend on micro_size"
@@ -159,7 +164,8 @@ class _Comparison:
         if difference > limit(coarsest, self._on.device):
             coarsest = self._on.coarsest(self._whole[0])
         if difference > limit(coarsest, self._on.device):
-            # State outside of the engine, of which the person is warned, and no coupling of the samples.
+            # State outside of the engine, which has a warning of its own, and no coupling of the
+            # samples.
             if not self._on.repeats(self._whole[0]):
                 return AdditivityResult(None, "the loss was not probed: the same batch gives another value each time")
             if self._on.draws_by_itself:
@@ -260,7 +266,7 @@ class _Comparison:
         )
 
     def _refused(self, method: str, why: str) -> EngineError:
-        """The error, with the place of the method in the person's code."""
+        """Return the error, with the location of the method in the user's code."""
         function = inspect.unwrap(getattr(type(self._on.task), method))
         place = ""
         with suppress(OSError, TypeError):

@@ -1,12 +1,12 @@
-"""The likely cause of a loss that is not a sum over samples, found by what it does to gradients.
+"""Likely cause of a loss that is not a sum over samples, found by its effect on gradients.
 
 With the whole W, the parts g1, g2, g3, and a coarser split into g12 and g3:
 
 * A mean divides by a count c: c W = c1 g1 + c2 g2 + c3 g3.
-* A term without samples, such as L2, is counted once per part: g1 + g2 + g3 - W is twice
-  g12 + g3 - W.
+* A term without samples, such as L2, is counted once per part: g1 + g2 + g3 - W is twice g12 + g3 -
+  W.
 * A mean with weights is some average: W = a1 g1 + a2 g2 + a3 g3 with a1 + a2 + a3 = 1.
-* BatchNorm no longer matters when its layers are in eval mode.
+* BatchNorm has no effect when its layers are in eval mode.
 * The rest makes a sample's contribution depend on the others: in-batch negatives, rankings, shared
   statistics.
 
@@ -33,18 +33,18 @@ deep models."""
 _REFUSED_COARSE: Final = 5e-2
 """The same where something is computed in 16 bits, or in TF32."""
 _SAME: Final = {torch.float64: 1e-6, torch.float32: 1e-2}
-"""Relative difference up to which a cause explains what was measured."""
+"""Relative difference up to which a cause explains the measurement."""
 _ENTRIES: Final = 4_096
-"""Entries of each parameter's gradient that are looked at to find the cause."""
+"""Entries of each parameter's gradient that are compared."""
 SUM: Final = (
     "return the sum (reduction='sum'), and let weight() count what the mean divides by; the engine divides once, by the "
     "weight of the whole batch"
 )
-"""What to write instead of a mean."""
+"""Correction of a mean."""
 
 
 class Diagnosis:
-    """Why whole and parts differ."""
+    """Relation between the gradients of whole and parts."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Diagnosis:
         self._same = _SAME[on.dtype]
 
     def cause(self) -> str:
-        """The likely cause, and what to write instead."""
+        """Likely cause and its correction."""
         trained = {
             name: module
             for name, module in self._on.model.named_modules()
@@ -137,13 +137,13 @@ class Diagnosis:
         columns = torch.stack([part.cpu() for part in parts], 1)
         sizes = torch.linalg.svdvals(columns)
         if sizes[-1] <= self._same * sizes[0]:
-            return False  # Some part says nothing of its own, and almost anything would fit.
+            return False  # Some part is not independent of the others, and almost any coefficients would fit.
         fit = torch.linalg.lstsq(columns, whole.cpu().unsqueeze(1)).solution
         fits = self._close((columns @ fit).squeeze(1), whole.cpu())
         return fits and abs(float(fit.sum()) - 1) <= self._same
 
     def _is_proportional(self, difference: Tensor) -> bool:
-        """Whether a difference of gradients is the parameters times a number, wherever it is not zero."""
+        """Return whether a difference is proportional to the parameters where it is not zero."""
         parameters = [parameter.detach().flatten()[:_ENTRIES].double() for parameter in self._on.parameters()]
         numbers = torch.cat(parameters)
         difference = difference[: len(numbers)]

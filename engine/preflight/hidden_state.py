@@ -1,10 +1,11 @@
 """State that a task and its model hold between calls of ``loss``: tensors, numbers, generators.
 
 A walk through the attributes finds it, under the names that its author uses: ``teacher.weight``
-belongs to the model, ``task.calls`` to the task. The walk finds nothing in globals, closures and
-attributes of classes.
+belongs to the model, ``task.calls`` to the task. Globals, closures and attributes of classes are
+not searched.
 
-Not here: what follows from a change (``engine.preflight.repeatability``, ``engine.preflight.additivity_check``).
+Not here: the reaction to a change (``engine.preflight.repeatability``,
+``engine.preflight.additivity_check``).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _OF_EVERY_MODULE: Final = frozenset(vars(nn.Module()))
 
 @dataclass(frozen=True)
 class HiddenState:
-    """One value, where it is held, and a copy of what it was."""
+    """One value, its location, and a copy of its former state."""
 
     name: str
     owner: Any
@@ -53,16 +54,16 @@ class HiddenState:
 
     @property
     def of_module(self) -> bool:
-        """Whether it is a parameter or a buffer, which evaluations and checkpoints read."""
+        """True for a parameter or a buffer, which evaluations and checkpoints read."""
         return isinstance(self.value, Tensor) and isinstance(self.owner, nn.Module)
 
     @property
     def draws(self) -> bool:
-        """Whether it is a random generator."""
+        """True for a random generator."""
         return _state_of(self.value) is not None
 
     def changed(self) -> bool:
-        """Whether the place holds another value by now. The host waits for the device."""
+        """Return whether the location holds another value now. The host waits for the device."""
         now = _get(self.owner, self.key)
         if self.draws:
             return now is not self.value or not equal(_state_of(now), self.kept)
@@ -108,7 +109,7 @@ def put_back(held: list[HiddenState]) -> None:
 
 
 def equal(one: Any, other: Any, depth: int = 0) -> bool:
-    """Whether two values agree in every bit.
+    """Return whether two values agree in every bit.
 
     NaN equals NaN, and values of unknown types count as equal.
     """
@@ -183,7 +184,7 @@ def _entries(owner: Any) -> list[tuple[Any, Any]]:
 
 
 def _is_data(owner: Any, tensor: Tensor) -> bool:
-    """Whether a tensor is too large for state: a dataset that is kept on the task."""
+    """Return whether a tensor is too large for state: a dataset that is kept on the task."""
     return not isinstance(owner, nn.Module) and tensor.numel() > _NUMBERS_MAX
 
 

@@ -1,9 +1,12 @@
-"""A copy of model and task on which losses can be tried without a trace: for the additivity probe.
+"""Copy of model and task for the additivity check.
 
-The copy computes in another number format and without dropout. What the task holds is copied as far as a loss may
-change it: tensors, modules, lists, mappings and sets. Datasets and the like are shared.
+Losses can be evaluated on it without side effects.
 
-Not here: what is tried (``engine.preflight.additivity_check``).
+The copy computes in another number format and without dropout. The task's attributes are copied as
+far as a loss may change them: tensors, modules, lists, mappings and sets. Datasets and the like are
+shared.
+
+Not here: the evaluated losses (``engine.preflight.additivity_check``).
 """
 
 from __future__ import annotations
@@ -51,13 +54,14 @@ class ProbeCopy:
         self.task = copy.copy(task)
         for name, value in vars(task).items():
             if isinstance(value, Tensor | nn.Module):
-                # The same memo: what the task holds of the model becomes the same part of the copy.
+                # The same memo: parts of the model that the task holds become the same parts of the
+                # copy.
                 self.task.__dict__[name] = _converted(copy.deepcopy(value, memo), dtype)
             elif isinstance(value, list | dict | set):
                 self.task.__dict__[name] = copy.copy(value)
         self.device = next(model.parameters()).device
         self.draws_by_itself = False
-        """Whether some loss drew from a generator that the task or the model holds."""
+        """True if some loss drew from a generator that the task or the model holds."""
         for module in self.model.modules():
             if isinstance(module, _DropoutNd | Dropout):
                 module.eval()
@@ -76,7 +80,7 @@ class ProbeCopy:
         return _mapped(to_device(batch, self.device), self.dtype)
 
     def parameters(self) -> list[nn.Parameter]:
-        """Those that are trained."""
+        """Trainable parameters."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
@@ -111,12 +115,12 @@ class ProbeCopy:
         return gradient, terms.detach().double()
 
     def repeats(self, batch: Batch) -> bool:
-        """Whether the loss of a batch is the same twice."""
+        """Return whether two evaluations of a batch's loss are equal."""
         once, twice = (torch.stack(list(self.terms(batch).values())).detach() for _ in range(2))
         return torch.allclose(once, twice, rtol=_SAME * torch.finfo(once.dtype).eps, atol=0.0, equal_nan=True)
 
     def _hold(self) -> list[HiddenState]:
-        """The state, apart from what the optimizer moves: the window notices a loss that changes that."""
+        """Return the state without trainable parameters, which the gradient guard checks."""
         return held_by(("", self.model), ("task", self.task), skip=lambda tensor: tensor.requires_grad)
 
     def _put_back(self) -> None:
@@ -138,7 +142,7 @@ class ProbeCopy:
 
 
 class _Formats(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch does not type it
-    """Notes the floating point formats of what operations return."""
+    """Records the floating-point formats of the results of operations."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # neither this

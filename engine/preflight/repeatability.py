@@ -58,7 +58,7 @@ class RepeatabilityResult:
     moved: list[BufferPath] = field(default_factory=list)
     """Parameters, and tensors of the task's modules, that a call of the loss changes."""
     needs_several: bool = False
-    """Whether the loss of one sample alone cannot be computed, because of BatchNorm."""
+    """True if the loss of a single sample cannot be computed, because of BatchNorm."""
 
 
 def fetched_twice(
@@ -98,7 +98,7 @@ def fetched_twice(
 def check_loss(
     task: Task, model: nn.Module, sample: Any, precision: Precision, *, seed: int, device: torch.device
 ) -> RepeatabilityResult:
-    """Call the loss of one sample twice, and note what it changes.
+    """Evaluate the loss of one sample twice, and record the state that it changes.
 
     All ranks should call this, because a loss may communicate.
 
@@ -106,7 +106,7 @@ def check_loss(
     ----------
     task : Task
     model : nn.Module
-        In train mode, on the rank's device, before anything is wrapped around it.
+        In train mode, on the rank's device, before it is wrapped.
     sample : Any
         One item of the training dataset.
     precision : Precision
@@ -134,7 +134,7 @@ class _Calls:
         self._seed = randomness.seed_of(randomness.SLOT, seed)
 
     def run(self, sample: Any, found: RepeatabilityResult) -> None:
-        """Make the calls, put back what they change, and add to ``found``."""
+        """Evaluate, restore changed state, and add to ``found``."""
         trained = [
             (parameter, parameter.detach().clone()) for parameter in self._model.parameters() if parameter.requires_grad
         ]

@@ -35,7 +35,7 @@ from lockstep.engine.task.dropout import Masks
 from lockstep.engine.task.interface import Batch, Task
 
 SAMPLES_MAX: Final = 64
-"""Samples that are looked at before a parameter counts as unused."""
+"""Samples to run before a parameter counts as unused."""
 BLOCK_SAMPLES: Final = 8
 """Samples on which the order of blocks is compared, where the strategy depends on it."""
 

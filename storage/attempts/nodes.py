@@ -28,7 +28,7 @@ ACTOR: Final = "lockstep"
 FAILURES_SECONDS: Final = 86_400.0
 """A failure older than this counts no more."""
 FAILURES_MAX: Final = 1_000
-"""Looked at in one pass, the newest."""
+"""Limit of failures that one query reads, the newest."""
 _EVER: Final = select(func.count()).select_from(DeviceRow)
 
 

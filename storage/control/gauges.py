@@ -22,7 +22,7 @@ from lockstep.storage.db.series_tables import SeriesLatestRow
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
 
 RUNNING_MAX: Final = 500
-"""Running jobs whose newest point is looked at, the oldest of them."""
+"""Running jobs whose newest point is read, the oldest of them."""
 NODES_MAX: Final = 5_000
 
 

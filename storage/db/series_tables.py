@@ -69,7 +69,7 @@ class SeriesChunkRow(SeriesBase):
     __tablename__ = "series_chunks"
     __table_args__ = (
         UniqueConstraint("job_id", "name", "attempt", "seq"),
-        # An append looks for the few chunks that are not full among thousands that are.
+        # An append finds the few chunks that are not full among thousands of others.
         Index(
             "ix_series_chunks_open",
             "job_id",

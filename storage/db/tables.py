@@ -324,5 +324,5 @@ class SchedulerLeaseRow(JobsBase):
     owner: Mapped[str | None] = mapped_column(Name)
     expires_at: Mapped[float] = mapped_column(default=0.0)
     dirty: Mapped[bool] = mapped_column(default=False)
-    """A bell rang while a pass was going on."""
+    """True if a notification arrived during a reconcile cycle."""
     finished_at: Mapped[float | None]

@@ -23,8 +23,8 @@ from lockstep.storage.db.dialects import for_each, run, table_of, write
 from lockstep.storage.db.tables import IdempotencyKeyRow, JobLabelRow, JobRow
 from lockstep.storage.jobs import listing, retention
 
-# A submit's statements are made once: making them anew, and the session's bookkeeping of rows that are only written,
-# took most of its time.
+# A submit's statements are built once: building them again, and the session's bookkeeping of rows
+# that are only written, took most of its time.
 _GIVEN: Final = frozenset(
     "id name project kind priority devices device_type node_count document spec plan retries_max timeout_seconds"
     " actor".split()

@@ -30,7 +30,7 @@ from lockstep.storage.series import series
 What = Literal["metrics", "logs"]
 DAY_SECONDS: Final = 86_400.0
 DUE_MAX: Final = 100
-"""Looked up at once; the others are due the next time as well."""
+"""Limit of one query; the others are due at the next."""
 _NOUN: Final[dict[What, str]] = {"metrics": "points", "logs": "lines"}
 
 

@@ -80,7 +80,7 @@ def append(
     if records:
         lines = [[record.time, record.rank, record.stream, record.text] for record in records]
         total = _store(session, stream.job_id, stream.attempt, lines)
-        # Not at every append: it looks at every chunk of the attempt.
+        # Not at every append, because it reads every chunk of the attempt.
         piece = max(1, bytes_max // DROPS)
         if total > bytes_max and total // piece > (total - sum(_bytes(line) for line in lines)) // piece:
             _drop_middle(session, stream.job_id, stream.attempt, bytes_max, now=records[-1].time)

@@ -61,9 +61,12 @@ class Peers:
             self._told = True
 
     def pass_stop_on(self, folder: Folder) -> None:
-        """Ask the others to stop, if this part was asked: rank 0 saves for all, and looks in its own node's folder alone.
+        """Pass a stop of this assignment on to the others.
 
-        A cancel or a timeout is known to all of them; the end of one agent, or a signal to one launcher, is not.
+        Rank 0 saves for all, and reads its own node's folder alone.
+
+        All nodes receive a cancel or a timeout; only one receives the end of its agent, or a signal
+        to its launcher.
         """
         if self.node_count > 1 and not self._stop_passed_on and folder.file(attempt.STOP).exists():
             message = f"node {self._node_name} stops its part"

@@ -48,7 +48,7 @@ def reconcile(database: Database, blobs: BlobStore, stream: Stream) -> Reconcile
     with database.read_jobs() as session:
         rows = checkpoints.of_job(session, stream.job_id)
     named = {row.location: row for row in rows}
-    # Looked for once more: one that was published since the list was made is not in it.
+    # Checked again, because a checkpoint that was published after the listing is not in it.
     gone = [row.id for row in rows if trees and row.location not in trees and not blobs.exists(row.location)]
     notes = [
         (location, note)

@@ -217,7 +217,7 @@ class Supervisor:
         return True
 
     def _hear(self) -> None:
-        """Wait for a bell, at most one watch, and look at once if one has rung."""
+        """Wait for a notification, at most one interval, and handle it at once."""
         try:
             notifier = self._bells.get(timeout=self._timings.watch_seconds)
         except queue.Empty:
@@ -365,7 +365,8 @@ class Supervisor:
             )
 
     def _take(self, attempt: Attempt) -> None:
-        # In this order: one whose thread cannot be started must not be renewed for ever. It is adopted later.
+        # In this order: an attempt whose thread cannot be started must not be renewed forever. It
+        # is adopted later.
         attempt.start()
         self._attempts[attempt.stream.assignment_id] = attempt
 

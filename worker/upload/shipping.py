@@ -266,7 +266,7 @@ class LogShipper(Shipper[logs.LogOffset, LogRecord]):
     def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
         super().__init__(database, folder, stream, warn)
         self._kept_from = -1
-        """The segment that was written to when stored ones were last looked at."""
+        """Segment that was being written when stored segments were last checked."""
 
     def _place_of(self, state: streams.StreamState) -> logs.LogOffset:
         return logs.LogOffset(state.log_segment, state.log_offset)

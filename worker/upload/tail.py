@@ -99,7 +99,7 @@ def _behind_hole(file: FileIO, offset: int, batch_bytes: int) -> int:
     newline = rest.find(b"\n")
     if newline >= 0:
         return place + zeros + newline + 1
-    # Of a line longer than a batch the end is looked for behind it; one that is being written is waited for.
+    # The end of a line longer than a batch is searched behind it; a partial line is waited for.
     return place + (len(data) if zeros == 1 and len(data) == batch_bytes else zeros - 1)
 
 

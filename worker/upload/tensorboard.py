@@ -35,9 +35,9 @@ Places = dict[str, int]
 
 READ_BYTES: Final = 256 * 1024
 LOOK_SECONDS: Final = 1.0
-"""New files are looked for this often."""
+"""Interval of the search for new files."""
 ENTRIES_MAX: Final = 10_000
-"""Files and folders that are looked at: a script may keep its data beside its event files."""
+"""Limit of files and folders in a search: a script may keep its data beside its event files."""
 PATH_CHARS_MAX: Final = 400
 _STEPS: Final = range(2**62)
 _TIME_MAX: Final = 1e11

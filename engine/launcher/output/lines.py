@@ -11,18 +11,21 @@ from __future__ import annotations
 
 
 class LineCutter:
-    """Splits one stream into lines, none longer than ``bytes_max``; what is beyond is counted and named, not kept."""
+    """Splits one stream into lines of at most ``bytes_max``.
+
+    The excess is counted and reported, not kept.
+    """
 
     def __init__(self, bytes_max: int):
         self._bytes_max = bytes_max
         self._kept = bytearray()
         self._dropped = 0
         self._returned = False
-        """A carriage return stands behind what is kept: whatever follows replaces it."""
+        """True after a carriage return: the next text replaces the line."""
         self._rewritten = False
         """Something of this line was replaced."""
         self._shown: bytes | None = None
-        """What of this line was handed out as its state."""
+        """Part of this line that was returned as its state."""
 
     def feed(self, chunk: bytes) -> list[str]:
         """The lines that ``chunk`` completes."""

@@ -1,12 +1,16 @@
-"""How much of what the ranks write goes into the log: all of it, unless they write faster than anybody can store or read.
+"""Rate limit of the ranks' output.
 
-Time is cut into windows of ten seconds. In each the node's ranks may fill the log with so much, from the window's
-beginning; what comes after that is held back, stream by stream: the newest lines are kept in memory, the others counted. At
-the window's end a line says how many were left out, and the newest follow it. So a flood shows its head and its tail, the
-last words before an exit are always there, and its ranks never wait. A stream that has had less than its share of the
-window is not held back for what the others write.
+All of it is logged, unless the ranks write faster than it can be stored or read.
 
-The same happens while more is unshipped than the node may keep: then a window goes on until there is room.
+Time is divided into windows of ten seconds. In each window the node's ranks may write a fixed
+amount to the log. Later output is held back, stream by stream: the newest lines are kept in memory,
+the others counted. At the window's end a line reports the number of omitted lines, and the newest
+follow it. A flood therefore shows its head and its tail, the last lines before an exit are always
+there, and ranks never wait. A stream that has used less than an equal part of the window is not
+held back because of the others.
+
+The same applies while more is unshipped than the node may keep: a window then continues until there
+is space.
 
 Not here: pipes and files (``engine.launcher.output.streams``, ``engine.launcher.output.segments``).
 """
@@ -30,7 +34,7 @@ class TimedLine(NamedTuple):
 
 
 class RateLimit:
-    """One stream of one rank: what it has had of the window, and what is held back of it."""
+    """One stream of one rank: its use of the window, and its lines that are held back."""
 
     def __init__(self) -> None:
         self.used_bytes = 0
@@ -41,12 +45,12 @@ class RateLimit:
 
     @property
     def held(self) -> bool:
-        """Whether lines wait in it, so that no later one may pass them."""
+        """True if lines wait in it; later ones must queue behind them."""
         return bool(self.newest)
 
 
 class RateLimits:
-    """The quota of one node's ranks. ``tell`` takes what the job's people are to know. For one thread at a time."""
+    """Quota of one node's ranks. ``tell`` receives the messages for the user. Not thread-safe."""
 
     def __init__(self, bounds: Bounds, tell: Callable[[str], None], *, clock: Callable[[], float]):
         self._bounds = bounds
@@ -70,14 +74,14 @@ class RateLimits:
         return self._flows[-1]
 
     def take(self, flow: RateLimit, lines: Sequence[TimedLine], *, full: bool) -> list[TimedLine]:
-        """Which of a stream's new lines go into the log now; the others are held back.
+        """Return those of a stream's new lines that are logged now; the others are held back.
 
         Parameters
         ----------
-        flow : Flow
+        flow : RateLimit
         lines : sequence of TimedLine
         full : bool
-            More is unshipped than may be.
+            True if more is unshipped than allowed.
         """
         budget = self._bounds.log_bytes_per_second * self._bounds.log_window_seconds
         share = budget / len(self._flows)
@@ -94,12 +98,15 @@ class RateLimits:
         return passed
 
     def leave_out(self, flow: RateLimit, lines: int, bytes_: int) -> None:
-        """Count lines of a stream that is held back, which nobody has even looked at."""
+        """Count omitted lines of a stream that is held back."""
         flow.left_lines += lines
         flow.left_bytes += bytes_
 
     def turn(self, *, full: bool) -> bool:
-        """Begin a new window if the old one is over and there is room; True if what is held back may go on now."""
+        """Start a new window if the old one is over and there is space.
+
+        Return whether held-back lines may be logged now.
+        """
         now = self._clock()
         if self._began is not None and (full or now - self._began < self._bounds.log_window_seconds):
             return False
@@ -111,7 +118,7 @@ class RateLimits:
         return True
 
     def release(self, flow: RateLimit) -> list[TimedLine]:
-        """What was held back of a stream, behind a line that says what is missing before it."""
+        """Return the held-back lines of a stream, after a line that reports the omitted ones."""
         lines = list(flow.newest)
         if flow.left_lines:
             why = (

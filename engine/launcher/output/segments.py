@@ -1,10 +1,11 @@
-"""The log of an attempt on its node's disk: numbered segments of JSON lines, bounded by what has been shipped.
+"""Log of an attempt on its node's disk: numbered segments of JSON lines, bounded by uploads.
 
-A record goes to disk in one ``write`` of whole lines, unbuffered, so that a reader which takes whole lines loses
-nothing when the launcher is killed. Of the segments that lie wholly before ``logs/shipped`` the agent deletes the oldest, because it
-alone reads them.
+A record is written in one ``write`` of whole lines, unbuffered, so a reader of whole lines loses
+nothing when the launcher is killed. The agent is the only reader, and deletes the oldest of the
+segments before ``logs/shipped``.
 
-Not here: reading the ranks' pipes (``engine.launcher.output.streams``), and shipping (``worker.upload.shipping``).
+Not here: reading the ranks' pipes (``engine.launcher.output.streams``), uploads
+(``worker.upload.shipping``).
 """
 
 from __future__ import annotations
@@ -71,16 +72,19 @@ class Segments:
             self._append(pending)
 
     def log_line(self, text: str, *, rank: int = -1) -> None:
-        """Add lines of the launcher itself, about a rank or the gang, if the disk has room for them.
+        """Add lines of the launcher itself, about a rank or the gang, if the disk has space.
 
-        A kill must not fail for want of a line.
+        A kill must not fail because of a log line.
         """
         now = time.time()
         with contextlib.suppress(OSError):
             self.write(LogFields(now, rank, "launcher", line) for line in text.splitlines())
 
     def is_full(self) -> bool:
-        """Whether more is unshipped than the log may hold. Looks at ``logs/shipped`` only when it has to."""
+        """Return whether more is unshipped than the log may hold.
+
+        Reads ``logs/shipped`` only if needed.
+        """
         with self._lock:
             if self._unshipped_bytes() <= self._bounds.backlog_bytes_max:
                 return False

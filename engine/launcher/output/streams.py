@@ -1,13 +1,15 @@
-"""The ranks' stdout and stderr, from their pipes into the log.
+"""Stdout and stderr of the ranks, from their pipes into the log.
 
-Each stream of each rank is a named pipe under ``launch/``, opened for reading before the rank exists, so that the stub's
-opening for writing cannot wait. One thread reads them all and stamps each line. It never stops reading: ranks that wait for
-a log, because a disk, an agent or a database is slow, are a run that waits. What is too much is left out, and counted.
+Each stream of each rank is a named pipe under ``launch/``, opened for reading before the rank
+exists, so the stub's opening for writing cannot block. One thread reads them all and stamps each
+line. It never stops reading: ranks that wait for a log, because a disk, an agent or a database is
+slow, would delay the run. Excess output is omitted and counted.
 
-When the ranks have ended, the main thread takes over and reads what the pipes still hold (64 KiB each at most): the last
-line before an exit is the one that people look for.
+After the ranks have ended, the main thread reads the rest of the pipes (64 KiB each at most): the
+last line before an exit is the most important one.
 
-Not here: lines (``engine.launcher.output.lines``), the files (``engine.launcher.output.segments``), and what is left out of a flood (``engine.launcher.output.rate_limit``).
+Not here: lines (``engine.launcher.output.lines``), files (``engine.launcher.output.segments``),
+rate limits (``engine.launcher.output.rate_limit``).
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class _Pipe:
         self.stream = stream
         self.cutter = LineCutter(bounds.line_bytes_max)
         self.state_at = float("-inf")
-        """When the state of a line that is rewritten was last kept."""
+        """Time at which the state of a rewritten line was last logged."""
         os.mkfifo(path, 0o600)
         self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -81,7 +83,7 @@ class Streams:
             self._thread.join()
 
     def drain(self, seconds: float) -> None:
-        """Read until nobody can write any more, or for ``seconds``."""
+        """Read until all writers are gone, or for ``seconds``."""
         deadline = time.monotonic() + seconds
         while self._pipes and time.monotonic() < deadline:
             silent = True
@@ -100,7 +102,7 @@ class Streams:
         self._rate_limits.close()
 
     def tail(self, rank: int) -> str:
-        """The end of what a rank wrote to stderr."""
+        """Return the end of a rank's stderr."""
         return self._tails.get(rank, "")
 
     def last_lines(self) -> dict[int, str]:
@@ -130,7 +132,7 @@ class Streams:
                 self._keep(pipe, [state])
 
     def _read(self, pipe: _Pipe) -> bytes | None:
-        """Read once: what was there, nothing at the pipe's end, None where its writers are silent."""
+        """Read once: available bytes, empty at the pipe's end, None if nothing was written."""
         try:
             chunk = os.read(pipe.descriptor, self._bounds.read_bytes)
         except BlockingIOError:

@@ -1,11 +1,12 @@
-"""Asking ranks what they are doing, and reading their answers.
+"""Requests for the ranks' stacks, and their parsing.
 
-Python stacks come by signal, in the format of ``faulthandler``: one block per thread, its innermost frame first. A rank's
-forked loader workers have inherited its handler and its file, so they are asked too, one after the other, each under a
-line that says who speaks. Only a process that has a handler is ever signalled. The trace of collectives is asked for
-through a pipe and comes from a thread of the rank, if its interpreter is not blocked.
+Python stacks are requested by signal, in the format of ``faulthandler``: one block per thread, its
+innermost frame first. A rank's forked loader workers have inherited its handler and its file, so
+they are asked too, one after the other, each under a header line with its pid. Only a process with
+a handler is signalled. The trace of collectives is requested through a pipe and written by a thread
+of the rank, if its interpreter is not blocked.
 
-Not here: when to ask, and what follows (``engine.launcher.stall.stalls``).
+Not here: the time of a request, and its consequence (``engine.launcher.stall.stalls``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from lockstep.engine.launcher.start import processes
 from lockstep.engine.runtime import heartbeat
 
 WORKERS_MAX = 4
-"""Loader workers asked per rank: what one is stuck in, the others are too."""
+"""Loader workers asked per rank. All workers are usually stuck in the same place."""
 _STACKS_SECONDS = 1.5
 """A stack is written within milliseconds, unless the process is frozen or waits for a disk."""
 _TRACE_SECONDS = 1.5
@@ -49,7 +50,7 @@ class Frame(NamedTuple):
 
     @property
     def users(self) -> bool:
-        """Whether it is the job's own code, not Python's, a library's or ours."""
+        """True for the job's own code, not Python's, a library's or Lockstep's."""
         return not self.file.startswith(("<", _ENGINE, *_LIBRARIES)) and "site-packages" not in self.file
 
     def __str__(self) -> str:
@@ -66,7 +67,7 @@ class Thread(NamedTuple):
 
 @dataclass(frozen=True)
 class StackDump:
-    """What a rank answered."""
+    """Stacks and collectives of one rank."""
 
     pid: int
     state: str
@@ -101,7 +102,7 @@ def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
 
 
 def parse(text: str, pid: int) -> tuple[Thread, ...]:
-    """The stacks in a rank's file. ``pid`` is who speaks before the first line that says so."""
+    """Return the stacks in a rank's file. ``pid`` is the process before the first header line."""
     threads: list[tuple[int, int, list[Frame]]] = []
     for line in text.splitlines():
         if asked := _ASKED.match(line):

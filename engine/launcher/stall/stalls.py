@@ -1,19 +1,22 @@
-"""Whether the ranks still move, and if not, which of them the others wait for.
+"""Detection of ranks that no longer make progress, and of the rank that the others wait for.
 
-Ranks meet in every step, so one that hangs brings all of them to a halt within that step: the gang has stalled when no
-rank has changed its phase for longer than the limit. The limit is long until a first step is complete, and while a rank
-is in a phase that may take long (set-up, evaluation, a checkpoint); afterwards it is a multiple of the median step.
+Ranks synchronise in every step, so one that hangs stops all of them within that step. The gang has
+stalled when no rank has changed its phase for longer than the limit. The limit is long until a
+first step is complete, and while a rank is in a phase that may take long (set-up, evaluation, a
+checkpoint); afterwards it is a multiple of the median step.
 
-Quiet time is counted from look to look and no gap counts for more than a moment, so that a machine that slept, or a
-launcher that was stopped, does not take its own absence for a stall.
+Quiet time is summed between checks, and each gap counts at most for a moment. A machine that slept,
+or a launcher that was stopped, therefore does not count its own absence as a stall.
 
-Of a gang over several nodes only the ranks of this one are seen. While each of them may be waiting for another node,
-where a rank may be in a long phase, the limit is long as well: the node whose rank hangs knows better.
+Of a gang over several nodes only the ranks of this node are visible. While all of them may be
+waiting for another node, on which a rank may be in a long phase, the limit is long as well: the
+node of the hanging rank detects it sooner.
 
-Those that wait are found by their phase (``communication``) or by a stack that ends in torch's collectives; whoever is
-left over is the one they wait for. Where all wait, the one that has entered fewer collectives is.
+Waiting ranks are identified by their phase (``communication``) or by a stack that ends in torch's
+collectives; the others wait for the remaining rank. If all wait, it is the rank that has entered
+fewer collectives.
 
-Not here: asking for stacks (``engine.launcher.stall.stacks``), killing (``engine.launcher.watch``).
+Not here: requests for stacks (``engine.launcher.stall.stacks``), kills (``engine.launcher.watch``).
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ class RankProgress:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for other ranks, as far as can be seen."""
+        """True if it waits for other ranks, as far as its phase and stacks show."""
         if self.answer.state in "TDX":  # stopped, or in the hands of a device: it could not go on if they came
             return False
         if self.phase == "communication":
@@ -131,7 +134,7 @@ class StallReport:
         return ()
 
     def sentence(self) -> str:
-        """What happened, for the outcome."""
+        """Description for the outcome."""
         culprits = self.culprits
         head = f"no rank has moved for {self.quiet_seconds:.0f} s (the limit is {self.limit_seconds:.0f} s)"
         if not culprits:
@@ -143,7 +146,7 @@ class StallReport:
         return f"{head}: {named}{more}{rest if waiting else ''}"
 
     def excerpt(self) -> str:
-        """The stacks, culprits first, cut to what an outcome may hold."""
+        """Stacks, the cause first, truncated to the limit of an outcome."""
         culprits = self.culprits
         order = [*culprits, *(view for view in self.views if view not in culprits)]
         return "\n".join(view.excerpt(frames_max=_FRAMES_MAX) for view in order)[: limits.TRACEBACK_CHARS_MAX]
@@ -209,7 +212,7 @@ class StallDetector:
         return StallReport(self._quiet_seconds, limit_seconds, self._views())
 
     def warning(self) -> str | None:
-        """A sentence, once per standstill, when it is halfway to the limit: somebody may be able to help."""
+        """Return a sentence, once per stall, halfway to the limit: a user may still intervene."""
         limit_seconds = self.limit_seconds()
         if self._told or self._quiet_seconds < _TOLD_AT * limit_seconds:
             return None
@@ -223,7 +226,7 @@ class StallDetector:
         )
 
     def limit_seconds(self) -> float:
-        """How long the ranks may be without a movement now."""
+        """Return the current limit of time without progress."""
         allowed = self._allowed
         median = statistics.median(self._step_seconds) if self._step_seconds else 0.0
         limit_seconds = max(allowed.min_seconds, allowed.factor * median)

@@ -1,12 +1,13 @@
-"""Whether one rank is slower than the others, which then wait for it in every step.
+"""Detection of a rank that is slower than the others, which then wait for it in every step.
 
-Ranks that share a step take equally long for it; the slow one is the one that waits least. What a rank did not spend in
-the phase ``communication`` was its own work, so that the pulses are enough, and the ranks need not tell each other.
-Evaluations and checkpoints are left out: the ranks' parts in them are unequal, above all because rank 0 writes for all.
-On CUDA the host's work is seen, data above all, and not the device's, which runs behind it. Under ``fsdp`` ranks wait for
-each other in forward and backward, which count as work: a slow one does not stand out.
+Ranks that share a step take equally long for it; the slow one waits least. Time outside the phase
+``communication`` is a rank's own work, so the heartbeats suffice and the ranks need not
+communicate. Evaluations and checkpoints are excluded: the ranks have unequal parts of them, above
+all because rank 0 writes for all. On CUDA this covers the host's work, above all data, and not the
+device's, which runs behind it. Under ``fsdp`` ranks wait for each other in forward and backward,
+which count as work, so a slow rank is not detected.
 
-Not here: a rank that does not move at all (``engine.launcher.stall.stalls``).
+Not here: a rank without progress (``engine.launcher.stall.stalls``).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Stragglers:
 
     def look(self, ranks: Mapping[int, int], now: float) -> str | None:
         """A sentence about the slow rank, when a window has ended and there is one; at most every so often."""
-        # A window begins when all ranks train, or the first one, which has their set-up in it, would say nothing.
+        # A window starts when all ranks train. The first one would include their set-up.
         begun = bool(self._begin) and all(
             reading is not None and reading.phase != "setup" for reading in self._begin.values()
         )
@@ -49,7 +50,10 @@ class Stragglers:
 def slowest(
     begin: Mapping[int, HeartbeatReading | None], end: Mapping[int, HeartbeatReading | None], *, bounds: Bounds
 ) -> str | None:
-    """Who was slower than the median of the others, by how much, if it was by more than a little."""
+    """Return the rank that was slower than the median of the others, and by how much.
+
+    None if the difference is small.
+    """
     work: dict[int, float] = {}
     for rank, last in end.items():
         first = begin.get(rank)

@@ -1,14 +1,15 @@
-"""Starting the ranks of an attempt over several nodes, by exec through ``torch.distributed.elastic``.
+"""Start of ranks over several nodes, by exec through ``torch.distributed.elastic``.
 
-The agent class is used directly. ``LaunchConfig`` would ask ``torch.cuda.is_available()``, which initialises CUDA in the
-launcher, and bind ranks to NUMA nodes by guess.
+The agent class is used directly. ``LaunchConfig`` would call ``torch.cuda.is_available()``, which
+initialises CUDA in the launcher, and bind ranks to NUMA nodes by guess.
 
-The ranks' own store is not shared with the launcher's: torch 2.13 puts no prefix on a shared store, so that a second
-``init_process_group`` in a rank finds the addresses of the first and hangs or dies (9 of 34 restarts worked; 26 of 26
-without sharing).
+The ranks' own store is not shared with the launcher's: torch 2.13 puts no prefix on a shared store,
+so a second ``init_process_group`` in a rank finds the addresses of the first and hangs or dies (9
+of 34 restarts worked; 26 of 26 without sharing).
 
-Not here: how the nodes meet (``engine.launcher.start.rendezvous``), deciding that ranks must end (``engine.launcher.watch``), what
-they run (``engine.launcher.start.stub``), and an attempt on one node, which needs none of this (``engine.launcher.start.one_node``).
+Not here: the rendezvous of the nodes (``engine.launcher.start.rendezvous``), the decision to end
+ranks (``engine.launcher.watch``), their command (``engine.launcher.start.stub``), an attempt on one
+node (``engine.launcher.start.one_node``).
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class ElasticLauncher:
 
     def run(self, gang: Gang, on_started: Callable[[Mapping[int, RankProcess]], None]) -> None:
         """See ``Launcher.run``."""
-        # Torch elastic installs handlers that raise for the signals named here. SIGTERM must stay with the attempt,
-        # which stops gracefully; something must be named, and nobody sends SIGQUIT by accident.
+        # Torch elastic installs handlers that raise for the signals named here. SIGTERM must stay
+        # with the attempt, which stops gracefully. A name is required, and SIGQUIT is unused.
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"
         spec = WorkerSpec(
             role="rank",
@@ -66,7 +67,7 @@ class ElasticLauncher:
 
 
 class _Agent(LocalElasticAgent):
-    """Torch's agent, which also says which processes it started."""
+    """Torch's agent, which also reports the processes that it started."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class _Agent(LocalElasticAgent):
         self._on_started = on_started
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        group: Any = worker_group  # torch declares the fields below as None for ever
+        group: Any = worker_group  # torch declares the fields below as always None
         if self._gang.node_rank == 0:
             group.store.set(_STORE_PORT_KEY, str(quiet_port()))
         group.master_addr = self._gang.rendezvous_host
@@ -98,9 +99,10 @@ class _Agent(LocalElasticAgent):
         return ids
 
     def _exit_barrier(self) -> None:
-        """Keep node rank 0's store until the other nodes have started their ranks by it; then nobody needs it.
+        """Keep node rank 0's store until the other nodes have started their ranks with it.
 
-        Torch's own waits for their *end*, so that this node's result would come no earlier than the slowest node's.
+        Torch's own barrier waits for their *end*, so this node's result would come no earlier than
+        the slowest node's.
         """
         deadline = time.monotonic() + _STARTED_SECONDS_MAX
         started = [_STARTED_KEY.format(node) for node in range(1, self._gang.node_count)]
@@ -111,11 +113,12 @@ class _Agent(LocalElasticAgent):
             time.sleep(self._bounds.monitor_seconds)
 
     def _closing(self, close: Callable[[signal.Signals, int], None]) -> Callable[..., None]:
-        """How torch elastic ends the ranks that are left: within our own grace.
+        """Return a function that ends the remaining ranks within Lockstep's grace period.
 
-        It calls this when one rank has failed, and when it shuts down, with 30 s or a setting that not every version has.
-        During a stop the ranks have the stop's grace, at whose end the watch kills them: the death of one must not keep
-        rank 0 from saving. SIGCONT ends nobody.
+        Torch elastic calls it when one rank has failed, and at shutdown, with 30 s or a setting
+        that not every version has. During a stop the ranks have the stop's grace period, after
+        which the watch kills them: the death of one must not keep rank 0 from saving. SIGCONT ends
+        no process.
         """
 
         def closing(death_sig: signal.Signals | None = None, timeout: int | None = None) -> None:  # noqa: ARG001 -- ours holds
@@ -128,10 +131,10 @@ class _Agent(LocalElasticAgent):
 
 
 class _Streams(LogsSpecs):
-    """Gives each rank its environment, and leaves its output to the stub, which opens the pipes by itself.
+    """Gives each rank its environment, and leaves its output to the stub, which opens the pipes.
 
-    Were torch elastic to open them, its own copies of their write ends would stay open as long as its objects live,
-    and no pipe would ever reach its end.
+    If torch elastic opened them, its own copies of their write ends would stay open as long as its
+    objects live, and no pipe would ever reach its end.
     """
 
     def __init__(self, gang: Gang):

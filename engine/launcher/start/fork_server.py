@@ -1,16 +1,19 @@
-"""A process that has imported torch, and forks launchers: an attempt begins seconds sooner.
+"""Process that has imported torch and forks launchers, which starts attempts seconds sooner.
 
-``python -m lockstep.engine.launcher.start.fork_server DESCRIPTOR``, where the descriptor is one end of a ``SOCK_SEQPACKET`` pair:
+``python -m lockstep.engine.launcher.start.fork_server DESCRIPTOR``, where the descriptor is one end
+of a ``SOCK_SEQPACKET`` pair:
 
-1. It imports what launchers and ranks will need, and sends ``ready``.
-2. Each message ``{"folder": …, "environ": {…}}``, with the descriptor of the launcher's log, makes one launcher of that
-   folder, as ``python -m lockstep.engine.launcher FOLDER`` would be in that environment. The answer is its pid.
-3. At the end of the other side it leaves. Launchers go on.
+1. It imports the modules of launchers and ranks, and sends ``ready``.
+2. Each message ``{"folder": …, "environ": {…}}``, with the descriptor of the launcher's log, starts
+one launcher of that folder, as ``python -m lockstep.engine.launcher FOLDER`` would in that
+environment. The answer is its pid.
+3. It exits when the other side closes. Launchers continue.
 
-A launcher is nobody's child here: it is forked twice, so that it becomes a child of the nearest subreaper, which the agent
-is. This process runs no tensor operation and no thread, and holds no device; if importing has left one it gives up.
+A launcher is forked twice, so it becomes a child of the nearest subreaper, the agent. This process
+runs no tensor operation and no thread, and holds no device; if an import has left one it gives up.
 
-Not here: how the launcher forks its ranks (``engine.launcher.start.forking``), and the other side (``worker.launch.fork_client``).
+Not here: forks of ranks (``engine.launcher.start.forking``), the other side
+(``worker.launch.fork_client``).
 """
 
 from __future__ import annotations
@@ -57,11 +60,11 @@ def main(arguments: list[str]) -> None:
 
 
 def _fork(wanted: LaunchRequest, log: int) -> int:
-    """Fork a launcher that is no child of this process; returns its pid once it is somebody else's."""
+    """Fork a launcher and return its pid once it has another parent."""
     reader, writer = os.pipe()
     between = os.fork()
     if between == 0:
-        os.setsid()  # Whatever becomes of this process, the agent knows by its session that it is none of its own.
+        os.setsid()  # The session separates it from this process for the agent.
         launcher = os.fork()
         if launcher == 0:
             _become_launcher(Path(wanted.folder), wanted.environ, log)

@@ -1,14 +1,17 @@
 """Ranks that are forked from the launcher, which imports torch once for all of them.
 
-Importing torch, DDP's half of dynamo and the engine takes a rank two to three seconds of a core. A fork of a process that
-has done it takes milliseconds, and shares its memory. Ranks are forked before the launcher has a thread or an open file,
-and then wait, each at a pipe, until they are told their environment. So they are the launcher's own children, as they
-would be by exec, and nothing in them is left half done by a thread that was not forked.
+Importing torch, DDP's half of dynamo and the engine takes a rank two to three seconds of a core. A
+fork of a process that has done it takes milliseconds, and shares its memory. Ranks are forked
+before the launcher has a thread or an open file, and then wait, each at a pipe, for their
+environment. They are the launcher's own children, as with exec, and no state of another thread is
+copied.
 
-What could be different in a forked rank is not forked: see :func:`nursery_for`. Such ranks are started by exec, seconds
-later and otherwise the same. A person's script always is: it must find its own modules and its own interpreter.
+Ranks that could behave differently after a fork are not forked: see :func:`nursery_for`. They are
+started by exec, seconds later and otherwise the same. A user's script always is: it must find its
+own modules and its own interpreter.
 
-Not here: which environment a rank gets, and when (``engine.launcher.start.one_node``).
+Not here: the environment of a rank, and the time of its release
+(``engine.launcher.start.one_node``).
 """
 
 from __future__ import annotations
@@ -77,11 +80,12 @@ class ForkedRank:
 
 
 def nursery_for(assignment: AssignmentFile, folder: Path) -> list[ForkedRank]:
-    """Import what the ranks of this assignment will need and fork them; none where they must be started by exec.
+    """Import the ranks' modules and fork them; empty if they must be started by exec.
 
-    To be called by the main thread, which must outlive them, before there is another one. By exec go: scripts; ranks of
-    several nodes, which torch elastic starts; ranks whose job sets a variable that a library reads when it is loaded;
-    code with a module of a name that is imported here already; and all where importing left a thread or an open device.
+    Call it in the main thread, which must outlive them, before there is another one. Started by
+    exec: scripts; ranks of several nodes, which torch elastic starts; ranks whose job sets a
+    variable that a library reads when it is loaded; code with a module of a name that is imported
+    here already; all if an import left a thread or an open device.
     """
     if assignment.spec.kind != "train" or assignment.node_count > 1:
         return []
@@ -94,7 +98,7 @@ def nursery_for(assignment: AssignmentFile, folder: Path) -> list[ForkedRank]:
         _log.warning("the ranks are not forked but started by exec: %s", reason)
         return []
     gc.collect()
-    gc.freeze()  # A collection in a rank would copy every page that it looks at.
+    gc.freeze()  # A garbage collection in a rank would copy every page that it visits.
     sys.stdout.flush()
     sys.stderr.flush()
     launcher = os.getpid()
@@ -107,12 +111,12 @@ def _set_early(assignment: AssignmentFile) -> str | None:
 
 
 def preload(more: tuple[str, ...] = ()) -> str | None:
-    """Import what ranks will need, and ``more``; why that could not be, or None."""
+    """Import the ranks' modules and ``more``; return the obstacle, or None."""
     try:
         with _environ(_WHILE_IMPORTING):
             for name in (*_PRELOADED, *more):
                 importlib.import_module(name)
-    except Exception:  # noqa: BLE001 - the ranks will meet it too, and say it where the job's people look
+    except Exception:  # noqa: BLE001 - the ranks will raise it too, in the job's log
         return f"importing failed:\n{traceback.format_exc()}"
     return None
 
@@ -126,7 +130,7 @@ def _taken_names(code: Path) -> str | None:
 
 
 def left_open() -> str | None:
-    """What of this process would not survive a fork, threads or CUDA; None where it has neither."""
+    """Return the state of this process that would not survive a fork, threads or CUDA, or None."""
     tasks = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - names only
     if tasks > 1:
         return f"importing left {tasks - 1} more threads"
@@ -170,14 +174,14 @@ def _wait_and_run(pipe: int, launcher: int) -> NoReturn:
     with open(pipe, "rb") as reader:
         message = reader.read()
     if not message:
-        os._exit(0)  # The launcher starts nobody.
+        os._exit(0)  # The launcher starts no rank.
     told = json.loads(message)
     os.environ.clear()
     os.environ.update(told["environ"])
     processes.show_environment(told["environ"])
     processes.name_process(f"lockstep-rank{os.environ['RANK']}"[:15])
     command = stub.become_rank(told["folder"])
-    # What `python -m lockstep.engine` would find on its way in.
+    # As at the start of `python -m lockstep.engine`.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     main = sys.modules["lockstep.engine.__main__"]

@@ -30,7 +30,7 @@ class RankProcess(Protocol):
 
 @dataclass(frozen=True)
 class Gang:
-    """What a launcher needs to know about the ranks of this node."""
+    """Ranks of this node, as a launcher sees them."""
 
     run_id: str
     node_rank: int
@@ -41,28 +41,29 @@ class Gang:
     argv: tuple[str, ...]
     """Command of every rank that is started by exec."""
     launch_folder: Path
-    """Where ``engine.launcher.start.stub`` finds what it needs."""
+    """Folder with the files of ``engine.launcher.start.stub``."""
     prepare: Callable[[int], Mapping[str, str]]
     """Called once per rank, with its global rank, before any is started: opens its pipes and gives the environment that
     is laid over torchrun's."""
     error_file: Callable[[int], Path]
-    """Where torch's ``record`` decorator in a rank leaves its exception."""
+    """Path of a rank's exception, written by torch's ``record`` decorator."""
     ended: Callable[[], bool]
-    """Whether the attempt was ended, by whatever: no rank is to be started any more."""
+    """Return whether the attempt was ended: no further rank is started."""
     log_line: Callable[[str], None]
     """Writes a line into the job's log."""
     stopping: Callable[[], bool]
-    """Whether the ranks were asked to stop, so that one which ends is no failure, and the others may end in order."""
+    """Return whether the ranks were asked to stop: an exit is then no failure, and the others may
+    end in order."""
 
 
 class Launcher(Protocol):
     """A way to start a gang."""
 
     def run(self, gang: Gang, on_started: Callable[[Mapping[int, RankProcess]], None]) -> None:
-        """Start the ranks and return once each of them has ended, however that was.
+        """Start the ranks and return once each of them has ended.
 
-        Runs in the main thread, which must not end before the ranks do. Once one rank has failed the others get
-        SIGTERM; none is ever started again: the service owns retries.
+        Runs in the main thread, which must not end before the ranks do. Once one rank has failed
+        the others get SIGTERM; none is ever restarted: the service owns retries.
 
         Parameters
         ----------
@@ -73,7 +74,7 @@ class Launcher(Protocol):
         Raises
         ------
         PeersUnreachableError
-            If the nodes did not meet.
+            If the rendezvous of the nodes failed.
         Exception
-            Whatever else kept the ranks from being started.
+            Any other error that prevented the start of the ranks.
         """

@@ -1,9 +1,10 @@
-"""Starting the ranks of an attempt on one node: forked ones are let go, others are started by exec.
+"""Start of ranks on one node: forked ones are released, others are started by exec.
 
-Nobody has to be met first, so that torch elastic has nothing to do here, and a script is started without importing torch.
-The ranks get the environment that torchrun would give them.
+No rendezvous is needed, so torch elastic is not used, and a script is started without importing
+torch. The ranks get the environment that torchrun would give them.
 
-Not here: how ranks are forked (``engine.launcher.start.forking``), and several nodes (``engine.launcher.start.elastic``).
+Not here: forks of ranks (``engine.launcher.start.forking``), several nodes
+(``engine.launcher.start.elastic``).
 """
 
 from __future__ import annotations
@@ -55,9 +56,11 @@ class OneNodeLauncher:
         return self._forked[rank]
 
     def _wait(self, gang: Gang, ranks: Mapping[int, RankProcess]) -> None:
-        """Until all have ended. Once one has failed the others get SIGTERM; what does not obey, the watch kills.
+        """Wait until all have ended.
 
-        Not during a stop: there the others save, and the watch knows for how long.
+        Once one has failed the others get SIGTERM; the watch kills the rest.
+
+        During a stop they get no SIGTERM: the others save, within the watch's time limit.
         """
         told = False
         while running := [process.pid for process in ranks.values() if process.poll() is None]:

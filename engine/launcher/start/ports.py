@@ -1,6 +1,6 @@
-"""Ports on which the ranks of an attempt meet.
+"""Ports for the rendezvous of an attempt's ranks.
 
-Not here: which node says the port (``engine.launcher.start.rendezvous``).
+Not here: the node that chooses the port (``engine.launcher.start.rendezvous``).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 
 
 def quiet_port() -> int:
-    """A free port that the kernel gives to nobody by itself.
+    """Return a free port outside of the kernel's range for outgoing connections.
 
-    Rank 0 binds it later, perhaps after importing torch for seconds. A port from the range that outgoing connections are
-    given would be taken meanwhile now and then, on a busy node about once in a thousand starts.
+    Rank 0 binds it later, perhaps after importing torch for seconds. A port inside of that range
+    would sometimes be taken in the meantime, on a busy node about once in a thousand starts.
     """
     lowest_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     candidates = range(10_000, lowest_given)
@@ -27,7 +27,7 @@ def quiet_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on it now."""
+    """Return whether a server could listen on it now."""
     with socket.socket() as probe:
         try:
             probe.bind(("", port))

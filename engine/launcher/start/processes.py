@@ -1,10 +1,11 @@
-"""The kernel's side of an attempt: who descends from this process, and how all of it is ended.
+"""Process tree of an attempt, and its end.
 
-The launcher is a *subreaper*: a process of the attempt whose parent has died becomes the launcher's own child, so that
-walking ``/proc`` down from here finds everything that the attempt ever started, whatever sessions, groups or signal
-handlers it hid behind. Marks in the environment would not do: a forked child shows the environment of its parent.
+The launcher is a *subreaper*: a process of the attempt whose parent has died becomes the launcher's
+own child, so walking ``/proc`` down from here finds every process that the attempt has started,
+whatever sessions, groups or signal handlers it uses. Marks in the environment would not suffice: a
+forked child shows the environment of its parent.
 
-Not here: when to kill (``engine.launcher.watch``).
+Not here: the time of a kill (``engine.launcher.watch``).
 """
 
 from __future__ import annotations
@@ -72,23 +73,23 @@ def wait_for_an_end(pids: Iterable[int], seconds: float) -> None:
 
 
 def identity() -> LauncherFile:
-    """Which process this is, also to somebody who reads it after a reboot."""
+    """Return the identity of this process, unique across reboots."""
     pid = os.getpid()
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return LauncherFile(pid=pid, start_ticks=int(stat_fields(pid)[19]), boot_id=boot_id)
 
 
 def name_process(name: str) -> None:
-    """What ``ps`` and ``top`` call this process, at most 15 characters."""
+    """Set the name of this process in ``ps`` and ``top``, at most 15 characters."""
     Path("/proc/self/comm").write_text(name)
 
 
 def show_environment(environ: Mapping[str, str]) -> None:
-    """Let ``/proc/PID/environ`` of this process, and of its forks, say what it would after an exec.
+    """Set ``/proc/PID/environ`` of this process and of its forks to ``environ``, as after an exec.
 
-    The kernel shows the memory in which the process found its first environment, which nothing reads any more once
-    ``os.environ`` was replaced. By the names that begin with ``LOCKSTEP_`` others find out whose a process is: they come
-    first, and of the rest as much as there is room for.
+    The kernel shows the memory of the process's first environment, which is unused once
+    ``os.environ`` was replaced. Variables with the prefix ``LOCKSTEP_`` identify the owner of a
+    process: they come first, followed by as many others as fit.
     """
     fields = stat_fields(os.getpid())
     start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
@@ -118,7 +119,8 @@ def living_descendants(root: int) -> list[int]:
         except OSError:
             continue
         children.setdefault(int(fields[1]), []).append(pid)
-        # Of a zombie with more than one thread only the first has ended: the others still hold what they held.
+        # Of a zombie with several threads only the first has ended: the others still hold their
+        # resources.
         if fields[0] in "ZX" and int(fields[17]) <= 1:
             dead.add(pid)
     found: list[int] = []
@@ -131,7 +133,7 @@ def living_descendants(root: int) -> list[int]:
 
 
 def state_of(pid: int) -> str:
-    """The kernel's letter for what a process does; ``X`` where there is none."""
+    """Return the kernel's letter for a process's state; ``X`` without one."""
     try:
         return stat_fields(pid)[0]
     except OSError:
@@ -139,7 +141,7 @@ def state_of(pid: int) -> str:
 
 
 def kill_descendants() -> int:
-    """SIGKILL every living descendant of this process once; say how many there were."""
+    """Send SIGKILL once to every living descendant of this process; return their number."""
     pids = living_descendants(os.getpid())
     for pid in pids:
         # One that became another user's may not be killed by this one, and must not save those after it.
@@ -151,9 +153,10 @@ def kill_descendants() -> int:
 def sweep() -> None:
     """Kill and reap until no process of the attempt is left.
 
-    Killing a parent that forks leaves its newest child to the next round. There is no limit on purpose: the result says
-    that the devices are free, and a process that even SIGKILL cannot end (stuck in a driver) still holds one. It reaps
-    *all* children, so that nobody may wait for a rank's exit status afterwards.
+    A process that a killed parent forked last is found in the next round. There is no limit on
+    purpose: the result reports that the devices are free, and a process that even SIGKILL cannot
+    end (stuck in a driver) still holds one. It reaps *all* children, so exit statuses of ranks are
+    unavailable afterwards.
     """
     started = time.monotonic()
     pause_seconds = 0.005
@@ -171,9 +174,9 @@ def sweep() -> None:
 
 
 def out_of_memory_kills() -> int:
-    """How many processes of this control group the kernel has killed for lack of memory; 0 where it does not say.
+    """Return the number of out-of-memory kills in this control group; 0 if unknown.
 
-    A group whose memory is not accounted for has no count; then the nearest one above it has.
+    A group without memory accounting has no count; the nearest one above it then has.
     """
     try:
         group = Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2]

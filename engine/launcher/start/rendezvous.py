@@ -1,14 +1,16 @@
-"""How the launchers of an attempt's nodes find each other before they start a rank.
+"""Rendezvous of the launchers of an attempt's nodes, before any rank starts.
 
-Node rank 0 opens a store at the address that its agent published; the others connect to it, and each waits until all are
-there. Torch's own static rendezvous does this too, but waits inside C++, where it hears of no stop: one node may fetch a
-checkpoint for minutes longer than another, and a cancel has ten seconds. Here only a thread waits in C++, and the main
-thread looks up ten times a second.
+Node rank 0 opens a store at the address that its agent published; the others connect to it, and
+each waits until all are there. Torch's own static rendezvous does this too, but waits inside C++,
+where a stop cannot interrupt it: one node may fetch a checkpoint for minutes longer than another,
+and a cancel has ten seconds. Here only a thread waits in C++, and the main thread checks ten times
+a second.
 
-A program that listens on the port and is no store makes torch 2.13 wait for ever, past its timeout. So that is not left to
-torch either: node rank 0 finds its port taken and says so, which ends the attempt everywhere.
+A program on the port that is no store makes torch 2.13 wait forever, past its timeout. Node rank 0
+therefore checks that its port is free, and reports a taken one, which ends the attempt everywhere.
 
-Not here: who decides on address and port (the agent: ``worker.agent.addresses``), and the ranks' own store (``elastic``).
+Not here: the choice of address and port (the agent: ``worker.agent.addresses``), the ranks' own
+store (``elastic``).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from lockstep.engine.launcher.start.gang import Gang, PeersUnreachableError
 
 _LOOK_SECONDS = 0.1
 _TOLD_SECONDS = 10.0
-"""Waiting for longer than this is said in the job's log."""
+"""A longer wait is reported in the job's log."""
 
 
 class Rendezvous(StaticTCPRendezvous):

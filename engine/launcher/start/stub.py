@@ -1,18 +1,20 @@
-"""The first instructions of every rank: become a proper child of the launcher, then exec what the rank really runs.
+"""First instructions of every rank: become a child of the launcher, then exec the command.
 
-A rank that was forked from a launcher (``engine.launcher.start.forking``) does the same but for the exec.
+A rank that was forked from a launcher (``engine.launcher.start.forking``) does the same without the
+exec.
 
-``python -I -S engine/launcher/start/stub.py LAUNCH_FOLDER``, with the rank's final environment. It is run by path, isolated, and
-imports the standard library alone, so that nothing of Lockstep is on the import path of a person's script and the rank
-pays 30 ms for it. In this order:
+``python -I -S engine/launcher/start/stub.py LAUNCH_FOLDER``, with the rank's final environment. It
+is run by path, isolated, and imports the standard library alone, so nothing of Lockstep is on the
+import path of a user's script and the start costs 30 ms. In this order:
 
-1. ask the kernel to SIGKILL this process when the launcher's thread that started it dies, and make sure that it has
-   not died before: without that a SIGKILLed launcher would leave ranks that hold their GPUs;
-2. set signals back to their defaults (an exec'd program inherits what is ignored);
+1. request SIGKILL from the kernel for the death of the launcher's thread that started this process,
+and check that it has not died before: otherwise a SIGKILLed launcher would leave ranks that hold
+their GPUs;
+2. reset signals to their defaults (an exec'd program inherits ignored signals);
 3. open the rank's pipes, which the launcher reads, as its stdout and stderr;
-4. enter the working directory and exec. If that cannot be, say so in the rank's error file.
+4. enter the working directory and exec. On failure, write the rank's error file.
 
-Not here: what is run with which environment (``engine.launcher.environment``).
+Not here: command and environment (``engine.launcher.environment``).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def main(folder: str) -> NoReturn:
 
 
 def become_rank(folder: str) -> Any:
-    """Steps 1 to 4, but for the exec. Returns what the launcher wrote for its ranks."""
+    """Run steps 1 to 4, without the exec. Return the launcher's data for its ranks."""
     with open(os.path.join(folder, "command.json"), encoding="utf-8") as file:  # noqa: PTH118, PTH123 - pathlib is slow to import
         command = json.load(file)
     die_with(command["launcher_pid"])
@@ -64,7 +66,7 @@ def become_rank(folder: str) -> Any:
 
 
 def _refuse(command: Any, error: OSError) -> NoReturn:
-    """Say why the rank cannot run, and end."""
+    """Report the obstacle to running the rank, and exit."""
     message = _cannot_run(command["script"] or command["argv"][0], command["cwd"], error)
     _report(f"{command['errors']}/rank{os.environ['RANK']}.json", message)
     print(message, file=sys.stderr, flush=True)  # noqa: T201 - the rank's own stderr

@@ -1,4 +1,4 @@
-"""The jobs database: jobs, attempts, nodes, events and what belongs to them."""
+"""Jobs database: jobs, attempts, nodes, events and related tables."""
 
 from __future__ import annotations
 

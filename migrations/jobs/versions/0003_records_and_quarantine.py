@@ -1,6 +1,6 @@
-"""What the retry rules remember of a job, and what nodes failed.
+"""History of a job for the retry rules, and failures of nodes.
 
-Defaults are the database's: programs of the version before go on writing rows while this one starts.
+Defaults are the database's: programs of the version before still write rows while this one starts.
 """
 
 from __future__ import annotations

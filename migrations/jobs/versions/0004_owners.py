@@ -1,4 +1,4 @@
-"""A list of somebody's jobs, found by an index."""
+"""Index for the jobs of one owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs asked to be deleted some days after their end."""
+"""Retention of data after the end of a job."""
 
 from __future__ import annotations
 

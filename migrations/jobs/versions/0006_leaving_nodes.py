@@ -1,4 +1,4 @@
-"""When a node's agent was stopped in order: it leaves at once, and not only when its lease runs out."""
+"""Time of an agent's orderly stop: its node leaves at once, instead of at the end of its lease."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""When the lines of a log chunk were written, so that a page can begin at a time.
+"""Times of the lines of a log chunk, for pages that begin at a time.
 
-Both may be empty: programs of the version before go on writing rows while this one starts, and a chunk whose times are not
-known is opened like one that may have any. Filling them would mean to decompress every log there is.
+Both may be empty: programs of the version before still write rows while this one starts, and a
+chunk without times is opened like one that may have any. Filling them would require decompressing
+every log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Places of further sources of series: what node agents measure, and TensorBoard event files."""
+"""Offsets of further sources of series: node measurements and TensorBoard event files."""
 
 from __future__ import annotations
 
