@@ -34,7 +34,7 @@ to a run with twice as many of them. The peak is that of the steps, from the fir
 what was held at most before, where an engine may warm up or check its task. A checkpoint at the end, which the other
 loops do not write, is left out.
 
-Not here: the loops (``engine_loops.py``), and whether what they compute is right (``engine.conformance``).
+Not here: the loops (``engine_loops.py``), and whether what they compute is right (``benchmarks.conformance``).
 """
 
 from __future__ import annotations

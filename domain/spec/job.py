@@ -1,8 +1,7 @@
 """Job spec: one type for the request body, the stored spec, the YAML file and the engine.
 
-Every field of the interface is defined and checked here, also those of later versions;
-``domain.spec.feature_gate`` refuses the latter by name. Unknown fields are refused. No requested
-value is ever ignored.
+Every field of the interface is defined and checked here, also those of later versions, which
+``domain.spec.feature_gate`` refuses by name. Unknown fields are refused, never ignored.
 
 Not here: values derived from the spec (``domain.training.plan``), placement
 (``domain.placement.decide``), the section about sharing of work between ranks

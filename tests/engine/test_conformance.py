@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.engine.conformance.case import Case, Rows, optimizer
-from lockstep.engine.conformance.checks import ITEMS
-from lockstep.engine.conformance.engines import ENGINES, engine_named
-from lockstep.engine.conformance.engines.base import Engine
-from lockstep.engine.conformance.engines.lockstep import Lockstep
-from lockstep.engine.conformance.gang import DeadRankError, Failed, HangError, RankIdentity, RankPool
-from lockstep.engine.conformance.observer import Observer
-from lockstep.engine.conformance.runs import Runs
-from lockstep.engine.conformance.table import findings
+from benchmarks.conformance.case import Case, Rows, optimizer
+from benchmarks.conformance.checks import ITEMS
+from benchmarks.conformance.engines import ENGINES, engine_named
+from benchmarks.conformance.engines.base import Engine
+from benchmarks.conformance.engines.lockstep import Lockstep
+from benchmarks.conformance.gang import DeadRankError, Failed, HangError, RankIdentity, RankPool
+from benchmarks.conformance.observer import Observer
+from benchmarks.conformance.runs import Runs
+from benchmarks.conformance.table import findings
 from tests.engine import mutants
 
 HERE = "tests.engine.test_conformance"
@@ -35,7 +35,7 @@ def kit(folder: Path, *arguments: str) -> tuple[dict[str, list[dict[str, Any]]],
     """What the command finds: engine → findings, and its table and exit code."""
     file = folder / "found.json"
     done = subprocess.run(
-        [sys.executable, "-m", "lockstep.engine.conformance", *arguments, "--json", str(file)],
+        [sys.executable, "-m", "benchmarks.conformance", *arguments, "--json", str(file)],
         cwd=Path(__file__).parents[2],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,

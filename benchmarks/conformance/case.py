@@ -3,7 +3,7 @@
 A row is a function of its number, and carries it, so that anybody can work out what a batch's gradient must be. All is
 float64: a wrong rule shows as 1e-1, a right one as 1e-16.
 
-Not here: how an engine is asked (``engine.conformance.engines``), what is right (``engine.conformance.reference``).
+Not here: how an engine is asked (``benchmarks.conformance.engines``), what is right (``benchmarks.conformance.reference``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The engines that the kit knows, by the names of its command line.
 
-Another one is named as ``package.module:Class``: a subclass of ``engine.conformance.engines.base.Engine``.
+Another one is named as ``package.module:Class``: a subclass of ``benchmarks.conformance.engines.base.Engine``.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib
 from typing import Final
 
-from lockstep.engine.conformance.engines.accelerate import Accelerate, AccelerateTokens
-from lockstep.engine.conformance.engines.base import Engine
-from lockstep.engine.conformance.engines.fabric import Fabric
-from lockstep.engine.conformance.engines.lockstep import Lockstep
-from lockstep.engine.conformance.engines.raw import Raw, RawSum
+from benchmarks.conformance.engines.accelerate import Accelerate, AccelerateTokens
+from benchmarks.conformance.engines.base import Engine
+from benchmarks.conformance.engines.fabric import Fabric
+from benchmarks.conformance.engines.lockstep import Lockstep
+from benchmarks.conformance.engines.raw import Raw, RawSum
 
 ENGINES: Final[dict[str, type[Engine]]] = {
     engine.name: engine for engine in (Raw, RawSum, Accelerate, AccelerateTokens, Fabric, Lockstep)
@@ -34,5 +34,5 @@ def engine_named(name: str) -> Engine:
         raise ValueError(f"no engine is named {name!r}: expected {', '.join(ENGINES)}, or package.module:Class")
     found = getattr(importlib.import_module(module), class_name, None)
     if not (isinstance(found, type) and issubclass(found, Engine)):
-        raise ValueError(f"{name} is no subclass of engine.conformance.engines.base.Engine")
+        raise ValueError(f"{name} is no subclass of benchmarks.conformance.engines.base.Engine")
     return found()

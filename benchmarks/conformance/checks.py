@@ -3,7 +3,7 @@
 A check asks for runs, looks at what was seen, and answers with a number and whether the contract holds. The numbers of
 the items are those of ``docs/contract.md``.
 
-Not here: starting ranks (``engine.conformance.gang``), the table (``engine.conformance.table``).
+Not here: starting ranks (``benchmarks.conformance.gang``), the table (``benchmarks.conformance.table``).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Final, Literal
 
 import torch
 
-from lockstep.engine.conformance.case import Case, initial
-from lockstep.engine.conformance.observer import RankObservation
-from lockstep.engine.conformance.reference import distance, share
-from lockstep.engine.conformance.runs import ObservedRun, Runs, UnsupportedCaseError, largest
+from benchmarks.conformance.case import Case, initial
+from benchmarks.conformance.observer import RankObservation
+from benchmarks.conformance.reference import distance, share
+from benchmarks.conformance.runs import ObservedRun, Runs, UnsupportedCaseError, largest
 
 EXACT: Final = 1e-12
 """Relative error that float64 leaves to the order of additions."""

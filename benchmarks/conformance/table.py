@@ -3,7 +3,7 @@
 A cell says whether the item holds and the number that was measured. What the number alone does not say, such as why an
 engine cannot be asked, is in the notes under the table.
 
-Not here: the checks (``engine.conformance.checks``).
+Not here: the checks (``benchmarks.conformance.checks``).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from lockstep.engine.conformance.checks import CheckResult, Item
-from lockstep.engine.conformance.engines.base import Engine
-from lockstep.engine.conformance.gang import DeadRankError, HangError, RankPool
-from lockstep.engine.conformance.runs import BrokenRunError, Runs, UnsupportedCaseError
+from benchmarks.conformance.checks import CheckResult, Item
+from benchmarks.conformance.engines.base import Engine
+from benchmarks.conformance.gang import DeadRankError, HangError, RankPool
+from benchmarks.conformance.runs import BrokenRunError, Runs, UnsupportedCaseError
 
 _WORDS = {"pass": "pass", "fail": "FAIL", "n/a": "n/a", "hang": "HANG"}
 

@@ -1,9 +1,9 @@
 """Measures engines against the contract and prints one table.
 
-    python -m lockstep.engine.conformance [--engine raw --engine lockstep …] [--items C1,C4] [--world-size 1,2] [--json FILE]
+    python -m benchmarks.conformance [--engine raw --engine lockstep …] [--items C1,C4] [--world-size 1,2] [--json FILE]
 
 Without ``--engine``, every installed one. ``--engine package.module:Class`` measures another, or your own (see
-``engine.conformance.engines.base``). Of a single engine the exit code is the verdict: 1 if an item that it can be asked
+``benchmarks.conformance.engines.base``). Of a single engine the exit code is the verdict: 1 if an item that it can be asked
 for does not hold. A comparison ends with 0.
 """
 
@@ -19,10 +19,10 @@ from pathlib import Path
 
 import torch
 
-from lockstep.engine.conformance import table
-from lockstep.engine.conformance.checks import ITEMS
-from lockstep.engine.conformance.engines import ENGINES, engine_named
-from lockstep.engine.conformance.gang import RUN_SECONDS, RankPool
+from benchmarks.conformance import table
+from benchmarks.conformance.checks import ITEMS
+from benchmarks.conformance.engines import ENGINES, engine_named
+from benchmarks.conformance.gang import RUN_SECONDS, RankPool
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,9 +65,7 @@ def about(world_sizes: tuple[int, ...]) -> dict[str, object]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="lockstep.engine.conformance", description="Measure engines against the contract."
-    )
+    parser = argparse.ArgumentParser(prog="benchmarks.conformance", description="Measure engines against the contract.")
     parser.add_argument("--engine", action="append", metavar="NAME", help=f"{', '.join(ENGINES)}, or module:Class")
     parser.add_argument(
         "--items",

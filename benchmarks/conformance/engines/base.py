@@ -9,9 +9,9 @@ import importlib.util
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from lockstep.engine.conformance.case import Case
-from lockstep.engine.conformance.gang import RankIdentity
-from lockstep.engine.conformance.observer import Observer
+from benchmarks.conformance.case import Case
+from benchmarks.conformance.gang import RankIdentity
+from benchmarks.conformance.observer import Observer
 
 
 class Engine(ABC):

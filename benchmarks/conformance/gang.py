@@ -6,7 +6,7 @@ process survives a run: every rank is forked anew from a server that has only im
 
 The rendezvous is a file, so no port has to be free. Ranks find the group ready, and the variables that torchrun sets.
 
-Not here: what a rank trains (``engine.conformance.engines``).
+Not here: what a rank trains (``benchmarks.conformance.engines``).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class RankPool:
             if not end.poll(max(0.0, deadline - time.monotonic())):
                 raise HangError(f"rank {rank} gave no answer within {self._seconds:g} s")
             try:
-                answer = pickle.loads(end.recv_bytes())  # noqa: S301 - written by our own rank
+                answer = pickle.loads(end.recv_bytes())
             except EOFError:
                 ranks[rank].join(_LEAVE_SECONDS)
                 raise DeadRankError(f"rank {rank} ended with exit code {ranks[rank].exitcode}") from None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from lockstep.engine.conformance.case import BETAS, DECAY, MOMENTUM, RATES, Case, initial, row
+from benchmarks.conformance.case import BETAS, DECAY, MOMENTUM, RATES, Case, initial, row
 
 Named = dict[str, Tensor]
 

@@ -1,6 +1,6 @@
 """The runs of one engine: each case is trained once, however many checks look at it.
 
-Not here: what the checks look for (``engine.conformance.checks``).
+Not here: what the checks look for (``benchmarks.conformance.checks``).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lockstep.engine.conformance.case import Case
-from lockstep.engine.conformance.engines.base import Engine
-from lockstep.engine.conformance.gang import Failed, RankIdentity, RankPool
-from lockstep.engine.conformance.observer import Observer, RankObservation
-from lockstep.engine.conformance.reference import Expected, distance, reference
+from benchmarks.conformance.case import Case
+from benchmarks.conformance.engines.base import Engine
+from benchmarks.conformance.gang import Failed, RankIdentity, RankPool
+from benchmarks.conformance.observer import Observer, RankObservation
+from benchmarks.conformance.reference import Expected, distance, reference
 
 
 class UnsupportedCaseError(Exception):

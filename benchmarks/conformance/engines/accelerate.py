@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from lockstep.engine.conformance.case import SEED, Case, Rows, optimizer, schedule
-from lockstep.engine.conformance.engines.base import Engine
-from lockstep.engine.conformance.gang import RankIdentity
-from lockstep.engine.conformance.observer import Observer
+from benchmarks.conformance.case import SEED, Case, Rows, optimizer, schedule
+from benchmarks.conformance.engines.base import Engine
+from benchmarks.conformance.gang import RankIdentity
+from benchmarks.conformance.observer import Observer
 
 
 class Accelerate(Engine):

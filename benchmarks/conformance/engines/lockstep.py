@@ -16,13 +16,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from benchmarks.conformance.case import BETAS, DECAY, MOMENTUM, RATES, SEED, Case, Rows
+from benchmarks.conformance.engines.base import Engine
+from benchmarks.conformance.gang import RankIdentity
+from benchmarks.conformance.observer import Observer
 from lockstep.domain.life import attempt
 from lockstep.domain.spec.job import Train
 from lockstep.domain.training.plan import BatchPlan, accumulation_steps, ceil_div
-from lockstep.engine.conformance.case import BETAS, DECAY, MOMENTUM, RATES, SEED, Case, Rows
-from lockstep.engine.conformance.engines.base import Engine
-from lockstep.engine.conformance.gang import RankIdentity
-from lockstep.engine.conformance.observer import Observer
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.interface import Batch, Task

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from lockstep.engine.conformance.case import Case, initial, total, weight
+from benchmarks.conformance.case import Case, initial, total, weight
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The conformance kit: what the contract says about gradients, data and control, measured on any engine.
 
-    python -m lockstep.engine.conformance --engine raw --engine accelerate --engine fabric --engine lockstep
+    python -m benchmarks.conformance --engine raw --engine accelerate --engine fabric --engine lockstep
 
 ``case`` is what is trained, ``engines`` are the adapters, ``gang`` starts the ranks, ``observer`` watches them from
 outside, ``reference`` says what is right, ``checks`` compare, ``table`` shows. A check sees no engine's inside, so a
