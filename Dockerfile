@@ -31,6 +31,7 @@ COPY broker/ broker/
 COPY migrations/ migrations/
 COPY api/ api/
 COPY scheduler/ scheduler/
+COPY system/ system/
 COPY worker/ worker/
 COPY engine/ engine/
 COPY lockstep/ lockstep/

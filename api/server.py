@@ -13,13 +13,12 @@ import logging
 import sys
 from collections.abc import Sequence
 
-import structlog
 from pydantic import ValidationError
-from structlog.typing import Processor
 
 from lockstep.api.settings import ApiSettings
 from lockstep.domain.errors import LockstepError
 from lockstep.storage.db import migrate
+from lockstep.system import logs
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -29,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         settings = ApiSettings()
-        configure_logging(settings.log_format)
+        logs.configure(settings.log_format, sys.stderr, libraries=logging.WARNING)
         return _migrate(settings) if arguments else _serve(settings)
     except ValidationError as error:
         for line in error.errors():
@@ -59,37 +58,3 @@ def _serve(settings: ApiSettings) -> int:
     from lockstep.api.serving import serve
 
     return serve(settings)
-
-
-def configure_logging(log_format: str) -> None:
-    """Log to stderr, one line per event.
-
-    Records of libraries have the same format, from level WARNING up.
-    """
-    console = log_format == "console"
-    common: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.StackInfoRenderer(),
-        *([] if console else [structlog.processors.format_exc_info]),
-    ]
-    rendered: Processor = structlog.processors.JSONRenderer()
-    if console:
-        # Without local variables, which the default traceback includes: they may be secrets.
-        plain = structlog.dev.plain_traceback
-        rendered = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)
-    structlog.configure(
-        processors=[*common, rendered],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=False,
-    )
-    of_libraries = logging.StreamHandler(sys.stderr)
-    of_libraries.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.add_logger_name, *common],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, rendered],
-        )
-    )
-    logging.basicConfig(level=logging.WARNING, handlers=[of_libraries])

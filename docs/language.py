@@ -24,7 +24,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = (
     *("api", "broker", "docker", "domain", "engine", "lockstep"),
-    *("migrations", "scheduler", "storage", "worker"),
+    *("migrations", "scheduler", "storage", "system", "worker"),
 )
 OPENERS: Final = frozenset("What Which Whether Where How Who Whoever Why That Those".split())
 BRANCHES: Final = (

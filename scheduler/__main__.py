@@ -10,9 +10,9 @@ import sys
 from pydantic import ValidationError
 
 from lockstep.domain.errors import LockstepError
-from lockstep.scheduler import logs
 from lockstep.scheduler.service import run
 from lockstep.scheduler.settings import SchedulerSettings
+from lockstep.system import logs
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     except ValidationError as error:
         lines = (f"LOCKSTEP_{str(line['loc'][0]).upper()}: {line['msg']}" for line in error.errors() if line["loc"])
         sys.exit("scheduler: " + "; ".join(lines))
-    logs.configure(settings.log_format)
+    logs.configure(settings.log_format, sys.stdout, quiet=("celery.worker.strategy", "celery.app.trace"))
     try:
         run(settings)
     except LockstepError as error:

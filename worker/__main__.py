@@ -10,7 +10,8 @@ import sys
 from pydantic import ValidationError
 
 from lockstep.domain.errors import LockstepError
-from lockstep.worker import logs, service
+from lockstep.system import logs
+from lockstep.worker import service
 from lockstep.worker.settings import AgentSettings
 
 
@@ -21,7 +22,7 @@ def main() -> None:
     except ValidationError as error:
         lines = [f"LOCKSTEP_{'.'.join(map(str, line['loc'])).upper()}: {line['msg']}" for line in error.errors()]
         sys.exit("\n".join(["the node agent cannot start:", *lines]))
-    logs.configure(settings.log_format)
+    logs.configure(settings.log_format, sys.stderr)
     try:
         service.run(settings)
     except LockstepError as error:

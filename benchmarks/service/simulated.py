@@ -49,11 +49,12 @@ def launch(folder: str) -> None:
 
 def agent() -> None:
     """Be the node agent."""
-    from lockstep.worker import logs, service
+    from lockstep.system import logs
+    from lockstep.worker import service
     from lockstep.worker.settings import AgentSettings
 
     settings = AgentSettings()
-    logs.configure(settings.log_format)
+    logs.configure(settings.log_format, sys.stderr)
     service.run(
         settings,
         launcher_command=[sys.executable, "-I", "-S", __file__],

@@ -12,7 +12,6 @@ Not here: the items of a micro-batch (``engine.data.loader``, ``engine.loop.eval
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import pickle
 import signal
@@ -33,10 +32,10 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.training.plan import ceil_div
 from lockstep.engine.runtime import failure_text, randomness
 from lockstep.engine.runtime.errors import EngineError, describe, put_at, reason_of
+from lockstep.system import processes
 
 _WORKER_END_SECONDS: Final = 2.0
 """Time for a worker to exit after its message could not be read."""
-_PR_SET_PDEATHSIG: Final = 1
 
 Item = tuple[int, int]
 """(epoch, index in the dataset)."""
@@ -264,7 +263,7 @@ def pinned(batch: M) -> M:
 
 def die_with_parent(parent: int) -> None:
     """Ask the kernel to kill this process when its parent dies; if that has happened already, leave."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    processes.die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
 

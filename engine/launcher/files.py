@@ -1,4 +1,4 @@
-"""Atomic reads and writes of the attempt's files.
+"""Reads of the attempt's files.
 
 Not here: the contents of the files (``domain.life.attempt``).
 """
@@ -17,17 +17,6 @@ from lockstep.domain.training import metrics
 Model = TypeVar("Model", bound=BaseModel)
 
 _TAIL_BYTES = 256 * 1024
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` under a temporary name in the same folder, then rename.
-
-    Without fsync: the file describes processes of this machine for programs of this machine, and
-    both end with its power.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 def read_model(path: Path, model: type[Model]) -> Model | None:

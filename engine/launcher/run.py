@@ -36,10 +36,9 @@ from lockstep.domain import limits
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, EngineEvent, ResultFile, StopFile
 from lockstep.domain.life.outcomes import Outcome, Reason
-from lockstep.domain.life.redaction import Redactor, secrets_of
 from lockstep.engine.launcher import environment, evidence, outcome
 from lockstep.engine.launcher.bounds import Bounds
-from lockstep.engine.launcher.files import last_step, read_model, write_atomically
+from lockstep.engine.launcher.files import last_step, read_model
 from lockstep.engine.launcher.output.segments import Segments
 from lockstep.engine.launcher.output.streams import Streams
 from lockstep.engine.launcher.start import forking, processes
@@ -47,6 +46,9 @@ from lockstep.engine.launcher.start.gang import Gang, Launcher, PeersUnreachable
 from lockstep.engine.launcher.start.one_node import OneNodeLauncher
 from lockstep.engine.launcher.watch import Facts, GangWatch
 from lockstep.engine.runtime import heartbeat
+from lockstep.system.files import write_atomically
+from lockstep.system.processes import become_subreaper
+from lockstep.system.redaction import Redactor, secrets_of
 
 STUB = Path(__file__).parent / "start" / "stub.py"
 
@@ -66,7 +68,7 @@ def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) 
     write_atomically(folder / attempt.LAUNCHER, processes.identity().model_dump_json())
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     processes.enter_group(os.environ.get(attempt.GROUP_VARIABLE))
-    processes.become_subreaper()
+    become_subreaper()
     environment.scrub(os.environ)
     try:
         assignment = AssignmentFile.model_validate_json((folder / attempt.ASSIGNMENT).read_bytes())

@@ -40,12 +40,14 @@ from typing import Literal, Protocol
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, FenceFile, StopFile
 from lockstep.engine.launcher.bounds import Bounds
-from lockstep.engine.launcher.files import read_model, write_atomically
+from lockstep.engine.launcher.files import read_model
 from lockstep.engine.launcher.stall.stalls import StallDetector, StallReport
 from lockstep.engine.launcher.stall.stragglers import Stragglers
 from lockstep.engine.launcher.start import processes
 from lockstep.engine.launcher.start.gang import RankProcess
 from lockstep.engine.runtime import heartbeat
+from lockstep.system.files import write_atomically
+from lockstep.system.processes import boottime
 
 Cause = Literal["fence", "stop", "exit_stall", "stall", "failure"]
 
@@ -217,7 +219,7 @@ class GangWatch(threading.Thread):
 
     def _look_at_fence(self, now: float) -> None:
         fence = read_model(self._folder / attempt.FENCE, FenceFile)
-        if fence is None or self.facts.cause == "fence" or processes.boottime() < fence.deadline_boottime:
+        if fence is None or self.facts.cause == "fence" or boottime() < fence.deadline_boottime:
             return
         self._log_line("The node's lease was not renewed in time: killing the ranks.")
         self.facts.cause = "fence"

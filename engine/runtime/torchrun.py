@@ -7,7 +7,6 @@ Not here: the stop itself (``engine.runtime.stopping``).
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -19,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
+from lockstep.system import processes
+
 TERMINATED: Final = 128 + signal.SIGTERM
 """Exit code of a run that SIGTERM ended, as a shell reports it."""
 GRACE_SECONDS: Final = 30.0
@@ -26,7 +27,6 @@ GRACE_SECONDS: Final = 30.0
 _ONE_REQUEST_SECONDS: Final = 1.0
 """Signals so close together are one request: systemd and Slurm send SIGTERM to all processes of a job, and torchrun
 sends its own to the ranks."""
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def die_with_torchrun(environ: Mapping[str, str]) -> None:
@@ -36,7 +36,7 @@ def die_with_torchrun(environ: Mapping[str, str]) -> None:
     """
     if "TORCHELASTIC_RUN_ID" not in environ:
         return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    processes.die_with_parent()
     if not _below_torch(os.getppid()):
         sys.stderr.write("torchrun is gone, so this rank leaves\n")
         os._exit(1)
@@ -52,12 +52,11 @@ def _below_torch(pid: int) -> bool:
         try:
             if "libtorch" in Path(f"/proc/{pid}/maps").read_text(errors="replace"):
                 return True
-            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+            pid = int(processes.stat_fields(pid)[1])
         except PermissionError:
             return pid != 1  # An init. Of another user's process nothing shows that it is not torchrun.
         except OSError:
             return False
-        pid = int(stat[stat.rindex(")") + 2 :].split()[1])
     return False
 
 

@@ -19,7 +19,7 @@ from lockstep.broker.messages import StartAssignment, WakeScheduler
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import CONTROL
 from lockstep.broker.server import find_server
-from lockstep.engine.launcher.start.ports import quiet_port
+from lockstep.system.ports import quiet_port
 from tests.broker.test_consuming import Listener
 from tests.brokers import running_broker, until
 

@@ -22,10 +22,11 @@ from lockstep.client.errors import ClientError, UsageError
 from lockstep.client.files import weights
 from lockstep.client.files.checkpoints import DigestMismatchError
 from lockstep.client.local.home import Home, RunFile
-from lockstep.client.local.machine import JOB, LocalProcess, Machine
+from lockstep.client.local.machine import JOB, Machine, kill
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.views import JobView, Page, PlanView, QueuePlace
+from lockstep.system.processes import ProcessKey, ProcessStat, is_alive
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine
@@ -175,23 +176,23 @@ def test_a_program_is_taken_only_as_a_child_of_lockstep_up(stack: ExitStack, tmp
     child = sleeper(stack)
     machine = service_here(stack, tmp_path, "http://127.0.0.1:1", api=child.pid, broker=os.getppid())
     found = machine.program("api")
-    assert found.pid == child.pid
+    assert found.key.pid == child.pid
     with pytest.raises(ClientError, match=r"broker .* has just ended"):
         machine.program("broker")
     with pytest.raises(ClientError, match="no scheduler of this service"):
         machine.program("scheduler")
     assert machine.replaced("api", found) is False
-    found.kill()
+    kill(found)
     child.wait()
-    assert not found.is_alive()
+    assert not is_alive(found.key)
     with pytest.raises(ClientError, match="ended before it could be killed"):
-        found.kill()
+        kill(found)
 
 
 def test_a_process_that_has_the_pid_of_another_is_left_alone(stack: ExitStack) -> None:
     child = sleeper(stack)
     with pytest.raises(ClientError):
-        LocalProcess(child.pid, start_ticks=1, parent=os.getpid()).kill()
+        kill(ProcessStat(ProcessKey(child.pid, 1), os.getpid(), 1, "S"))
     assert child.poll() is None
 
 
@@ -204,10 +205,10 @@ def test_a_rank_is_taken_only_with_the_jobs_name_in_its_environment(stack: ExitS
         (folder / "assignment.json").write_text(json.dumps({"job_id": job_id, "attempt_number": 1}))
         ranks = [{"rank": 0, "pid": rank.pid}, {"rank": 1, "pid": stranger.pid}]
         (folder / "ranks.json").write_text(json.dumps({"ranks": ranks}))
-    assert {number: one.pid for number, one in machine.ranks("mine").items()} == {0: rank.pid}
+    assert {number: one.key.pid for number, one in machine.ranks("mine").items()} == {0: rank.pid}
     assert machine.ranks("theirs") == {}
     assert machine.ranks("nobody's") == {}
-    assert [one.pid for one in machine.of_job("mine")] == [rank.pid]
+    assert [one.key.pid for one in machine.of_job("mine")] == [rank.pid]
     assert machine.launcher("mine") is None
 
 

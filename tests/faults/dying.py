@@ -83,12 +83,13 @@ def main(where: str, rate: float = 1.0, seed: int = 0) -> int:
         else:
             die_before_bells()
         return server.main([])
-    from lockstep.worker import logs, service
+    from lockstep.system import logs
+    from lockstep.worker import service
     from lockstep.worker.settings import AgentSettings
 
     die_after_claims({"claim": signal.SIGKILL, "frozen-claim": signal.SIGSTOP}[where])
     settings = AgentSettings()
-    logs.configure(settings.log_format)
+    logs.configure(settings.log_format, sys.stderr)
     service.run(settings, launcher_command=FAKE_LAUNCHER)
     return 0
 

@@ -21,7 +21,8 @@ import pytest
 
 from lockstep.storage.db.tables import AssignmentRow
 from lockstep.storage.series import series_query
-from lockstep.worker.agent.identity import ProcessSnapshot, boottime
+from lockstep.system.processes import ProcessSnapshot, boottime
+from lockstep.worker.agent.identity import started_in
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults.partition import Link, through, to_postgres, to_unix
@@ -117,7 +118,7 @@ def _cut_and_heal(plane: Plane, cut: Node, links: list[Link], drill: Drill, fold
             link.heal(late=late)
 
         until(lambda: _assignments(plane, job)[0].state.value == "released", PATIENCE_SECONDS, "the old part released")
-        drill.orphans += len(ProcessSnapshot.take().marked(cut.dir / old.id))
+        drill.orphans += len(started_in(cut.dir / old.id, ProcessSnapshot.take()))
         assert not (cut.dir / old.id).exists()
         enough.touch()
         assert plane.all_end({job}) == {job: "succeeded"}

@@ -25,8 +25,9 @@ from sqlalchemy import make_url
 
 from lockstep.storage.attempts import checkpoints
 from lockstep.storage.db.database import Database
+from lockstep.system.processes import is_alive
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.identity import is_alive, launcher_key
+from lockstep.worker.agent.identity import launcher_key
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults.plane import PATIENCE_SECONDS, Plane, running_plane, script

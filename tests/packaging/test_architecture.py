@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("domain", "storage", "broker", "api", "scheduler", "worker", "engine", "lockstep", "migrations")
+PACKAGES = ("system", "domain", "storage", "broker", "api", "scheduler", "worker", "engine", "lockstep", "migrations")
 BESIDE = ("docs", "docker", "benchmarks", "examples", "dashboard")
 LINES_MAX = 400
 TEST_LINES_MAX = 500

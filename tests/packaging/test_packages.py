@@ -15,7 +15,7 @@ from lockstep.domain.packages import DISTRIBUTION, with_extra
 from lockstep.storage.objects.blobs import BlobStore
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("api", "broker", "domain", "engine", "lockstep", "migrations", "scheduler", "storage", "worker")
+PACKAGES = ("api", "broker", "domain", "engine", "lockstep", "migrations", "scheduler", "storage", "system", "worker")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

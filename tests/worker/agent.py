@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from lockstep.worker import logs, service
+from lockstep.system import logs
+from lockstep.worker import service
 from lockstep.worker.settings import AgentSettings
 
 if __name__ == "__main__":
     settings = AgentSettings()
-    logs.configure(settings.log_format)
+    logs.configure(settings.log_format, sys.stderr)
     if sys.argv[1:]:
         service.run(settings, launcher_command=sys.argv[1:])
     else:

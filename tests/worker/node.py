@@ -20,8 +20,9 @@ from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow
 from lockstep.storage.jobs import jobs
 from lockstep.storage.logs import log_pages
 from lockstep.storage.series import series_query
-from lockstep.worker.agent import identity
-from lockstep.worker.agent.identity import ProcessSnapshot
+from lockstep.system import processes
+from lockstep.system.processes import ProcessSnapshot
+from lockstep.worker.agent.identity import started_in
 
 HERE = Path(__file__).parent
 FAKE_LAUNCHER = [sys.executable, str(HERE / "fake_launcher.py")]
@@ -49,7 +50,7 @@ def until(ask: Callable[[], T | None], seconds: float = 60.0, what: str = "") ->
 
 
 def alive(pid: int) -> bool:
-    found = identity.process(pid)
+    found = processes.process(pid)
     return found is not None and found.alive
 
 
@@ -165,11 +166,11 @@ class Node:
         process_snapshot = ProcessSnapshot.take()
         found = [
             each
-            for marked in process_snapshot.marked(folder)
+            for marked in started_in(folder, process_snapshot)
             for each in (marked, *process_snapshot.descendants(marked.key.pid))
         ]
         for process in found:
-            identity.send(process.key, signal.SIGKILL)
+            processes.send(process.key, signal.SIGKILL)
         return not found
 
     # What the api and the scheduler would do.

@@ -12,7 +12,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from lockstep.worker.agent.sweeping import Children, become_subreaper
+from lockstep.system.processes import become_subreaper
+from lockstep.worker.agent.sweeping import Children
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain.life import attempt
-from lockstep.worker.agent.identity import ProcessSnapshot, is_alive, process
+from lockstep.system.processes import ProcessSnapshot, is_alive, process
+from lockstep.worker.agent.identity import started_in
 from lockstep.worker.agent.sweeping import ProcessTree
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.groups import ControlGroup
@@ -59,7 +60,7 @@ def test_who_left_tree_session_and_environment_is_in_the_group_and_is_killed(
     assert fled is not None
     assert group.path is not None
     tree = ProcessTree(tmp_path / group.path.name.removeprefix("lockstep-"), None)
-    assert ProcessSnapshot.take().marked(tree.folder) == [], "nothing but the group tells whose it is"
+    assert started_in(tree.folder, ProcessSnapshot.take()) == [], "nothing but the group tells whose it is"
     assert [found.key for found in tree.survivors()] == [fled.key]
     assert tree.kill(seconds=60)
     assert not is_alive(fled.key)

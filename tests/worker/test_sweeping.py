@@ -9,9 +9,10 @@ import sys
 import threading
 from pathlib import Path
 
-from lockstep.worker.agent import identity
+from lockstep.system import processes
+from lockstep.system.processes import ProcessKey, ProcessSnapshot
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.identity import ProcessKey, ProcessSnapshot
+from lockstep.worker.agent.identity import started_in
 from lockstep.worker.agent.sweeping import Children, ProcessTree
 from lockstep.worker.launch import launching
 from tests.worker.subreaper import as_agent, until
@@ -38,7 +39,7 @@ def _start(children: Children, tmp_path: Path, source: str) -> tuple[Folder, Pro
     launcher = launching.launch(folder, children, None, [sys.executable, "-c", source], dict(os.environ))
     mark = folder.file("grandchild")
     until(lambda: mark.exists() and mark.read_text() != "")
-    grandchild = identity.process(int(mark.read_text()))
+    grandchild = processes.process(int(mark.read_text()))
     assert launcher is not None
     assert grandchild is not None
     return folder, launcher, grandchild.key
@@ -52,27 +53,27 @@ def _kill_all(tree: ProcessTree) -> None:
 def test_a_grandchild_in_its_own_session_that_ignores_sigterm_is_killed(tmp_path: Path, children: Children) -> None:
     folder, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
     _kill_all(ProcessTree(folder.path, launcher))
-    assert not identity.is_alive(launcher)
-    assert not identity.is_alive(grandchild)
+    assert not processes.is_alive(launcher)
+    assert not processes.is_alive(grandchild)
 
 
 @as_agent
 def test_what_a_killed_launcher_leaves_becomes_the_agents_and_is_swept(tmp_path: Path, children: Children) -> None:
     _, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
-    identity.send(launcher, signal.SIGKILL)
+    processes.send(launcher, signal.SIGKILL)
     until(lambda: children.exit_status(launcher.pid) == -signal.SIGKILL)
     children.forget(launcher.pid)
-    assert identity.is_alive(grandchild)
+    assert processes.is_alive(grandchild)
     until(lambda: children.sweep_orphans() == 0)
-    assert not identity.is_alive(grandchild)
+    assert not processes.is_alive(grandchild)
 
 
 @as_agent
 def test_a_live_launcher_is_no_orphan(tmp_path: Path, children: Children) -> None:
     folder, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
     assert children.sweep_orphans() == 0
-    assert identity.is_alive(launcher)
-    assert identity.is_alive(grandchild)
+    assert processes.is_alive(launcher)
+    assert processes.is_alive(grandchild)
     _kill_all(ProcessTree(folder.path, launcher))
 
 
@@ -81,11 +82,11 @@ def test_descendants_seen_earlier_are_killed_when_the_launcher_is_gone(tmp_path:
     _, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
     tree = ProcessTree(tmp_path / "another-name", launcher)  # so that the mark in the environment finds nothing
     tree.remember(ProcessSnapshot.take())
-    identity.send(launcher, signal.SIGKILL)
+    processes.send(launcher, signal.SIGKILL)
     until(lambda: children.exit_status(launcher.pid) is not None)
-    assert identity.is_alive(grandchild)
+    assert processes.is_alive(grandchild)
     _kill_all(tree)
-    assert not identity.is_alive(grandchild)
+    assert not processes.is_alive(grandchild)
 
 
 @as_agent
@@ -93,10 +94,10 @@ def test_processes_started_for_a_folder_are_found_without_any_memory_of_them(
     tmp_path: Path, children: Children
 ) -> None:
     folder, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
-    found = {process.key for process in ProcessSnapshot.take().marked(folder.path)}
+    found = {process.key for process in started_in(folder.path, ProcessSnapshot.take())}
     assert {launcher, grandchild} <= found
     _kill_all(ProcessTree(folder.path, None))
-    assert not identity.is_alive(grandchild)
+    assert not processes.is_alive(grandchild)
 
 
 def test_a_program_that_only_looks_into_the_folder_is_not_killed(tmp_path: Path) -> None:
@@ -114,11 +115,11 @@ def test_a_program_that_only_looks_into_the_folder_is_not_killed(tmp_path: Path)
 def test_a_pid_given_to_another_process_is_not_signalled() -> None:
     other = subprocess.Popen(["sleep", "600"])
     try:
-        found = identity.process(other.pid)
+        found = processes.process(other.pid)
         assert found is not None
-        identity.send(ProcessKey(other.pid, found.key.start_ticks - 1), signal.SIGKILL)
-        identity.send(found.key, signal.SIGSTOP)  # a later signal that does arrive: the first had its time
-        until(lambda: (identity.process(other.pid) or found).state == "T")
+        processes.send(ProcessKey(other.pid, found.key.start_ticks - 1), signal.SIGKILL)
+        processes.send(found.key, signal.SIGSTOP)  # a later signal that does arrive: the first had its time
+        until(lambda: (processes.process(other.pid) or found).state == "T")
     finally:
         other.kill()
         other.wait()
@@ -128,11 +129,11 @@ def test_the_end_of_a_process_is_told_when_it_comes_and_at_once_for_one_whose_pi
     other = subprocess.Popen(["sleep", "600"])
     ended, gone = threading.Event(), threading.Event()
     try:
-        found = identity.process(other.pid)
+        found = processes.process(other.pid)
         assert found is not None
-        identity.at_end_of(ProcessKey(other.pid, found.key.start_ticks - 1), gone.set)
+        processes.at_end_of(ProcessKey(other.pid, found.key.start_ticks - 1), gone.set)
         assert gone.wait(60)
-        identity.at_end_of(found.key, ended.set)
+        processes.at_end_of(found.key, ended.set)
         assert not ended.wait(0.2)
         other.kill()
         assert ended.wait(60)
@@ -190,7 +191,7 @@ def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
 
     try:
         until(first_thread_ended)
-        found = identity.process(started.pid)
+        found = processes.process(started.pid)
         assert found is not None
         assert found.alive
         assert started.poll() is None
@@ -199,7 +200,7 @@ def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
         started.wait()
         assert started.stdin is not None
         started.stdin.close()
-    assert identity.process(started.pid) is None
+    assert processes.process(started.pid) is None
 
 
 def test_a_name_with_parentheses_and_spaces_does_not_shift_the_fields(tmp_path: Path) -> None:
@@ -208,7 +209,7 @@ def test_a_name_with_parentheses_and_spaces_does_not_shift_the_fields(tmp_path: 
     named = subprocess.Popen([str(program), "600"])
     try:
         until(lambda: "R 1" in Path(f"/proc/{named.pid}/comm").read_text())
-        found = identity.process(named.pid)
+        found = processes.process(named.pid)
         assert found is not None
         assert found.parent == os.getpid()
     finally:

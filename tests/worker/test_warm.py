@@ -12,9 +12,10 @@ import pytest
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import ResultFile
 from lockstep.domain.life.outcomes import Reason
-from lockstep.worker.agent import identity
+from lockstep.system import processes
+from lockstep.system.processes import ProcessSnapshot
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.identity import ProcessSnapshot
+from lockstep.worker.agent.identity import launcher_key, started_in
 from lockstep.worker.agent.sweeping import Children, ProcessTree
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.fork_client import ForkServer, ForkServerError
@@ -49,7 +50,7 @@ def _warm() -> ForkServer:
     return made
 
 
-def _launch(folder: Folder, children: Children, warm: ForkServer) -> identity.ProcessKey:
+def _launch(folder: Folder, children: Children, warm: ForkServer) -> processes.ProcessKey:
     launcher = launching.launch(
         folder, children, warm, EXECUTED, {**launching.environment_of(os.environ), "GIVEN": "1"}
     )
@@ -69,7 +70,7 @@ def _pid_of(warm: ForkServer) -> int:
 
 
 def _lives(pid: int) -> bool:
-    found = identity.process(pid)
+    found = processes.process(pid)
     return found is not None and found.alive
 
 
@@ -80,14 +81,14 @@ def test_a_forked_launcher_is_what_a_started_one_would_be(tmp_path: Path, childr
     assert not folder.file("executed").exists()
     ranks = folder.file(attempt.RANKS)
     until(ranks.exists)
-    found = identity.process(launcher.pid)
+    found = processes.process(launcher.pid)
     assert found is not None
     assert (found.parent, found.session) == (os.getpid(), launcher.pid), "the agent's child, in a session of its own"
-    assert identity.launcher_key(folder.launcher()) == launcher
+    assert launcher_key(folder.launcher()) == launcher
     assert Path(f"/proc/{launcher.pid}/cwd").resolve() == folder.path
     assert Path(f"/proc/{launcher.pid}/comm").read_text() == "lockstep-launch\n"
     assert _environment(launcher.pid)[attempt.MARK_VARIABLE] == str(folder.path)
-    assert launcher in {process.key for process in ProcessSnapshot.take().marked(folder.path)}
+    assert launcher in {process.key for process in started_in(folder.path, ProcessSnapshot.take())}
     opened = {Path(f"/proc/{launcher.pid}/fd/{number}").resolve() for number in (1, 2)}
     assert opened == {folder.file(attempt.LAUNCHER_LOG)}
     assert children.sweep_orphans() == 0, "it is known"
@@ -111,9 +112,9 @@ def test_a_killed_forked_launcher_takes_its_ranks_along_and_the_warm_process_sta
     tree = ProcessTree(folder.path, launcher)
     ranks = [process for process in tree.survivors() if process.key != launcher]
     assert len(ranks) == 1
-    identity.send(launcher, signal.SIGKILL)
+    processes.send(launcher, signal.SIGKILL)
     until(lambda: children.exit_status(launcher.pid) == -signal.SIGKILL)
-    until(lambda: not identity.is_alive(ranks[0].key))
+    until(lambda: not processes.is_alive(ranks[0].key))
     assert tree.kill(seconds=60)
     second = _folder(tmp_path, "0001-attempt")
     again = _launch(second, children, warm)
@@ -162,7 +163,7 @@ def test_it_leaves_when_its_agent_is_gone_and_its_launchers_stay(tmp_path: Path,
     reader, writer = os.pipe()
     agent = os.fork()
     if agent == 0:
-        from lockstep.worker.agent.sweeping import become_subreaper
+        from lockstep.system.processes import become_subreaper
 
         become_subreaper()
         warm, folder = _warm(), _folder(tmp_path)

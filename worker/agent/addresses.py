@@ -13,17 +13,15 @@ Not here: publication (``storage.attempts.attempts.claim``), and the rendezvous 
 from __future__ import annotations
 
 import ipaddress
-import random
 import socket
-from pathlib import Path
 from typing import Final
 
 import psutil
 from sqlalchemy import make_url
 
+from lockstep.system import ports
+
 LOOPBACK: Final = "127.0.0.1"
-_PORT_MIN: Final = 10_000
-_TRIES: Final = 64
 _ANY_PORT: Final = 9
 """Discard (RFC 863): a datagram socket is asked for its route, and nothing is sent."""
 
@@ -93,9 +91,9 @@ class Reservation:
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        for port in (*_candidates(), 0):
+        for port in (*ports.candidates(), 0):
             # A port that is reserved already may be bound again with SO_REUSEADDR: ask without.
-            if port and not _is_free(port):
+            if port and not ports.is_free(port):
                 continue
             try:
                 self._socket.bind(("", port))
@@ -106,18 +104,3 @@ class Reservation:
 
     def release(self) -> None:
         self._socket.close()
-
-
-def _candidates() -> list[int]:
-    lowest_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    ports = range(_PORT_MIN, lowest_given)
-    return random.sample(ports, min(_TRIES, len(ports)))
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True

@@ -34,11 +34,12 @@ from lockstep.domain.version import VERSION
 from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim, HeldAssignment
 from lockstep.storage.series import streams
-from lockstep.worker.agent import identity
+from lockstep.system import processes
+from lockstep.system.processes import ProcessSnapshot
 from lockstep.worker.agent.addresses import Reservation
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.folders import DamagedFileError, Folder
-from lockstep.worker.agent.identity import ProcessSnapshot
+from lockstep.worker.agent.identity import launcher_key, started_in
 from lockstep.worker.agent.outcomes import StopReason, of_a_dead_launcher, stopped
 from lockstep.worker.agent.peers import Peers, interface_to_peers, unreachable
 from lockstep.worker.agent.reconciling import reconciled
@@ -220,7 +221,7 @@ class Attempt:
             claim, others = reconciled(self._claim, context.database, context.blobs)
             prepare(self.folder, claim, context.blobs, context.timings, interface=interface, others=others)
             # After a long preparation the lease may be nearly over, or lost: ranks are not started to be killed.
-            if self._lost or self._left or identity.boottime() >= self._fence_deadline:
+            if self._lost or self._left or processes.boottime() >= self._fence_deadline:
                 return Phase.PREPARE
             self.folder.write_fence(self._fence_deadline)
             if self._claim.device_kind == "cuda":
@@ -275,7 +276,7 @@ class Attempt:
         """Look as soon as the launcher has ended. Without it the end is seen at the next look."""
         if self._tree.launcher is not None:
             with contextlib.suppress(OSError):
-                identity.at_end_of(self._tree.launcher, self.look)
+                processes.at_end_of(self._tree.launcher, self.look)
 
     def _obey_stop(self) -> None:
         if self._stop_wanted is None:
@@ -293,7 +294,7 @@ class Attempt:
         launcher = self._tree.launcher
         if launcher is None:
             return False
-        return self._context.children.exit_status(launcher.pid) is None and identity.is_alive(launcher)
+        return self._context.children.exit_status(launcher.pid) is None and processes.is_alive(launcher)
 
     def _outcome_of_a_dead_launcher(self) -> Outcome:
         if self._stop_wanted is not None:
@@ -385,11 +386,11 @@ class Attempt:
     def _recognise(self) -> None:
         """Find out from the folder and the processes how far the agent before this one got."""
         file = self.folder.launcher()
-        self._rebooted = file is not None and file.boot_id != identity.boot_id()
-        self._tree.launcher = identity.launcher_key(file)
+        self._rebooted = file is not None and file.boot_id != processes.boot_id()
+        self._tree.launcher = launcher_key(file)
         if file is None:
             # A launcher that just started may not have written its file. The oldest marked process is the launcher.
-            started = ProcessSnapshot.take().marked(self.folder.path)
+            started = started_in(self.folder.path, ProcessSnapshot.take())
             self._tree.launcher = started[0].key if started else None
             if not started and not self.folder.was_launched() and self.leased:
                 self.phase = self._conclude(stopped("shutdown", "while the node prepared it"))

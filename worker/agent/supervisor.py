@@ -38,14 +38,15 @@ from lockstep.storage.attempts.attempts import HeldAssignment
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
-from lockstep.worker.agent import identity
+from lockstep.system import processes
+from lockstep.system.processes import ProcessSnapshot, become_subreaper
 from lockstep.worker.agent.addresses import Reservation, address_of
 from lockstep.worker.agent.assignment import KILL_MARGIN_SECONDS, Attempt
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.folders import Folder, folders_in, retire
-from lockstep.worker.agent.identity import ProcessSnapshot
+from lockstep.worker.agent.identity import launcher_key
 from lockstep.worker.agent.outcomes import StopReason
-from lockstep.worker.agent.sweeping import Children, ProcessTree, become_subreaper
+from lockstep.worker.agent.sweeping import Children, ProcessTree
 from lockstep.worker.health import HealthFile
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.fork_client import ForkServer
@@ -245,7 +246,7 @@ class Supervisor:
         """Register this node, and find the attempts of a previous agent. Repeated until the database answers."""
         name = self._settings.node_name
         with self._database.jobs() as session:
-            nodes.register(session, name, self._devices, version=self._version, boot_id=identity.boot_id())
+            nodes.register(session, name, self._devices, version=self._version, boot_id=processes.boot_id())
         with self._database.read_jobs() as session:
             held = {assignment.assignment_id for assignment in attempts.held(session, name)}
         for folder in folders_in(self._settings.node_dir):
@@ -257,7 +258,7 @@ class Supervisor:
 
     def _renew(self) -> None:
         leased = {key: attempt for key, attempt in self._attempts.items() if attempt.leased}
-        sent_at = identity.boottime()
+        sent_at = processes.boottime()
         with self._database.jobs() as session:
             answer = attempts.renew(
                 session,
@@ -321,7 +322,7 @@ class Supervisor:
     def _claim(self, assignment_id: str) -> None:
         if assignment_id in self._attempts:
             return
-        sent_at = identity.boottime()
+        sent_at = processes.boottime()
         address, meeting = self._address(), Reservation()
         claim = None
         try:
@@ -382,7 +383,7 @@ class Supervisor:
 
 def _remove(folder: Folder) -> None:
     """End all processes of a folder without a holder, then delete it."""
-    tree = ProcessTree(folder.path, identity.launcher_key(folder.launcher()))
+    tree = ProcessTree(folder.path, launcher_key(folder.launcher()))
     tree.remember(ProcessSnapshot.take())
     if tree.kill(seconds=60):
         folder.delete()

@@ -16,7 +16,6 @@ without an agent (``engine.launcher``).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -25,21 +24,14 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from lockstep.worker.agent.identity import ProcessKey, ProcessSnapshot, ProcessStat, is_alive, send
+from lockstep.system.processes import ProcessKey, ProcessSnapshot, ProcessStat, is_alive, send
+from lockstep.worker.agent.identity import started_in
 from lockstep.worker.launch.fork_client import ForkServer, ForkServerError
 from lockstep.worker.launch.groups import ControlGroup
 
 KILL_SECONDS = 1.0
 """SIGKILL works within milliseconds; longer than this is not for the caller to wait."""
 _ROUND_SECONDS = 0.02
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def become_subreaper() -> None:
-    """Make this process the parent of every orphan among its descendants (prctl(2)). Lasts until it ends."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "cannot become a subreaper")
 
 
 class Children:
@@ -191,7 +183,7 @@ class ProcessTree:
                 for process in (root, *process_snapshot.descendants(key.pid)):
                     found[process.key.pid] = process
         grouped = [process_snapshot.by_pid[pid] for pid in self.group.pids() if pid in process_snapshot.by_pid]
-        for process in (*process_snapshot.marked(self.folder), *grouped):
+        for process in (*started_in(self.folder, process_snapshot), *grouped):
             for each in (process, *process_snapshot.descendants(process.key.pid)):
                 found[each.key.pid] = each
         return [process for process in found.values() if process.alive]

@@ -29,8 +29,8 @@ import pynvml
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.training.metrics import SYSTEM
+from lockstep.system.processes import ProcessKey, ProcessSnapshot
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.identity import ProcessKey, ProcessSnapshot
 
 _LOOPBACK: Final = "lo"
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lockstep.domain.life import attempt
-from lockstep.worker.agent import identity
+from lockstep.system import processes
+from lockstep.system.processes import ProcessKey
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.identity import ProcessKey
 from lockstep.worker.agent.sweeping import Children
 from lockstep.worker.launch.fork_client import ForkServer
 from lockstep.worker.launch.groups import ControlGroup
@@ -74,5 +74,5 @@ def launch(
             pid = children.start([*command, str(folder.path)], **how)
     finally:
         os.close(log)
-    started = identity.process(pid)
+    started = processes.process(pid)
     return None if started is None else started.key

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Literal
 
 from lockstep.domain import limits
-from lockstep.domain.life.redaction import Redactor
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.output.lines import LineCutter
 from lockstep.engine.launcher.output.rate_limit import RateLimit, RateLimits, TimedLine
 from lockstep.engine.launcher.output.segments import LogFields, Segments
+from lockstep.system.redaction import Redactor
 
 Stream = Literal["stdout", "stderr"]
 

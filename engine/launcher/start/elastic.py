@@ -28,8 +28,8 @@ from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.start.gang import Gang, PeersUnreachableError, RankProcess
-from lockstep.engine.launcher.start.ports import quiet_port
 from lockstep.engine.launcher.start.rendezvous import Rendezvous
+from lockstep.system.ports import quiet_port
 
 _STORE_PORT_KEY = "lockstep/ranks_store_port"
 _STARTED_KEY = "lockstep/started{}"

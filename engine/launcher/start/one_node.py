@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.start.forking import ForkedRank
 from lockstep.engine.launcher.start.gang import Gang, RankProcess
-from lockstep.engine.launcher.start.ports import quiet_port
 from lockstep.engine.launcher.start.processes import wait_for_an_end
+from lockstep.system.ports import quiet_port
 
 
 class OneNodeLauncher:

@@ -21,25 +21,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lockstep.domain.life.attempt import LauncherFile
+from lockstep.system.processes import ProcessSnapshot, boot_id, stat_fields
 
-_PR_SET_CHILD_SUBREAPER = 36
 _ENV_START, _ENV_END = 47, 48
 """Fields 50 and 51 of ``/proc/PID/stat``, counted from the third on."""
 _log = logging.getLogger(__name__)
-
-
-def become_subreaper() -> None:
-    """Let orphaned descendants of this process become its children.
-
-    Raises
-    ------
-    OSError
-        If the kernel refuses, which none since Linux 3.4 does.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"prctl(PR_SET_CHILD_SUBREAPER): {os.strerror(code)}")
 
 
 def enter_group(folder: str | None) -> None:
@@ -75,8 +61,7 @@ def wait_for_an_end(pids: Iterable[int], seconds: float) -> None:
 def identity() -> LauncherFile:
     """Return the identity of this process, unique across reboots."""
     pid = os.getpid()
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return LauncherFile(pid=pid, start_ticks=int(stat_fields(pid)[19]), boot_id=boot_id)
+    return LauncherFile(pid=pid, start_ticks=int(stat_fields(pid)[19]), boot_id=boot_id())
 
 
 def name_process(name: str) -> None:
@@ -101,43 +86,17 @@ def show_environment(environ: Mapping[str, str]) -> None:
     ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)
 
 
-def boottime() -> float:
-    """Seconds since boot, sleep included: the fence's clock."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def living_descendants(root: int) -> list[int]:
-    """Process ids below ``root`` that are not zombies. A snapshot: some may end, and others be forked, meanwhile."""
-    children: dict[int, list[int]] = {}
-    dead: set[int] = set()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        pid = int(entry.name)
-        try:
-            fields = stat_fields(pid)
-        except OSError:
-            continue
-        children.setdefault(int(fields[1]), []).append(pid)
-        # Of a zombie with several threads only the first has ended: the others still hold their
-        # resources.
-        if fields[0] in "ZX" and int(fields[17]) <= 1:
-            dead.add(pid)
-    found: list[int] = []
-    frontier = [root]
-    while frontier:
-        below = children.get(frontier.pop(), [])
-        frontier.extend(below)
-        found.extend(pid for pid in below if pid not in dead)
-    return found
-
-
 def state_of(pid: int) -> str:
     """Return the kernel's letter for a process's state; ``X`` without one."""
     try:
         return stat_fields(pid)[0]
     except OSError:
         return "X"
+
+
+def living_descendants(root: int) -> list[int]:
+    """Return the ids of living processes below ``root`` at this moment."""
+    return [found.key.pid for found in ProcessSnapshot.take().descendants(root)]
 
 
 def kill_descendants() -> int:
@@ -193,9 +152,3 @@ def _reap() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-
-
-def stat_fields(pid: int) -> list[str]:
-    """Fields of ``/proc/PID/stat`` from the third (state) on; the second, the name, may contain anything."""
-    text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    return text[text.rindex(")") + 2 :].split()

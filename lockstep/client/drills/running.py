@@ -26,13 +26,16 @@ from lockstep.client.drills.report import LABEL, LOSS, PROGRAMS, WENT_ON, DrillR
 from lockstep.client.errors import ClientError, TimedOutError, UnavailableError, UnreachableError
 from lockstep.client.files import weights
 from lockstep.client.files.checkpoints import fetch
+from lockstep.client.local.machine import kill
 from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
 from lockstep.domain.views import Health, JobView
+from lockstep.system import processes
+from lockstep.system.processes import ProcessStat
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
-    from lockstep.client.local.machine import LocalProcess, Machine
+    from lockstep.client.local.machine import Machine
 
 POLL_SECONDS: Final = 0.05
 """Resolution of measured times: about one request to the server."""
@@ -146,12 +149,12 @@ class Drill:
                 f"{found[0].name} ({found[0].id}) has started meanwhile, so nothing was killed",
                 next_step="wait for its end, or pass --yes",
             )
-        victim.kill()
+        kill(victim)
         began = self._clock()
-        self._say(f"killed {killed} (process {victim.pid}) after step {at_step}")
+        self._say(f"killed {killed} (process {victim.key.pid}) after step {at_step}")
         seen = self._watch(hit, victim, ranks, began)
         ended = self._ended(hit)
-        return self._report(calm, ended, f"{killed} (process {victim.pid})", at_step, seen)
+        return self._report(calm, ended, f"{killed} (process {victim.key.pid})", at_step, seen)
 
     # Jobs
 
@@ -187,7 +190,7 @@ class Drill:
                 raise TimedOutError(f"{job.name} did not get to its first checkpoint in {self._wait_seconds:g} s")
             time.sleep(POLL_SECONDS)
 
-    def _victim(self, job_id: str) -> tuple[LocalProcess, str]:
+    def _victim(self, job_id: str) -> tuple[ProcessStat, str]:
         """Return the process to kill, and its name for messages."""
         if self._fault in PROGRAMS:
             return self._machine.program(PROGRAMS[self._fault]), f"the {self._fault}"
@@ -207,7 +210,7 @@ class Drill:
 
     # The fault
 
-    def _watch(self, job_id: str, victim: LocalProcess, ranks: list[LocalProcess], began: float) -> DrillObservations:
+    def _watch(self, job_id: str, victim: ProcessStat, ranks: list[ProcessStat], began: float) -> DrillObservations:
         """Poll until the fault was detected and the service recovered, or until the time limit."""
         seen = DrillObservations()
         self._client.transport.patience_seconds = 0
@@ -215,7 +218,11 @@ class Drill:
         # Read after the kill: later points come from the new agent.
         step = self._step(job_id)
         while self._clock() - began < self._within_seconds:
-            if seen.gone is None and self._fault not in PROGRAMS and not any(rank.is_alive() for rank in ranks):
+            if (
+                seen.gone is None
+                and self._fault not in PROGRAMS
+                and not any(processes.is_alive(rank.key) for rank in ranks)
+            ):
                 seen.gone = self._clock() - began
             if seen.noticed is None and self._noticed(job_id, victim):
                 seen.noticed = self._clock() - began
@@ -252,13 +259,13 @@ class Drill:
         except (UnreachableError, UnavailableError):
             return None
 
-    def _noticed(self, job_id: str, victim: LocalProcess) -> bool:
+    def _noticed(self, job_id: str, victim: ProcessStat) -> bool:
         if self._fault in PROGRAMS:
             return self._machine.replaced(PROGRAMS[self._fault], victim) is not False
         job = self._look(job_id)
         return job is not None and (job.state is not JobState.RUNNING or _number(job) > 1)
 
-    def _recovered(self, job_id: str, victim: LocalProcess, step: int, probe: str | None) -> bool:
+    def _recovered(self, job_id: str, victim: ProcessStat, step: int, probe: str | None) -> bool:
         if self._fault in PROGRAMS and not self._machine.replaced(PROGRAMS[self._fault], victim):
             return False
         if self._fault == "api":

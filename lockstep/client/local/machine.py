@@ -14,72 +14,45 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from lockstep.client.errors import ClientError, UnreachableError, UsageError
 from lockstep.client.local.home import Home, RunFile
 from lockstep.domain.life.attempt import ASSIGNMENT, LAUNCHER, RANKS, LauncherFile
+from lockstep.system import processes
+from lockstep.system.processes import ProcessSnapshot, ProcessStat
 
-PROC: Final = Path("/proc")
 JOB: Final = "LOCKSTEP_JOB_ID"
 """Variable in the environment of each rank and its children."""
 ANSWER_SECONDS: Final = 0.5
 """For the broker on its socket; it answers within a millisecond or not at all."""
 
 
-@dataclass(frozen=True)
-class LocalProcess:
-    """One process of this boot: pid and start together name it for good."""
+def living(pid: int) -> ProcessStat | None:
+    """Return the process with this pid; None if there is none, or it only waits to be reaped."""
+    found = processes.process(pid)
+    return found if found is not None and found.alive else None
 
-    pid: int
-    start_ticks: int
-    parent: int
 
-    @classmethod
-    def of(cls, pid: int) -> LocalProcess | None:
-        """The process that has this pid now; None if none has, or it only waits to be reaped."""
-        try:
-            text = (PROC / str(pid) / "stat").read_bytes()
-        except OSError:
-            return None
-        # The name, in parentheses, may itself hold spaces and parentheses: fields are counted from the last one.
-        fields = text[text.rindex(b")") + 2 :].split()
-        return None if fields[0] in (b"Z", b"X") else cls(pid, int(fields[19]), int(fields[1]))
+def kill(victim: ProcessStat) -> None:
+    """Send SIGKILL to exactly this process.
 
-    def is_alive(self) -> bool:
-        now = LocalProcess.of(self.pid)
-        return now is not None and now.start_ticks == self.start_ticks
-
-    def environment(self) -> dict[str, str]:
-        """Return its command line; empty if it has ended or belongs to another user."""
-        try:
-            text = (PROC / str(self.pid) / "environ").read_bytes()
-        except OSError:
-            return {}
-        pairs = (word.partition(b"=") for word in text.split(b"\0") if b"=" in word)
-        return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
-
-    def kill(self) -> None:
-        """SIGKILL exactly this process.
-
-        Raises
-        ------
-        ClientError
-            If it has ended by itself.
-        """
-        try:
-            descriptor = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            raise _ended(self) from None
-        try:
-            if not self.is_alive():
-                raise _ended(self)
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        finally:
-            os.close(descriptor)
+    Raises
+    ------
+    ClientError
+        If it has ended by itself.
+    """
+    try:
+        descriptor = os.pidfd_open(victim.key.pid)
+    except ProcessLookupError:
+        raise _ended(victim) from None
+    try:
+        if not processes.is_alive(victim.key):
+            raise _ended(victim)
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    finally:
+        os.close(descriptor)
 
 
 class Machine:
@@ -118,7 +91,7 @@ class Machine:
             raise UnreachableError(f"the service at {url} is still starting", next_step="try again in a moment")
         return running
 
-    def program(self, name: str) -> LocalProcess:
+    def program(self, name: str) -> ProcessStat:
         """The running process of one of the programs.
 
         Raises
@@ -132,16 +105,16 @@ class Machine:
             raise ClientError(
                 f"no {name} of this service runs here", next_step="it may be starting, or be another machine's"
             )
-        found = LocalProcess.of(pid)
+        found = living(pid)
         if found is None or found.parent != running.pid:
             raise ClientError(f"{name} (process {pid}) has just ended", next_step="try again in a moment")
         return found
 
-    def replaced(self, name: str, before: LocalProcess) -> bool | None:
+    def replaced(self, name: str, before: ProcessStat) -> bool | None:
         """Return whether a program runs in another process than ``before``; None while it does not run."""
         running = self._home.running()
         pid = None if running is None else running.pids.get(name)
-        return None if pid is None else pid != before.pid
+        return None if pid is None else pid != before.key.pid
 
     def broker_answers(self) -> bool:
         """Return whether the bundled broker answers on its socket."""
@@ -154,30 +127,31 @@ class Machine:
             except OSError:
                 return False
 
-    def launcher(self, job_id: str) -> LocalProcess | None:
+    def launcher(self, job_id: str) -> ProcessStat | None:
         """The launcher of a job's newest attempt here, if it runs."""
         folder = self._folder(job_id)
         document = None if folder is None else _read(folder / LAUNCHER)
         if document is None:
             return None
         file = LauncherFile.model_validate(document)
-        found = LocalProcess.of(file.pid)
-        return found if found is not None and found.start_ticks == file.start_ticks else None
+        found = living(file.pid)
+        return found if found is not None and found.key.start_ticks == file.start_ticks else None
 
-    def ranks(self, job_id: str) -> dict[int, LocalProcess]:
+    def ranks(self, job_id: str) -> dict[int, ProcessStat]:
         """The running ranks of a job's newest attempt here."""
         folder = self._folder(job_id)
         document = None if folder is None else _read(folder / RANKS)
-        found = {one["rank"]: LocalProcess.of(one["pid"]) for one in (document or {"ranks": []})["ranks"]}
+        found = {one["rank"]: living(one["pid"]) for one in (document or {"ranks": []})["ranks"]}
         return {
             rank: process
             for rank, process in found.items()
-            if process is not None and process.environment().get(JOB) == job_id
+            if process is not None and processes.environment(process.key.pid).get(JOB) == job_id
         }
 
-    def of_job(self, job_id: str) -> list[LocalProcess]:
+    def of_job(self, job_id: str) -> list[ProcessStat]:
         """Every living process here whose environment names the job."""
-        return [process for process in _all() if process.environment().get(JOB) == job_id]
+        alive = (found for found in ProcessSnapshot.take().by_pid.values() if found.alive)
+        return [found for found in alive if processes.environment(found.key.pid).get(JOB) == job_id]
 
     def _folder(self, job_id: str) -> Path | None:
         """Of the job's newest attempt on this machine's node."""
@@ -191,19 +165,13 @@ class Machine:
     def _node_folder(self) -> Path:
         """The agent's folder may differ from the home's."""
         running = self._home.running()
-        agent = None if running is None else LocalProcess.of(running.pids.get("worker", 0))
-        told = {} if agent is None else agent.environment()
+        agent = None if running is None else living(running.pids.get("worker", 0))
+        told = {} if agent is None else processes.environment(agent.key.pid)
         return Path(told.get("LOCKSTEP_NODE_DIR", self._home.folder / "node"))
 
 
-def _ended(process: LocalProcess) -> ClientError:
-    return ClientError(f"process {process.pid} ended before it could be killed", next_step="run the drill again")
-
-
-def _all() -> Iterator[LocalProcess]:
-    for path in PROC.iterdir():
-        if path.name.isdigit() and (found := LocalProcess.of(int(path.name))) is not None:
-            yield found
+def _ended(process: ProcessStat) -> ClientError:
+    return ClientError(f"process {process.key.pid} ended before it could be killed", next_step="run the drill again")
 
 
 def _read(path: Path) -> dict[str, Any] | None:

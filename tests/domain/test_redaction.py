@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.domain.life.redaction import Redactor, is_secret, secrets_of
+from lockstep.system.redaction import Redactor, is_secret, secrets_of
 
 
 @pytest.mark.parametrize(
