@@ -32,8 +32,7 @@ HANGS = {
     "set-up of rank 0": (Fault("init", "hang", rank=0), None),
     "warm-up": (Fault("forward", "hang", rank=1, at=1), None),
     "data wait": (Fault("data", "hang", rank=1, at=15), 2),
-    # It fetches while its gradient travels: the others have it and go on, but what rank 0 has is the step before.
-    "data wait of rank 0": (Fault("data", "hang", rank=0, at=15), 1),
+    "data wait of rank 0": (Fault("data", "hang", rank=0, at=15), 2),
     "mid-window": (Fault("forward", "hang", rank=1, at=8), 2),
     "mid-window of rank 0": (Fault("forward", "hang", rank=0, at=8), 2),
     "evaluation": (Fault("eval", "hang", rank=1), 3),

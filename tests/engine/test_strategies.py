@@ -22,11 +22,6 @@ from tests.engine.test_c01_to_c06_gradient import LONG, OPTIMIZERS, check_gradie
 from tests.engine.toy import Toy, initial
 
 
-def together(world_size: int) -> dict[str, int]:
-    """What ranks say travels with their gradients."""
-    return {"gloo:all_reduce": 1}
-
-
 @dataclass(frozen=True)
 class Kept:
     """A strategy's section of the spec, and what it keeps of the contract."""
@@ -41,12 +36,12 @@ class Kept:
 
 
 STRATEGIES = {
-    "ddp": Kept({"name": "ddp"}, together),
-    "ddp-copies": Kept({"name": "ddp", "gradient_as_bucket_view": False}, together),
-    "ddp-static": Kept({"name": "ddp", "static_graph": True}, together),
-    "ddp-static-copies": Kept({"name": "ddp", "static_graph": True, "gradient_as_bucket_view": False}, together),
+    "ddp": Kept({"name": "ddp"}),
+    "ddp-copies": Kept({"name": "ddp", "gradient_as_bucket_view": False}),
+    "ddp-static": Kept({"name": "ddp", "static_graph": True}),
+    "ddp-static-copies": Kept({"name": "ddp", "static_graph": True, "gradient_as_bucket_view": False}),
     "manual": Kept({"name": "manual"}),
-    "zero1": Kept({"name": "zero1"}, lambda world_size: {"gloo:all_reduce": 1, "gloo:broadcast": world_size}),
+    "zero1": Kept({"name": "zero1"}, lambda world_size: {"gloo:all_reduce": 2, "gloo:broadcast": world_size}),
     # Gloo scatters what it has reduced as a whole. The third is the norm, of which each rank has a part.
     "fsdp": Kept({"name": "fsdp"}, lambda world_size: {"gloo:all_reduce": 3}, {"gloo:all_gather": 1}),
 }
