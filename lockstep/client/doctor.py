@@ -83,7 +83,7 @@ def of_server(
             "fail",
             "answer",
             f"{server.url} does not answer: {why}",
-            "start the service with `lockstep up`, or name another with --url or LOCKSTEP_URL",
+            "start the service with `lockstep up`, or give another address with --url or LOCKSTEP_URL",
         )
         return
     if alive.status_code != 200:
@@ -91,7 +91,7 @@ def of_server(
             "fail",
             "answer",
             f"{server.url}/livez answered {alive.status_code}",
-            "check that the address is Lockstep's and not another program's",
+            "check that the address belongs to Lockstep and not to another program",
         )
         return
     yield Finding("ok", "answer", f"within {alive.elapsed.total_seconds() * 1000:.0f} ms")
@@ -107,24 +107,34 @@ def _version(alive: httpx2.Response) -> Finding:
     except ValidationError:
         theirs = None
     if theirs is None:
-        return Finding("warn", "version", "the server does not say which it is", "check that the address is Lockstep's")
+        return Finding(
+            "warn",
+            "version",
+            "the server does not report its version",
+            "check that the address belongs to Lockstep",
+        )
     if theirs == VERSION:
         return Finding("ok", "version", f"{VERSION}, as the server's")
-    return Finding("warn", "version", f"{VERSION} here, {theirs} at the server", "install the server's version here")
+    return Finding(
+        "warn",
+        "version",
+        f"{VERSION} here, {theirs} on the server",
+        "install the server's version on this machine",
+    )
 
 
 def _clock(date: str, here: float) -> Finding:
     try:
         skew = parsedate_to_datetime(date).timestamp() - here
     except ValueError:
-        return Finding("warn", "clock", "the server does not say what time it is")
+        return Finding("warn", "clock", "the server does not report its time")
     if abs(skew) <= SKEW_SECONDS_MAX:
         return Finding("ok", "clock", "as the server's")
     return Finding(
         "warn",
         "clock",
-        f"the server's is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}",
-        "set both clocks, with NTP for instance: times and ages are shown wrong until then",
+        f"the server's clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}",
+        "set both clocks, for example with NTP; times and ages are wrong until then",
     )
 
 
@@ -132,17 +142,17 @@ def _readiness(ready: httpx2.Response) -> Iterator[Finding]:
     try:
         health = Health.model_validate_json(ready.content)
     except ValidationError:
-        yield Finding("fail", "service", f"/readyz answered {ready.status_code} and nothing that could be read")
+        yield Finding("fail", "service", f"/readyz answered {ready.status_code} with a body that cannot be parsed")
         return
     for name, said in health.checks.items():
         if said == "ok":
             yield Finding("ok", name, "answers")
         elif name == "store":
-            yield Finding("fail", name, said, "check that the folder or bucket of LOCKSTEP_STORE can be written")
+            yield Finding("fail", name, said, "check that the folder or bucket of LOCKSTEP_STORE is writable")
         elif health.status == "unavailable" and name != "broker":
-            yield Finding("fail", name, said, "jobs are refused until then; the api's log says more")
+            yield Finding("fail", name, said, "jobs are refused until then; see the log of the api")
         else:
-            yield Finding("warn", name, said, f"look at the {name}; its own log says more")
+            yield Finding("warn", name, said, f"check the {name}; see its log")
 
 
 def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[Finding]:
@@ -154,7 +164,7 @@ def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[Finding]:
             yield Finding("ok", "token", giver)
             yield from of_nodes(client.nodes())
     except NotAllowedError as error:
-        yield Finding("fail", "token", error.message, error.next_step or "put the right one into LOCKSTEP_TOKEN")
+        yield Finding("fail", "token", error.message, error.next_step or "set LOCKSTEP_TOKEN to the right token")
     except ClientError as error:
         yield Finding("fail", "service", error.message, error.next_step)
 
@@ -162,29 +172,35 @@ def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[Finding]:
 def of_nodes(nodes: list[NodeView]) -> Iterator[Finding]:
     """Check that a node can run a job."""
     if not nodes:
-        yield Finding(
-            "fail", "nodes", "none has ever registered: every job waits", "lockstep up starts one on its machine"
-        )
+        yield Finding("fail", "nodes", "no node is registered: every job waits", "start one with `lockstep up`")
         return
     ready = [node for node in nodes if node.state == "ready"]
     devices = sum(len(node.devices) for node in ready)
     if ready:
         yield Finding("ok", "nodes", f"{len(ready)} of {len(nodes)} ready, with {devices} devices")
     else:
-        yield Finding("fail", "nodes", f"none of {len(nodes)} is ready: every job waits", "lockstep nodes says more")
+        yield Finding(
+            "fail",
+            "nodes",
+            f"none of {len(nodes)} is ready: every job waits",
+            "lockstep nodes shows the reasons",
+        )
     for node in nodes:
         if node.state == "lost":
             yield Finding(
-                "warn", node.name, "was not heard for too long", "start its agent, or check the network to it"
+                "warn", node.name, "has sent no heartbeat for too long", "start its agent, or check the network to it"
             )
         elif node.state == "leaving":
-            yield Finding("warn", node.name, "is leaving: its agent was stopped", "start it again to give it work")
+            yield Finding("warn", node.name, "is leaving: its agent was stopped", "start the agent again")
         elif node.state in ("quarantined", "draining"):
             words = f"is {node.state}" + (f": {node.reason}" if node.reason else "")
-            yield Finding("warn", node.name, words, f"lockstep nodes resume {node.name} gives it work again")
+            yield Finding("warn", node.name, words, f"lockstep nodes resume {node.name} ends this")
         if node.version != VERSION:
             yield Finding(
-                "warn", node.name, f"is of version {node.version}, this is {VERSION}", "install one version on all"
+                "warn",
+                node.name,
+                f"has version {node.version}, this machine has {VERSION}",
+                "install the same version everywhere",
             )
 
 
@@ -203,7 +219,7 @@ def of_machine(folder: Path) -> Iterator[Finding]:
         yield Finding("ok", "python", python)
     try:
         installed.require(installed.SERVER + installed.NODE)
-        yield Finding("ok", "programs", "those of the service are installed")
+        yield Finding("ok", "programs", "the service's packages are installed")
     except ClientError as error:
         yield Finding("warn", "programs", error.message, f"for lockstep up only: {error.next_step}")
     try:
@@ -218,9 +234,9 @@ def _disk(folder: Path) -> Finding:
     try:
         free = shutil.disk_usage(there).free
     except OSError as error:
-        return Finding("fail", "disk", f"{there} cannot be looked at: {error.strerror}", "name another --home")
+        return Finding("fail", "disk", f"{there} cannot be read: {error.strerror}", "name another --home")
     words = f"{free / 1024**3:.1f} GiB free at {folder}"
-    advice = "make room there, or name another folder with LOCKSTEP_HOME"
+    advice = "free space there, or set LOCKSTEP_HOME to another folder"
     if free < DISK_FAIL_BYTES:
         return Finding("fail", "disk", words, advice)
     return Finding("warn", "disk", words, advice) if free < DISK_WARN_BYTES else Finding("ok", "disk", words)

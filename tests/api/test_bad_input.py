@@ -219,7 +219,7 @@ def test_a_digest_that_is_none_is_refused(api: Api) -> None:
         ("/v1/jobs?sate=running", "/query/sate", "there is no such parameter here"),
         ("/v1/jobs?state=sleeping", "/query/state/0", "'queued', 'starting', 'running'"),
         ("/v1/jobs?label=team", "/query/label", "got 'team'"),
-        ("/v1/jobs/last/logs?tail=5&cursor=x", "/query", "give one of them"),
+        ("/v1/jobs/last/logs?tail=5&cursor=x", "/query", "give only one of them"),
         ("/v1/jobs/last/metrics?max_points=0", "/query/max_points", "greater than or equal to 1, got '0'"),
     ],
 )
