@@ -16,7 +16,7 @@ from tests.storage import scenes
 
 SIZE = len(CONTENT) + 2
 TORN = f"its state.pt has 1000000 bytes; the manifest has {SIZE}"
-GONE = "state.pt of the checkpoint of step 20 is not in the store any more"
+GONE = "state.pt of the checkpoint of step 20 is no longer in the store"
 NO_MANIFEST = "the checkpoint of step 30 is damaged in the store: its manifest.json cannot be read"
 
 
@@ -60,7 +60,7 @@ def test_verify_names_the_damage_of_each_checkpoint_and_looks_at_the_others(over
     assert gone == f"step 20: {GONE}"
     assert whole == "step 10: 2 files, 2.2 MiB, unchanged"
     assert TORN in said.err
-    assert "take another" in said.err
+    assert "use another checkpoint" in said.err
     assert "does not answer" not in said.err
 
 

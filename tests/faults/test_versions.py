@@ -129,7 +129,7 @@ def test_an_old_api_with_a_new_scheduler_and_agent(
     api.start()
     older = f"the jobs database has schema {head('jobs')}, older than {AFTER} of this program (Lockstep {NEWER})"
     for program, name in (("api", "api"), ("scheduler", "scheduler"), ("worker", "agent")):
-        assert refusal(rolling, new, program) == f"{name}: {older}; upgrade the database, run: lockstep migrate"
+        assert refusal(rolling, new, program) == f"{name}: {older}; upgrade the database with: lockstep migrate"
 
     migrate(rolling.new_api(new))
     rolling.start_scheduler(new, monkeypatch)

@@ -1989,7 +1989,7 @@ export type ListJobsData = {
         /**
          * Search
          *
-         * A part of the name, or 4 or more characters of the id's beginning or end.
+         * Part of the name, or a prefix or suffix of at least 4 characters of the id.
          */
         search?: string | null;
         /**
@@ -2003,13 +2003,13 @@ export type ListJobsData = {
         /**
          * Owner
          *
-         * Who submitted it.
+         * User who submitted the job.
          */
         owner?: string | null;
         /**
          * Node
          *
-         * A node on which an attempt at it was placed.
+         * Node on which an attempt of the job was placed.
          */
         node?: string | null;
         /**
@@ -2021,7 +2021,7 @@ export type ListJobsData = {
         /**
          * Cursor
          *
-         * `next_cursor` of the page before
+         * `next_cursor` of the previous page.
          */
         cursor?: string | null;
         /**
@@ -2042,19 +2042,19 @@ export type ListJobsErrors = {
      */
     401: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2072,14 +2072,14 @@ export type ListJobsResponse = ListJobsResponses[keyof ListJobsResponses];
 
 export type SubmitJobData = {
     /**
-     * A job spec. Unknown fields are refused.
+     * A job spec. Unknown fields are rejected.
      */
     body: JobSpec;
     headers?: {
         /**
          * Idempotency-Key
          *
-         * Visible ASCII, chosen by the caller. A repeat with the same key and body returns the same job.
+         * Visible ASCII, chosen by the client. A repeated request with the same key and body returns the same job.
          */
         'idempotency-key'?: string | null;
     };
@@ -2090,7 +2090,7 @@ export type SubmitJobData = {
 
 export type SubmitJobErrors = {
     /**
-     * The body is not JSON.
+     * The body is not valid JSON.
      */
     400: Problem;
     /**
@@ -2098,7 +2098,7 @@ export type SubmitJobErrors = {
      */
     401: Problem;
     /**
-     * It contradicts something that already happened. Nothing was changed.
+     * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
     /**
@@ -2106,23 +2106,23 @@ export type SubmitJobErrors = {
      */
     413: Problem;
     /**
-     * The body is of a media type that is not read here.
+     * The media type of the body is not supported.
      */
     415: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2135,7 +2135,7 @@ export type SubmitJobError = SubmitJobErrors[keyof SubmitJobErrors];
 
 export type SubmitJobResponses = {
     /**
-     * A repeat: the job of the first time. `Idempotent-Replay: true`.
+     * Repeated request: the job of the first one, with `Idempotent-Replay: true`.
      */
     200: JobView;
     /**
@@ -2148,7 +2148,7 @@ export type SubmitJobResponse = SubmitJobResponses[keyof SubmitJobResponses];
 
 export type PlanJobData = {
     /**
-     * A job spec. Unknown fields are refused.
+     * A job spec. Unknown fields are rejected.
      */
     body: JobSpec;
     path?: never;
@@ -2158,7 +2158,7 @@ export type PlanJobData = {
 
 export type PlanJobErrors = {
     /**
-     * The body is not JSON.
+     * The body is not valid JSON.
      */
     400: Problem;
     /**
@@ -2170,23 +2170,23 @@ export type PlanJobErrors = {
      */
     413: Problem;
     /**
-     * The body is of a media type that is not read here.
+     * The media type of the body is not supported.
      */
     415: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2215,19 +2215,19 @@ export type ListQueueErrors = {
      */
     401: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2249,7 +2249,7 @@ export type DeleteJobData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2263,27 +2263,27 @@ export type DeleteJobErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * It contradicts something that already happened. Nothing was changed.
+     * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2296,7 +2296,7 @@ export type DeleteJobError = DeleteJobErrors[keyof DeleteJobErrors];
 
 export type DeleteJobResponses = {
     /**
-     * Nothing of it is left.
+     * Deleted.
      */
     204: void;
 };
@@ -2309,7 +2309,7 @@ export type GetJobData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2323,23 +2323,23 @@ export type GetJobErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2361,7 +2361,7 @@ export type CancelJobData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2375,27 +2375,27 @@ export type CancelJobErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * It contradicts something that already happened. Nothing was changed.
+     * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2408,7 +2408,7 @@ export type CancelJobError = CancelJobErrors[keyof CancelJobErrors];
 
 export type CancelJobResponses = {
     /**
-     * Cancelled if nothing of it ran; otherwise `intent` is `cancel` until its processes are gone.
+     * The job: cancelled if no process was running, else with `intent` `cancel` until all processes have ended.
      */
     202: JobView;
 };
@@ -2417,11 +2417,11 @@ export type CancelJobResponse = CancelJobResponses[keyof CancelJobResponses];
 
 export type CloneJobData = {
     /**
-     * Values that change. Nothing, or `{}`, submits the same spec again.
+     * Values to change. An empty body or `{}` submits the same spec again.
      */
     body?: {
         /**
-         * A value for each JSON pointer (RFC 6901) into the job's spec. Each is taken whole, null included; objects that are missing on the way are made.
+         * New value for each JSON pointer (RFC 6901) into the job's spec. A value replaces the old one entirely, also if it is null; missing parent objects are created.
          */
         set?: {
             [key: string]: unknown;
@@ -2431,7 +2431,7 @@ export type CloneJobData = {
         /**
          * Idempotency-Key
          *
-         * Visible ASCII, chosen by the caller. A repeat with the same key and body returns the same job.
+         * Visible ASCII, chosen by the client. A repeated request with the same key and body returns the same job.
          */
         'idempotency-key'?: string | null;
     };
@@ -2439,7 +2439,7 @@ export type CloneJobData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2449,7 +2449,7 @@ export type CloneJobData = {
 
 export type CloneJobErrors = {
     /**
-     * The body is not JSON.
+     * The body is not valid JSON.
      */
     400: Problem;
     /**
@@ -2457,11 +2457,11 @@ export type CloneJobErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * It contradicts something that already happened. Nothing was changed.
+     * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
     /**
@@ -2469,23 +2469,23 @@ export type CloneJobErrors = {
      */
     413: Problem;
     /**
-     * The body is of a media type that is not read here.
+     * The media type of the body is not supported.
      */
     415: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2498,7 +2498,7 @@ export type CloneJobError = CloneJobErrors[keyof CloneJobErrors];
 
 export type CloneJobResponses = {
     /**
-     * A repeat: the job of the first time. `Idempotent-Replay: true`.
+     * Repeated request: the job of the first one, with `Idempotent-Replay: true`.
      */
     200: JobView;
     /**
@@ -2515,7 +2515,7 @@ export type GetJobMetricsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2523,7 +2523,7 @@ export type GetJobMetricsData = {
         /**
          * Names
          *
-         * Series, repeated or with commas; none asks for all.
+         * Names of series, repeated or separated by commas. Default: all.
          */
         names?: Array<string>;
         /**
@@ -2533,25 +2533,25 @@ export type GetJobMetricsData = {
         /**
          * To Step
          *
-         * The last step, itself included.
+         * Last step, inclusive.
          */
         to_step?: number | null;
         /**
          * Attempts
          *
-         * `current` hides what a later attempt ran again.
+         * `current` hides points of steps that a later attempt repeated.
          */
         attempts?: 'current' | 'all';
         /**
          * Max Points
          *
-         * Of each series; more are put into buckets.
+         * Maximum per series; longer series are aggregated into buckets.
          */
         max_points?: number;
         /**
          * Since
          *
-         * `cursor` of the answer before, to the same question: only what was stored after it, if `complete` is false; everything, where a later attempt hides points that were given.
+         * `cursor` of the previous response to the same query. The response contains only the points stored since, with `complete` false; or all points if a later attempt hides points already sent.
          */
         since?: string | null;
     };
@@ -2564,23 +2564,23 @@ export type GetJobMetricsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2602,7 +2602,7 @@ export type ListJobAttemptsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2616,23 +2616,23 @@ export type ListJobAttemptsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2654,7 +2654,7 @@ export type GetJobSpecData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2668,23 +2668,23 @@ export type GetJobSpecErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2706,7 +2706,7 @@ export type ListJobEventsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2714,13 +2714,13 @@ export type ListJobEventsData = {
         /**
          * Order
          *
-         * Which come first: the oldest, or the newest.
+         * Sort order: oldest or newest event first.
          */
         order?: 'oldest' | 'newest';
         /**
          * Cursor
          *
-         * `next_cursor` of the page before, in the same order; or the id of an event, to read on from it in either order.
+         * `next_cursor` of the previous page, with the same order; or the id of the event to continue from, in either order.
          */
         cursor?: number | null;
         /**
@@ -2737,23 +2737,23 @@ export type ListJobEventsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2776,7 +2776,7 @@ export type GetSeriesData = {
         /**
          * Names
          *
-         * Series, repeated or with commas.
+         * Names of series, repeated or separated by commas.
          */
         names: Array<string>;
         /**
@@ -2786,31 +2786,31 @@ export type GetSeriesData = {
         /**
          * To Step
          *
-         * The last step, itself included.
+         * Last step, inclusive.
          */
         to_step?: number | null;
         /**
          * Attempts
          *
-         * `current` hides what a later attempt ran again.
+         * `current` hides points of steps that a later attempt repeated.
          */
         attempts?: 'current' | 'all';
         /**
          * Max Points
          *
-         * Of each series; more are put into buckets.
+         * Maximum per series; longer series are aggregated into buckets.
          */
         max_points?: number;
         /**
          * Jobs
          *
-         * As one job is named in a path; repeated or with commas.
+         * References to jobs, as in a path; repeated or separated by commas.
          */
         jobs: Array<string>;
         /**
          * Since
          *
-         * `cursor` of each job of the answer before, to the same question, in the order of `jobs`; repeated or with commas. Only what was stored after it, where `complete` is false.
+         * `cursor` of each job from the previous response to the same query, in the order of `jobs`; repeated or separated by commas. The response contains only points stored since, where `complete` is false.
          */
         since?: Array<string>;
     };
@@ -2823,23 +2823,23 @@ export type GetSeriesErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2861,7 +2861,7 @@ export type DownloadJobMetricsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2869,7 +2869,7 @@ export type DownloadJobMetricsData = {
         /**
          * Names
          *
-         * Series, repeated or with commas; none asks for all.
+         * Names of series, repeated or separated by commas. Default: all.
          */
         names?: Array<string>;
         /**
@@ -2879,13 +2879,13 @@ export type DownloadJobMetricsData = {
         /**
          * To Step
          *
-         * The last step, itself included.
+         * Last step, inclusive.
          */
         to_step?: number | null;
         /**
          * Attempts
          *
-         * `current` hides what a later attempt ran again.
+         * `current` hides points of steps that a later attempt repeated.
          */
         attempts?: 'current' | 'all';
     };
@@ -2898,23 +2898,23 @@ export type DownloadJobMetricsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2936,7 +2936,7 @@ export type ListJobCheckpointsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2950,23 +2950,23 @@ export type ListJobCheckpointsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2988,13 +2988,13 @@ export type GetJobCheckpointData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
         /**
          * Which
          *
-         * A step; `last`, the newest; or `best`, where the job has `keep_best`.
+         * A step, `last` (the newest) or `best` (for jobs with `keep_best`).
          */
         which: string;
     };
@@ -3002,7 +3002,7 @@ export type GetJobCheckpointData = {
         /**
          * Attempt
          *
-         * Only of this attempt; two of them may have saved the same step.
+         * Attempt that saved it; two attempts may have saved the same step.
          */
         attempt?: number | null;
     };
@@ -3015,23 +3015,23 @@ export type GetJobCheckpointErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3053,19 +3053,19 @@ export type GetJobCheckpointFileData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
         /**
          * Which
          *
-         * A step; `last`, the newest; or `best`, where the job has `keep_best`.
+         * A step, `last` (the newest) or `best` (for jobs with `keep_best`).
          */
         which: string;
         /**
          * Name
          *
-         * As `files` names it.
+         * Name from `files`.
          */
         name: string;
     };
@@ -3073,7 +3073,7 @@ export type GetJobCheckpointFileData = {
         /**
          * Attempt
          *
-         * Only of this attempt; two of them may have saved the same step.
+         * Attempt that saved it; two attempts may have saved the same step.
          */
         attempt?: number | null;
     };
@@ -3086,7 +3086,7 @@ export type GetJobCheckpointFileErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
@@ -3094,19 +3094,19 @@ export type GetJobCheckpointFileErrors = {
      */
     416: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3119,7 +3119,7 @@ export type GetJobCheckpointFileResponses = {
      */
     200: Blob | File;
     /**
-     * The rest of it, from the first byte that `Range` asks for.
+     * The rest of the file, from the first byte of `Range`.
      */
     206: Blob | File;
 };
@@ -3132,7 +3132,7 @@ export type GetJobLogsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -3140,7 +3140,7 @@ export type GetJobLogsData = {
         /**
          * Attempt
          *
-         * None shows all attempts.
+         * Default: all attempts.
          */
         attempt?: number | null;
         /**
@@ -3156,31 +3156,31 @@ export type GetJobLogsData = {
         /**
          * Search
          *
-         * Lines that contain this, upper or lower case.
+         * Lines that contain this text, ignoring case.
          */
         search?: string | null;
         /**
          * Since
          *
-         * Lines written then or later, by their node's clock: RFC 3339, or seconds since the epoch.
+         * Lines written at this time or later by the node's clock: RFC 3339 or seconds since the epoch.
          */
         since?: number | string | null;
         /**
          * Until
          *
-         * Lines written before that.
+         * Lines written before this time.
          */
         until?: number | string | null;
         /**
          * Cursor
          *
-         * `next_cursor` of a page: the lines that follow it.
+         * `next_cursor` of a page: the lines after it.
          */
         cursor?: string | null;
         /**
          * Before
          *
-         * `prev_cursor` of a page: the lines that precede it.
+         * `prev_cursor` of a page: the lines before it.
          */
         before?: string | null;
         /**
@@ -3190,7 +3190,7 @@ export type GetJobLogsData = {
         /**
          * Tail
          *
-         * The last so many lines, oldest first.
+         * Number of lines from the end, oldest first.
          */
         tail?: number | null;
     };
@@ -3203,23 +3203,23 @@ export type GetJobLogsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3241,7 +3241,7 @@ export type DownloadJobLogsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -3249,7 +3249,7 @@ export type DownloadJobLogsData = {
         /**
          * Attempt
          *
-         * None shows all attempts.
+         * Default: all attempts.
          */
         attempt?: number | null;
         /**
@@ -3265,19 +3265,19 @@ export type DownloadJobLogsData = {
         /**
          * Search
          *
-         * Lines that contain this, upper or lower case.
+         * Lines that contain this text, ignoring case.
          */
         search?: string | null;
         /**
          * Since
          *
-         * Lines written then or later, by their node's clock: RFC 3339, or seconds since the epoch.
+         * Lines written at this time or later by the node's clock: RFC 3339 or seconds since the epoch.
          */
         since?: number | string | null;
         /**
          * Until
          *
-         * Lines written before that.
+         * Lines written before this time.
          */
         until?: number | string | null;
     };
@@ -3290,23 +3290,23 @@ export type DownloadJobLogsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3328,7 +3328,7 @@ export type FollowJobLogsData = {
         /**
          * Last-Event-Id
          *
-         * Where to resume.
+         * Id of the last received event.
          */
         'last-event-id'?: string | null;
     };
@@ -3336,7 +3336,7 @@ export type FollowJobLogsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -3344,7 +3344,7 @@ export type FollowJobLogsData = {
         /**
          * Attempt
          *
-         * None shows all attempts.
+         * Default: all attempts.
          */
         attempt?: number | null;
         /**
@@ -3360,31 +3360,31 @@ export type FollowJobLogsData = {
         /**
          * Search
          *
-         * Lines that contain this, upper or lower case.
+         * Lines that contain this text, ignoring case.
          */
         search?: string | null;
         /**
          * Since
          *
-         * Lines written then or later, by their node's clock: RFC 3339, or seconds since the epoch.
+         * Lines written at this time or later by the node's clock: RFC 3339 or seconds since the epoch.
          */
         since?: number | string | null;
         /**
          * Until
          *
-         * Lines written before that.
+         * Lines written before this time.
          */
         until?: number | string | null;
         /**
          * Cursor
          *
-         * An event's id, or `next_cursor` of a page: what follows it.
+         * Id of an event or `next_cursor` of a page: the stream starts after it.
          */
         cursor?: string | null;
         /**
          * Tail
          *
-         * Begin with the last so many lines.
+         * Start with this many lines from the end.
          */
         tail?: number | null;
     };
@@ -3397,23 +3397,23 @@ export type FollowJobLogsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3426,7 +3426,7 @@ export type FollowJobLogsResponses = {
      */
     200: unknown;
     /**
-     * The job has ended, and the caller has every line.
+     * The job has ended, and the client has all lines.
      */
     204: void;
 };
@@ -3453,23 +3453,23 @@ export type GetUploadErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3487,7 +3487,7 @@ export type GetUploadResponse = GetUploadResponses[keyof GetUploadResponses];
 
 export type PutUploadData = {
     /**
-     * A tar archive compressed with gzip: the code folder's content.
+     * Content of the code folder, as a gzip-compressed tar archive.
      */
     body: Blob | File;
     path: {
@@ -3512,23 +3512,23 @@ export type PutUploadErrors = {
      */
     413: Problem;
     /**
-     * The body is of a media type that is not read here.
+     * The media type of the body is not supported.
      */
     415: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -3541,11 +3541,11 @@ export type PutUploadError = PutUploadErrors[keyof PutUploadErrors];
 
 export type PutUploadResponses = {
     /**
-     * It was already there.
+     * The archive was stored before.
      */
     200: UploadView;
     /**
-     * It is kept.
+     * The archive is stored.
      */
     201: UploadView;
 };
@@ -3565,19 +3565,19 @@ export type ListNodesErrors = {
      */
     401: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3599,7 +3599,7 @@ export type DrainNodeData = {
         /**
          * Name
          *
-         * A node's whole name.
+         * Full name of a node.
          */
         name: string;
     };
@@ -3613,23 +3613,23 @@ export type DrainNodeErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -3655,7 +3655,7 @@ export type ResumeNodeData = {
         /**
          * Name
          *
-         * A node's whole name.
+         * Full name of a node.
          */
         name: string;
     };
@@ -3669,23 +3669,23 @@ export type ResumeNodeErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -3730,11 +3730,11 @@ export type ReadyzData = {
 
 export type ReadyzErrors = {
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * They are not; `checks` says why.
+     * Jobs are not accepted; `checks` contains the reasons.
      */
     503: Health;
 };
@@ -3759,7 +3759,7 @@ export type ScrapeMetricsData = {
 
 export type ScrapeMetricsErrors = {
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
 };
