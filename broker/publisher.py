@@ -129,7 +129,9 @@ class Publisher:
                 return
         if not self._failing:
             # Once per outage, not once per bell.
-            log.warning("the broker does not answer; jobs start a little later", error=str(problem) or repr(problem))
+            log.warning(
+                "the broker does not answer; jobs start with a short delay", error=str(problem) or repr(problem)
+            )
         self._failing = True
 
     def _connected(self) -> Any:

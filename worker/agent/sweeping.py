@@ -39,7 +39,7 @@ def become_subreaper() -> None:
     """Make this process the parent of every orphan among its descendants (prctl(2)). Lasts until it ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "cannot become a subreaper")
+        raise OSError(ctypes.get_errno(), "becoming a subreaper failed")
 
 
 class Children:
