@@ -51,11 +51,14 @@ from lockstep.storage.objects.blobs import BlobStore
 
 TAGS: Final = [
     {"name": "jobs", "description": "Submit, plan, list, read and cancel."},
-    {"name": "history", "description": "What a job left behind: metrics, events, checkpoints."},
-    {"name": "logs", "description": "What its processes wrote."},
+    {"name": "history", "description": "Metrics, events and checkpoints of a job."},
+    {"name": "logs", "description": "Log lines of a job's processes."},
     {"name": "uploads", "description": "Code archives."},
-    {"name": "nodes", "description": "Hosts and their devices."},
-    {"name": "health", "description": "For supervisors and load balancers; needs no token."},
+    {"name": "nodes", "description": "Nodes and their devices."},
+    {
+        "name": "health",
+        "description": "Health checks for supervisors and load balancers; no token needed.",
+    },
 ]
 
 

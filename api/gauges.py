@@ -84,7 +84,7 @@ class ServiceGauges:
         try:
             found = self._look()
         except Exception as error:  # noqa: BLE001 -- reported as unavailable
-            log.warning("the databases cannot be looked at", error=str(error).partition("\n")[0])
+            log.warning("the gauges cannot be read from the databases", error=str(error).partition("\n")[0])
         self._looked_at = self._clock()
         looking.set_result(found)
 

@@ -29,10 +29,10 @@ from lockstep.storage.db.schema import Mismatch
 
 REMEMBER_SECONDS: Final = 2.0
 """Lifetime of a result. Bounds the work that unauthenticated callers can cause."""
-NO_ANSWER: Final = "does not answer; callers with a token and the api's log get the reason"
+NO_ANSWER: Final = "does not answer; the reason is in the log of the api and in responses to requests with a token"
 NO_STORE: Final = (
-    "cannot be used: code is not accepted and checkpoints are not stored; "
-    "callers with a token and the api's log get the reason"
+    "not usable: code is not accepted and checkpoints are not stored; the reason is in the log "
+    "of the api and in responses to requests with a token"
 )
 
 log = structlog.get_logger("api")
@@ -135,14 +135,14 @@ class Readiness:
     def _log(self, details: Mapping[str, str]) -> None:
         """Log each problem once while it lasts, even if numbers in its text change."""
         for name in details.keys() - self._details.keys():
-            log.warning("a part of the service is not ready", part=name, why=details[name])
+            log.warning("a component is not ready", part=name, why=details[name])
         for name in self._details.keys() - details.keys():
-            log.info("a part of the service is ready again", part=name)
+            log.info("a component is ready again", part=name)
         self._details = details
 
     def _scheduler(self) -> str:
         seconds = self._cycle_seconds()
         if seconds is not None and seconds <= self._outage_seconds:
             return "ok"
-        silent = "has not made a pass yet" if seconds is None else f"made its last pass {seconds:.0f} s ago"
-        return f"{silent}; jobs are accepted and start once it does"
+        silent = "has not completed a cycle yet" if seconds is None else f"completed its last cycle {seconds:.0f} s ago"
+        return f"{silent}; jobs are accepted and start after its next cycle"

@@ -114,5 +114,5 @@ def _cannot_listen(host: str, port: int, error: OSError) -> LockstepError:
     return LockstepError(
         ErrorCode.INVALID,
         f"cannot listen on {host} port {port}: {error.strerror}",
-        next_step="stop what listens there, or set LOCKSTEP_HOST and LOCKSTEP_PORT",
+        next_step="stop the other program on this port, or set LOCKSTEP_HOST and LOCKSTEP_PORT",
     )

@@ -56,22 +56,22 @@ class ApiSettings(StorageSettings, BrokerSettings):
         names = [name.strip().lower() for name in value.split(",") if name.strip()]
         for name in names:
             if not re.fullmatch(r"[a-z0-9._-]+|[0-9a-f:]+", name):
-                raise ValueError(f"expected names of hosts separated by commas, without scheme and port, got {name!r}")
+                raise ValueError(f"expected host names separated by commas, without scheme and port, got {name!r}")
         return names
 
     @field_validator("token_file")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_absolute():
-            raise ValueError(f"an absolute path is expected, got {str(path)!r}")
+            raise ValueError(f"expected an absolute path, got {str(path)!r}")
         return path
 
     @model_validator(mode="after")
     def _open_only_on_loopback(self) -> Self:
         if self.auth == "off" and not is_loopback(self.host):
             raise ValueError(
-                f"LOCKSTEP_AUTH=off would let everybody who reaches {self.host} run code on your nodes; "
-                "set LOCKSTEP_AUTH=on, or LOCKSTEP_HOST=127.0.0.1"
+                f"LOCKSTEP_AUTH=off would let every client that reaches {self.host} run code on "
+                "the nodes; set LOCKSTEP_AUTH=on, or LOCKSTEP_HOST=127.0.0.1"
             )
         return self
 

@@ -46,29 +46,37 @@ class ApiMetrics:
     def __init__(self, database: Database, gauges: ServiceGauges, following: ChangeStreams):
         self.registry = CollectorRegistry()
         self.in_progress = Gauge(
-            "lockstep_http_requests_in_progress", "Requests whose answer has not ended.", registry=self.registry
+            "lockstep_http_requests_in_progress",
+            "Requests in progress, until the response is complete.",
+            registry=self.registry,
         )
         self._requests = Counter(
             "lockstep_http_requests",
-            "Requests, by the address's template. The status is 'none' where the caller left before the answer.",
+            "Requests by route template. The status is 'none' if the client disconnected before the response.",
             ("route", "method", "status"),
             registry=self.registry,
         )
         self._seconds = Histogram(
             "lockstep_http_request_seconds",
-            "Seconds from a request's arrival to the beginning of its answer.",
+            "Seconds from a request's arrival to the start of its response.",
             ("route", "method"),
             buckets=REQUEST_SECONDS,
             registry=self.registry,
         )
         self._waits = Histogram(
             "lockstep_database_wait_seconds",
-            "Seconds until a transaction has begun: for a connection and, to write on SQLite, for the other writers.",
+            "Seconds until a transaction has begun: waiting for a connection and, for writes "
+            "on SQLite, for other writers.",
             ("database", "transaction"),
             buckets=WAIT_SECONDS,
             registry=self.registry,
         )
-        built = Gauge("lockstep_build_info", "1, with the version.", ("version",), registry=self.registry)
+        built = Gauge(
+            "lockstep_build_info",
+            "Constant 1, labelled with the version.",
+            ("version",),
+            registry=self.registry,
+        )
         built.labels(VERSION).set(1)
         ProcessCollector(registry=self.registry)
         self.registry.register(_Service(database, gauges, following))
@@ -98,10 +106,10 @@ class _Service(Collector):
         self._following = following
 
     def collect(self) -> Iterable[Metric]:
-        yield _gauge("log_streams", "Logs that are followed through this process.", len(self._following))
+        yield _gauge("log_streams", "Open log streams of this process.", len(self._following))
         yield _by(
             "database_connections",
-            "Open connections of this process.",
+            "Open database connections of this process.",
             ("database", "state"),
             [
                 ((name, state), count)
@@ -110,7 +118,11 @@ class _Service(Collector):
             ],
         )
         seen = self._gauges.look()
-        yield _gauge("up", "1 if both databases answered, else 0: then the figures about them are missing.", bool(seen))
+        yield _gauge(
+            "up",
+            "1 if both databases answered, else 0; then the gauges read from them are missing.",
+            bool(seen),
+        )
         if seen is None:
             return
         jobs = [((state.value,), seen.control.jobs[state]) for state in JobState if state in seen.control.jobs]
@@ -120,29 +132,29 @@ class _Service(Collector):
             "Seconds since the oldest queued job was submitted; 0 when none is queued.",
             seen.control.queue_oldest_seconds,
         )
-        yield _gauge("leases", "Leases of what nodes were given and have not ended.", seen.control.leases)
+        yield _gauge("leases", "Leases of assignments that have not ended.", seen.control.leases)
         yield _gauge(
             "lease_oldest_seconds",
-            "Seconds since the lease renewed longest ago was renewed.",
+            "Seconds since the renewal of the lease with the oldest renewal.",
             seen.lease_oldest_seconds,
         )
         yield _by("nodes", "Nodes ever registered.", ("state",), [((state,), n) for state, n in seen.nodes.items()])
         yield _gauge(
             "node_silence_seconds",
-            "Seconds since the node heard longest ago was heard, of those that are not lost.",
+            "Seconds since the last heartbeat of the most silent node that is not lost.",
             seen.node_silence_seconds,
         )
         devices = [(("free",), seen.control.devices_free), (("held",), seen.control.devices_held)]
-        yield _by("devices", "Devices of all nodes.", ("state",), devices)
+        yield _by("devices", "Devices on all nodes.", ("state",), devices)
         if seen.control.cycle_seconds is not None:
             yield _gauge(
                 "scheduler_pass_seconds",
-                "Seconds since the scheduler last finished a pass.",
+                "Seconds since the scheduler's last completed reconcile cycle.",
                 seen.control.cycle_seconds,
             )
         yield _gauge(
             "ingest_lag_seconds",
-            "Seconds since the newest stored point of the running job for which that is longest, by its node's clock.",
+            "Largest age in seconds of the newest stored point among the running jobs, by their nodes' clocks.",
             seen.ingest_lag_seconds,
         )
 

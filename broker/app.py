@@ -94,7 +94,7 @@ class _Channel(redis.Channel):
         except ResponseError as error:
             if not str(error).startswith("WRONGTYPE"):
                 raise
-            DROPS.add(f"a queue's key is no list: {error}")
+            DROPS.add(f"the key of a queue is not a list: {error}")
             self._remove_queues()
         except Exception as error:  # noqa: BLE001 -- the bytes are a stranger's, and decoding them may raise anything
             DROPS.add(f"the message cannot be decoded: {error!r}")

@@ -60,16 +60,16 @@ def arguments_of(payload: object, queue: str) -> tuple[str, list[str]]:
         raise BadMessageError(f"the task is {task!r:.100}, expected one of {sorted(expected)}")
     body = payload.get("body")
     if not isinstance(body, str) or len(body) > MESSAGE_CHARS_MAX:
-        raise BadMessageError(f"the body is no text of at most {MESSAGE_CHARS_MAX} characters")
+        raise BadMessageError(f"the body is not a text of at most {MESSAGE_CHARS_MAX} characters")
     try:
         decoded = json.loads(base64.b64decode(body, validate=True))
     except (ValueError, RecursionError) as error:
-        raise BadMessageError(f"the body is no JSON in base64: {error}") from None
+        raise BadMessageError(f"the body is not base64-encoded JSON: {error}") from None
     arguments = decoded[0] if isinstance(decoded, list) and decoded else None
     if not isinstance(arguments, list) or len(arguments) != expected[task]:
         raise BadMessageError(f"{task} takes {expected[task]} arguments, got {arguments!r:.100}")
     if not all(isinstance(argument, str) and _ID.fullmatch(argument) for argument in arguments):
-        raise BadMessageError(f"the argument of {task} is no id: {arguments!r:.100}")
+        raise BadMessageError(f"the argument of {task} is not an id: {arguments!r:.100}")
     return task, arguments
 
 

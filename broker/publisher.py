@@ -128,8 +128,10 @@ class Publisher:
                 self._failing = False
                 return
         if not self._failing:
-            # Once per outage, not once per notification.
-            log.warning("the broker does not answer; jobs start a little later", error=str(problem) or repr(problem))
+            # Once per outage, not once per notifier.
+            log.warning(
+                "the broker does not answer; jobs start with a short delay", error=str(problem) or repr(problem)
+            )
         self._failing = True
 
     def _connected(self) -> Any:

@@ -52,8 +52,9 @@ def find_server() -> Path:
     needed = ".".join(map(str, VERSION_MIN))
     raise LockstepError(
         ErrorCode.UNAVAILABLE,
-        f"no broker can be started here ({'; '.join(refused)}); Valkey or Redis {needed} or newer is expected",
-        next_step="install valkey or redis, or set LOCKSTEP_BROKER_URL to one that runs elsewhere",
+        f"no broker can be started on this machine ({'; '.join(refused)}); Valkey or Redis "
+        f"{needed} or newer is required",
+        next_step="install valkey or redis, or set LOCKSTEP_BROKER_URL to a running broker",
     )
 
 
@@ -69,7 +70,7 @@ def check_socket(socket: Path) -> None:
     if length > SOCKET_PATH_BYTES_MAX:
         raise LockstepError(
             ErrorCode.INVALID,
-            f"the broker's socket path has {length} bytes, a unix socket's can have {SOCKET_PATH_BYTES_MAX}: {socket}",
+            f"the broker's socket path has {length} bytes; the limit is {SOCKET_PATH_BYTES_MAX}: {socket}",
             next_step="choose a shorter folder, for example with LOCKSTEP_HOME",
         )
     if not socket.is_absolute():

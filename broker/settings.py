@@ -45,7 +45,9 @@ class BrokerSettings(BaseSettings):
         if not separator or scheme not in SCHEMES:
             # `value` may hold a password, so only its scheme is repeated.
             shown = f"{scheme}://" if separator else "a URL without ://"
-            raise ValueError(f"the broker's URL starts with {' or '.join(f'{one}://' for one in SCHEMES)}, not {shown}")
+            raise ValueError(
+                f"the broker's URL must start with {' or '.join(f'{one}://' for one in SCHEMES)}, not {shown}"
+            )
         if scheme == "redis+socket" and not rest.startswith("/"):
             raise ValueError("a socket's URL needs an absolute path, with three slashes: redis+socket:///absolute/path")
         _check_tls(scheme, rest)
@@ -60,7 +62,7 @@ def _check_tls(scheme: str, rest: str) -> None:
         raise ValueError(f"{of_tls[0]} needs rediss://, got {scheme}://")
     unknown = [name for name in of_tls if name not in TLS_OPTIONS]
     if unknown:
-        raise ValueError(f"{unknown[0]} is no option of a rediss:// URL; there are {', '.join(TLS_OPTIONS)}")
+        raise ValueError(f"{unknown[0]} is not an option of a rediss:// URL; expected one of {', '.join(TLS_OPTIONS)}")
     required = options.get("ssl_cert_reqs", "required")
     if required not in CERTIFICATES:
-        raise ValueError(f"ssl_cert_reqs is required, optional or none, got {required!r}")
+        raise ValueError(f"ssl_cert_reqs: expected required, optional or none, got {required!r}")

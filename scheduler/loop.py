@@ -78,11 +78,11 @@ class ReconcileLoop:
         except LockstepError as error:
             # Expected while the database restarts: once per outage, not once per pass.
             if not self._away:
-                log.warning("no passes until the database answers", error=error.message)
+                log.warning("no reconcile cycles until the database answers", error=error.message)
             self._away = True
             return False
         except Exception:
-            log.exception("a pass failed; the next one comes in its time")
+            log.exception("a reconcile cycle failed; the next one runs at its regular time")
             return False
         if self._away:
             log.info("the database answers again")

@@ -57,7 +57,7 @@ WAITING_WRITES_BATCH: Final = 100
 """In one transaction: heartbeats must get in between."""
 EXPIRE_SECONDS: Final = 0.5
 """Of a pass, for deleting: nothing hurries it, and jobs wait for the next pass."""
-UNSEALED: Final = "waits until what its last attempt wrote is stored completely"
+UNSEALED: Final = "waits until the output of its last attempt is stored"
 
 log = structlog.get_logger("scheduler")
 
@@ -110,14 +110,14 @@ def run_cycle(
             scheduler_lease.mark_dirty(session)
         if held and scheduler_lease.was_set_back(session):
             brought = scheduling.bring_back(session, timings)
-            log.warning("the database's clock was set back: leases and waits begin anew", rows=brought)
+            log.warning("the database's clock was set back: leases and waiting times start again", rows=brought)
         spared = 0
         if held and scheduler_lease.gap_seconds(session) > timings.outage_seconds:
             spared = scheduling.spare(session, lease_seconds=timings.lease_seconds)
     if not held:
         return CycleReport()
     if spared:
-        log.warning("the service was away; nobody is declared lost for a lease", assignments=spared)
+        log.warning("the service was down; expired leases are extended instead of declared lost", assignments=spared)
     one = _Cycle(
         database,
         notifier,
@@ -214,7 +214,9 @@ class _Cycle:
                 with self.database.jobs() as session:
                     settled = gangs.settle(session, assignment_id, timings=self.timings)
                 if settled:
-                    log.warning("a gang's nodes lost each other", assignment=assignment_id)
+                    log.warning(
+                        "the nodes of an attempt lost their connections to each other", assignment=assignment_id
+                    )
 
             if not self.attempt("settle", assignment_id, settle):
                 return
@@ -315,10 +317,10 @@ class _Cycle:
                     attempts_before=job.attempt_count,
                 )
         except UnreadableSpecError as error:
-            self.unreadable[decision.job_id] = f"the scheduler must be upgraded: {error}"
+            self.unreadable[decision.job_id] = f"upgrade the scheduler: {error}"
             # The devices of this job are free for others.
             self.report.again = True
-            log.warning("a job cannot be placed by this version", job=decision.job_id, why=str(error))
+            log.warning("this version cannot place a job", job=decision.job_id, why=str(error))
             return
         if placed is None:
             return  # cancelled meanwhile, or another scheduler was first: the next cycle reads the new state
@@ -391,4 +393,4 @@ class _Cycle:
 
     def _note(self, kind: str, which: str, error: Exception) -> None:
         self.report.failed.append(f"{kind} {which}".strip())
-        log.error("left out of this pass", what=kind, which=which, exc_info=error)
+        log.error("skipped in this reconcile cycle", what=kind, which=which, exc_info=error)

@@ -64,7 +64,7 @@ def run(settings: SchedulerSettings) -> None:
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     timings = settings.timings
     database = Database(settings.database_url, settings.series_url)
-    schema.require_once_up(database, lambda why: log.warning("the schema cannot be compared yet", error=why))
+    schema.require_once_up(database, lambda why: log.warning("the schema version cannot be checked yet", error=why))
     publisher = Publisher(settings.broker_url)
     unreadable: dict[str, str] = {}
     renumber, expires = _Every(RENUMBER_SECONDS), _Every(EXPIRES_SECONDS)

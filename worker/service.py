@@ -62,7 +62,9 @@ def run(
         warm_command = WARM_COMMAND
     environment = launching.environment_of(os.environ)
     with _alone(settings.node_dir), _databases(settings) as (heartbeats, shipping):
-        schema.require_once_up(heartbeats, lambda why: log.warning("the schema cannot be compared yet", error=why))
+        schema.require_once_up(
+            heartbeats, lambda why: log.warning("the schema version cannot be checked yet", error=why)
+        )
         publisher = Publisher(settings.broker_url)
         supervisor = Supervisor(
             settings,
@@ -128,11 +130,9 @@ def _alone(node_dir: Path) -> Iterator[None]:
     handle = os.open(node_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not _locked(handle, seconds=0):
-            log.info("waiting for the agent before this one to end", node_dir=str(node_dir))
+            log.info("waiting for the previous agent to end", node_dir=str(node_dir))
             if not _locked(handle, seconds=LOCK_SECONDS):
-                sys.exit(
-                    f"another node agent runs on {node_dir}; stop it, or give this one a LOCKSTEP_NODE_DIR of its own"
-                )
+                sys.exit(f"another node agent uses {node_dir}; stop it, or set another LOCKSTEP_NODE_DIR for this one")
         yield
     finally:
         os.close(handle)

@@ -55,8 +55,8 @@ class AgentSettings(StorageSettings, BrokerSettings):
     def _name(cls, value: str) -> str:
         if node_name_of(value) != value:
             raise ValueError(
-                f"{value!r} cannot name a node: lower-case letters, digits, '.', '_' and '-', 1 to 63 characters; "
-                f"for example {node_name_of(value)!r}"
+                f"{value!r} is not a valid node name: expected lower-case letters, digits, '.', "
+                f"'_' and '-', 1 to 63 characters; for example {node_name_of(value)!r}"
             )
         return value
 
@@ -64,7 +64,7 @@ class AgentSettings(StorageSettings, BrokerSettings):
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         if not value.is_absolute():
-            raise ValueError(f"{value} is a relative path; an absolute one is expected")
+            raise ValueError(f"{value} is a relative path; expected an absolute path")
         return value
 
     @property

@@ -76,8 +76,8 @@ class Guard:
         if actor is None:
             raise LockstepError(
                 ErrorCode.UNAUTHENTICATED,
-                "the bearer token is not known to this service, or was revoked; nothing was written",
-                next_step=f"check which service the token belongs to; {_NEXT}",
+                "the bearer token is unknown or revoked; nothing was written",
+                next_step=f"check that the token belongs to this service; {_NEXT}",
             )
         with self._lock:
             self._known[_digest(token)] = (actor, self._clock() + REMEMBER_SECONDS)
@@ -103,7 +103,7 @@ def _bearer(authorization: str | None) -> str:
         got = "no Authorization header" if not authorization else f"the scheme {scheme[:20]!r} without a bearer token"
         raise LockstepError(
             ErrorCode.UNAUTHENTICATED,
-            f"a bearer token is needed, got {got}; nothing was written",
+            f"missing bearer token, got {got}; nothing was written",
             next_step=_NEXT,
         )
     return token.strip()
@@ -155,13 +155,16 @@ def _read_token(path: Path) -> str | None:
         return None
     if readable_by_others:
         raise LockstepError(
-            ErrorCode.INVALID, f"{path} can be read by others; a token is a password", next_step=f"chmod 600 {path}"
+            ErrorCode.INVALID,
+            f"{path} is readable by other users, and a token is a password",
+            next_step=f"chmod 600 {path}",
         )
     visible = all("!" <= character <= "~" for character in token)
     if not visible or not TOKEN_CHARS_MIN <= len(token) <= TOKEN_CHARS_MAX:
         raise LockstepError(
             ErrorCode.INVALID,
-            f"{path} holds no token; expected {TOKEN_CHARS_MIN} to {TOKEN_CHARS_MAX} visible characters on one line",
-            next_step="remove the file, and the next start makes a token",
+            f"{path} contains no valid token; expected {TOKEN_CHARS_MIN} to {TOKEN_CHARS_MAX} "
+            "visible characters on one line",
+            next_step="remove the file; the next start creates a token",
         )
     return token

@@ -59,16 +59,17 @@ class OwnPagesOnly:
             if not self._is_ours(_name_of(f"//{host}")):
                 return LockstepError(
                     ErrorCode.FORBIDDEN,
-                    f"the Host header is {host[:200]!r}; without authentication only localhost, a loopback address or "
-                    "a host of LOCKSTEP_ALLOWED_HOSTS is served; nothing was written",
+                    f"the Host header is {host[:200]!r}; without authentication, expected "
+                    "localhost, a loopback address or a host of LOCKSTEP_ALLOWED_HOSTS; nothing "
+                    "was written",
                     next_step="use http://127.0.0.1 with the service's port, or set LOCKSTEP_ALLOWED_HOSTS",
                 )
         if scope["method"] not in _SAFE and not self._is_own_page(headers):
             page = headers.get("origin") or f"another site (Sec-Fetch-Site: {headers.get('sec-fetch-site')})"
             return LockstepError(
                 ErrorCode.FORBIDDEN,
-                f"the request was sent by a web page of {page[:200]}; without authentication only pages of this "
-                "service may change anything; nothing was written",
+                f"the request was sent by a web page of {page[:200]}; without authentication, "
+                "only pages of this service may send changes; nothing was written",
                 next_step="use the dashboard at the service's own address, or set LOCKSTEP_ALLOWED_HOSTS",
             )
         return None

@@ -97,7 +97,7 @@ class Quotas:
         seconds = standing.wait_seconds
         return LockstepError(
             ErrorCode.TOO_MANY_REQUESTS,
-            f"more than {self._requests} requests in {self._window_seconds} s; this one was not looked at",
-            next_step=f"wait {seconds} s; then ask less often, or follow a stream in place of polling",
+            f"more than {self._requests} requests in {self._window_seconds} s; this request was not processed",
+            next_step=f"wait {seconds} s, then send fewer requests, or use a stream instead of polling",
             retry_after_seconds=seconds,
         )

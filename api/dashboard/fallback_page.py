@@ -14,13 +14,13 @@ POLICY: Final = (
 )
 _COMMANDS: Final = (
     ("lockstep submit examples/gpt.yaml", "submit a job and follow it"),
-    ("lockstep plan FILE", "say what a job would do, and submit nothing"),
+    ("lockstep plan FILE", "show the plan of a job without submitting it"),
     ("lockstep ps", "list jobs"),
     ("lockstep show JOB", "one job: its plan, progress and outcome"),
     ("lockstep logs -f JOB", "follow its log lines"),
-    ("lockstep metrics JOB", "its loss, speed and where the time went"),
+    ("lockstep metrics JOB", "its loss, speed and time per phase"),
     ("lockstep cancel JOB", "stop it"),
-    ("lockstep nodes", "nodes, devices and who holds them"),
+    ("lockstep nodes", "nodes, devices and the jobs on them"),
 )
 _PAGE: Final = """<!doctype html>
 <html lang="en">

@@ -78,7 +78,7 @@ def check_media_type(request: Request, accepted: frozenset[str]) -> None:
         raise LockstepError(
             ErrorCode.MEDIA_TYPE,
             f"the body is encoded with {encoding!r}; expected no Content-Encoding; nothing was written",
-            next_step="send it as it is, without Content-Encoding",
+            next_step="send the body without Content-Encoding",
         )
 
 
@@ -117,7 +117,7 @@ def decode(body: bytes, *, next_step: str = _A_SPEC) -> Any:
 
 def _decoded(body: bytes) -> Any:
     if not body.strip():
-        raise _malformed("the body is empty; expected one JSON object")
+        raise _malformed("the body is empty; expected a JSON object")
     try:
         text = body.decode("utf-8-sig")
         document = json.loads(
@@ -146,18 +146,18 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
-        raise _malformed(f"the name {twice!r} is given twice in one object; expected each name once")
+        raise _malformed(f"the name {twice!r} occurs twice in one object; expected unique names")
     return found
 
 
 def _no_constant(name: str) -> float:
-    raise _malformed(f"{name} is not JSON; expected a finite number")
+    raise _malformed(f"{name} is not valid JSON; expected a finite number")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise _malformed(f"the number {text[:40]} is beyond what a float holds")
+        raise _malformed(f"the number {text[:40]} exceeds the range of a float")
     return value
 
 
@@ -193,9 +193,9 @@ def _check_text(text: str, location: tuple[str | int, ...]) -> None:
         return
     surrogate = any("\ud800" <= character <= "\udfff" for character in text)
     if surrogate or "\0" in text:
-        what = "half a surrogate pair" if surrogate else "a NUL character"
+        what = "an unpaired surrogate" if surrogate else "a NUL character"
         pointer = "".join(f"/{str(part).encode(errors='replace').decode()}" for part in location)
-        message = f"a text must not contain {what}, got {text[:40]!a}"
+        message = f"a text contains {what}: {text[:40]!a}"
         raise invalid((FieldError(pointer, message, ascii(text[:40]), "remove the character"),))
 
 
@@ -204,7 +204,7 @@ def _malformed(message: str) -> LockstepError:
 
 
 def _too_deep() -> LockstepError:
-    return _malformed(f"the body nests more than {NESTING_MAX} objects and lists in each other")
+    return _malformed(f"the body nests more than {NESTING_MAX} levels of objects and lists")
 
 
 def _too_large(what: str, bytes_max: int, got: str) -> LockstepError:
@@ -212,8 +212,8 @@ def _too_large(what: str, bytes_max: int, got: str) -> LockstepError:
         ErrorCode.TOO_LARGE,
         f"{what} is at most {bytes_max} bytes, got {got}; nothing was written",
         next_step=(
-            "put data into files or the code folder, and name them in the spec"
+            "move the data to files or to the code folder, and give their paths in the spec"
             if bytes_max == limits.SPEC_BYTES_MAX
-            else "leave data and environments out of the code folder"
+            else "remove data and environments from the code folder"
         ),
     )

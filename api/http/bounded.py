@@ -56,7 +56,7 @@ class BoundedCheck:
         try:
             return running.result(timeout=max(0.0, self._patience_seconds - waited))
         except TimeoutError:
-            return f"does not answer for {self._clock() - self._started_at:.0f} s"
+            return f"has not answered for {self._clock() - self._started_at:.0f} s"
 
     def _run(self, running: Future[str]) -> None:
         try:

@@ -18,11 +18,11 @@ from fastapi import Request, Response
 from lockstep.domain.version import VERSION
 
 ETAG: Final[dict[str, Any]] = {
-    "ETag": {"description": "Changes with the answer; send it as `If-None-Match`.", "schema": {"type": "string"}}
+    "ETag": {"description": "Version of the response; send it as `If-None-Match`.", "schema": {"type": "string"}}
 }
 RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"headers": ETAG},
-    304: {"description": "It has not changed since the answer that `If-None-Match` names.", "headers": ETAG},
+    304: {"description": "Not modified since the response with this `ETag`.", "headers": ETAG},
 }
 """``responses`` of a route with an entity tag."""
 

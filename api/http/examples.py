@@ -58,7 +58,7 @@ SCRIPT: Final[dict[str, Any]] = {
 }
 _AT: Final = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 _ID: Final = "019cac3a-5f40-7c11-9f3e-5f1f4b1f8a2d"
-_WAITS: Final = "2 devices are asked for, and 1 is free"
+_WAITS: Final = "2 devices are requested, and 1 is free"
 _SPEC: Final = JobSpec.model_validate(TRAIN)
 _PLAN: Final = plan_of(_SPEC)
 _JOB: Final = JobView(
@@ -156,19 +156,19 @@ _REFUSALS: Final = (
     ),
     LockstepError(
         ErrorCode.UNAUTHENTICATED,
-        "a bearer token is needed, got no Authorization header; nothing was written",
+        "missing bearer token, got no Authorization header; nothing was written",
         next_step="send Authorization: Bearer TOKEN",
     ),
-    LockstepError(ErrorCode.NOT_FOUND, "there is no job 'gtp'", next_step="lockstep ps -a lists all jobs"),
+    LockstepError(ErrorCode.NOT_FOUND, "there is no job 'gtp'", next_step="list all jobs with: lockstep ps -a"),
     LockstepError(
         ErrorCode.CONFLICT,
-        f"job {_ID} has already succeeded; a job that has ended is not changed",
-        next_step="Nothing of it is running.",
+        f"job {_ID} has already succeeded; an ended job cannot be changed",
+        next_step="None of its processes is running.",
     ),
     LockstepError(
         ErrorCode.TOO_LARGE,
         "a job spec is at most 262144 bytes, got 300000 bytes; nothing was written",
-        next_step="put data into files or the code folder, and name them in the spec",
+        next_step="move the data to files or to the code folder, and give their paths in the spec",
     ),
     LockstepError(
         ErrorCode.MEDIA_TYPE,
@@ -177,8 +177,8 @@ _REFUSALS: Final = (
     ),
     LockstepError(
         ErrorCode.RANGE,
-        "state.safetensors has 4096 bytes; the part from byte 5000 on is asked for",
-        next_step="ask without Range",
+        "state.safetensors has 4096 bytes; the requested range starts at byte 5000",
+        next_step="send the request without Range",
     ),
     LockstepError(
         ErrorCode.INVALID,
@@ -188,18 +188,18 @@ _REFUSALS: Final = (
     ),
     LockstepError(
         ErrorCode.TOO_MANY_REQUESTS,
-        "more than 36000 requests in 60 s; this one was not looked at",
-        next_step="wait 1 s; then ask less often, or follow a stream in place of polling",
+        "more than 36000 requests in 60 s; this request was not processed",
+        next_step="wait 1 s, then send fewer requests, or use a stream instead of polling",
     ),
     LockstepError(
         ErrorCode.INTERNAL,
-        "the request ran into a defect of Lockstep; whether anything was written is not known",
-        next_step="read what the api's log says about this request, and report it",
+        "internal error; it is unknown whether anything was written",
+        next_step="find this request in the log of the api, and report the error",
     ),
     LockstepError(
         ErrorCode.UNAVAILABLE,
         "the jobs database does not answer: connection refused",
-        next_step="Try again in a few seconds; if it stays so, look at the database's own log.",
+        next_step="Try again in a few seconds; if the error persists, check the log of the database.",
     ),
     LockstepError(
         ErrorCode.STORAGE_FULL,

@@ -127,12 +127,12 @@ class ChangeStreams:
             ``UNAVAILABLE`` at the limit of streams, or during shutdown.
         """
         if self._closing:
-            raise LockstepError(ErrorCode.UNAVAILABLE, "the service is ending", next_step="Try again in a moment.")
+            raise LockstepError(ErrorCode.UNAVAILABLE, "the service is stopping", next_step="Try again in a moment.")
         if len(self._followers) >= limits.LOG_STREAMS_MAX:
             raise LockstepError(
                 ErrorCode.UNAVAILABLE,
-                f"{len(self._followers)} logs are followed already, and this process serves no more at once",
-                next_step="Read the log by page, with next_cursor, or try again in a few seconds.",
+                f"{len(self._followers)} log streams are open, the limit of this process",
+                next_step="Read the log in pages, with next_cursor, or try again in a few seconds.",
             )
         follower = StreamSubscription(job_id, chosen, StreamUpdate(-1, state))
         self._followers.add(follower)
@@ -175,7 +175,7 @@ class ChangeStreams:
                 portion = await self._portion(follower, cursor, news)
             except LockstepError as error:
                 # Events that were sent remain valid: the client resumes with the last id.
-                log.warning("a followed log cannot be read", job_id=follower.job_id, error=error.message)
+                log.warning("reading a followed log failed", job_id=follower.job_id, error=error.message)
                 return
             if portion.cursor != cursor:
                 cursor = portion.cursor
@@ -242,9 +242,7 @@ class ChangeStreams:
                 # Streams stay open during an outage and continue afterwards. The outage is logged
                 # once, instead of twice a second.
                 if not failed:
-                    log.warning(
-                        "followed logs wait for the database", error=error.message, streams=len(self._followers)
-                    )
+                    log.warning("log streams wait for the database", error=error.message, streams=len(self._followers))
                 failed = True
             else:
                 for follower in list(self._followers):

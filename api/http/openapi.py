@@ -26,12 +26,12 @@ REF: Final = "#/components/schemas/{model}"
 SPEC_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
-        "description": "A job spec. Unknown fields are refused.",
+        "description": "A job spec. Unknown fields are rejected.",
         "content": {
             "application/json": {
                 "schema": {"$ref": REF.format(model="JobSpec")},
                 "examples": {
-                    "train": {"summary": "A training run whose loop Lockstep owns", "value": examples.TRAIN},
+                    "train": {"summary": "A training run with Lockstep's training loop", "value": examples.TRAIN},
                     "script": {"summary": "An existing torchrun script", "value": examples.SCRIPT},
                 },
             }
@@ -41,43 +41,49 @@ SPEC_BODY: Final[dict[str, Any]] = {
 ARCHIVE_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
-        "description": "A tar archive compressed with gzip: the code folder's content.",
+        "description": "Content of the code folder, as a gzip-compressed tar archive.",
         "content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
 DESCRIPTION: Final = """
 Training jobs on shared GPUs. Everything under `/v1` needs `Authorization: Bearer TOKEN`.
 
-Errors are problem documents (RFC 9457): `detail` says what was wrong with which value and what was expected, `errors`
-points to each value, `next_step` says what to do. Every response carries `X-Request-Id`, and those under `/v1` say in
-`RateLimit` how many more requests the token may make.
+Errors are problem documents (RFC 9457): `detail` names the wrong and the expected value, `errors` contains a JSON
+pointer to each wrong value, `next_step` is the recommended action. Every response has an `X-Request-Id`. Responses
+under `/v1` have the token's remaining requests in `RateLimit`.
 
-What is polled carries an `ETag`: send it as `If-None-Match`, and an unchanged answer is 304, without a body.
+Resources for polling have an `ETag`: send it as `If-None-Match`; an unchanged resource is answered with 304 and no body.
 """
 _TEXT: Final = {"type": "string"}
 _HEADERS: Final[dict[str, dict[str, Any]]] = {
     "X-Request-Id": {
-        "description": "The request's own `X-Request-Id` if it is a plain word, or a new id; in every log line about it.",
+        "description": "The `X-Request-Id` of the request if it is a plain word, else a new id. Log lines "
+        "about the request contain it.",
         "schema": _TEXT,
     },
     "RateLimit-Policy": {
-        "description": "The quota: `q` requests in `w` seconds. Missing where the service sets no limit, or no token came.",
+        "description": "The quota: `q` requests in `w` seconds. Missing if the service has no limit or the "
+        "request no token.",
         "schema": _TEXT,
         "example": '"requests";q=36000;w=60',
     },
     "RateLimit": {
-        "description": "`r` requests may be made at once; after `t` seconds without any it is the whole quota.",
+        "description": "`r` requests are left; after `t` seconds without requests the full quota is available.",
         "schema": _TEXT,
         "example": '"requests";r=35999;t=1',
     },
-    "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}, "required": True},
+    "Retry-After": {
+        "description": "Seconds.",
+        "schema": {"type": "integer", "minimum": 1},
+        "required": True,
+    },
     "WWW-Authenticate": {"description": "`Bearer`.", "schema": _TEXT, "required": True},
 }
 _BEARER: Final = {
     "type": "http",
     "scheme": "bearer",
     "bearerFormat": "opaque",
-    "description": "A token of this service; `lockstep up` makes the first one.",
+    "description": "A token of this service; `lockstep up` creates the first one.",
 }
 
 

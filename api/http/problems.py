@@ -46,36 +46,36 @@ STATUS: Final[Mapping[ErrorCode, int]] = {
 """HTTP status of each code."""
 
 TITLES: Final[Mapping[ErrorCode, str]] = {
-    ErrorCode.INVALID: "A value cannot be accepted",
-    ErrorCode.MALFORMED: "The body is not JSON",
-    ErrorCode.MEDIA_TYPE: "This media type is not read here",
-    ErrorCode.METHOD: "This method is not known here",
-    ErrorCode.NOT_YET: "This version does not have it yet",
-    ErrorCode.NOT_FOUND: "There is no such thing",
-    ErrorCode.CONFLICT: "It contradicts something that already happened",
-    ErrorCode.UNAUTHENTICATED: "A valid token is needed",
-    ErrorCode.FORBIDDEN: "This is not allowed",
-    ErrorCode.TOO_LARGE: "It is larger than the limit",
-    ErrorCode.RANGE: "The file ends before that",
+    ErrorCode.INVALID: "Invalid value",
+    ErrorCode.MALFORMED: "The body is not valid JSON",
+    ErrorCode.MEDIA_TYPE: "Unsupported media type",
+    ErrorCode.METHOD: "Method not allowed",
+    ErrorCode.NOT_YET: "Not available in this version",
+    ErrorCode.NOT_FOUND: "Not found",
+    ErrorCode.CONFLICT: "Conflict with the current state",
+    ErrorCode.UNAUTHENTICATED: "Missing or invalid token",
+    ErrorCode.FORBIDDEN: "Not allowed",
+    ErrorCode.TOO_LARGE: "Larger than the limit",
+    ErrorCode.RANGE: "Range not satisfiable",
     ErrorCode.TOO_MANY_REQUESTS: "Too many requests",
-    ErrorCode.UNAVAILABLE: "It cannot be answered just now",
+    ErrorCode.UNAVAILABLE: "Temporarily unavailable",
     ErrorCode.STORAGE_FULL: "The disk is full",
-    ErrorCode.INTERNAL: "Lockstep has a defect",
+    ErrorCode.INTERNAL: "Internal error",
 }
 
 _DESCRIPTIONS: Final[Mapping[int, str]] = {
-    400: "The body is not JSON.",
+    400: "The body is not valid JSON.",
     401: "The bearer token is missing or wrong.",
-    404: "There is no such job or upload.",
-    409: "It contradicts something that already happened. Nothing was changed.",
+    404: "The job or upload does not exist.",
+    409: "Conflict with the current state. Nothing was changed.",
     413: "The body is larger than the limit. Nothing was written.",
-    415: "The body is of a media type that is not read here.",
+    415: "The media type of the body is not supported.",
     416: "The file ends before the first byte that `Range` asks for; `Content-Range` says where.",
-    422: "A value cannot be accepted; `errors` points to each. Nothing was written.",
-    429: "This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.",
-    500: "A defect of Lockstep; the log has the cause under the request's id.",
-    503: "The database or the store does not answer, or too many ask at once. Nothing was written; try again after "
-    "`Retry-After` seconds.",
+    422: "Invalid value; `errors` points to each. Nothing was written.",
+    429: "The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.",
+    500: "Internal error; the log has the cause under the request's id.",
+    503: "The database or the store does not answer, or there are too many concurrent requests. "
+    "Nothing was written; try again after `Retry-After` seconds.",
     507: "The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.",
 }
 
@@ -148,8 +148,8 @@ def internal_error(request_id: str) -> LockstepError:
     """
     return LockstepError(
         ErrorCode.INTERNAL,
-        "the request ran into a defect of Lockstep; whether anything was written is not known",
-        next_step=f"read what the api's log says about request {request_id}, and report it",
+        "internal error; it is unknown whether anything was written",
+        next_step=f"find request {request_id} in the log of the api, and report the error",
     )
 
 
@@ -193,14 +193,14 @@ def _parameter_error(line: Mapping[str, Any]) -> FieldError:
     if line["type"] == "extra_forbidden":
         return FieldError(
             pointer_of(location),
-            "there is no such parameter here",
+            "unknown parameter",
             line["input"],
-            "remove it; /docs lists what there is",
+            "remove it; /docs lists the parameters",
         )
     message = str(line["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     return FieldError(
-        pointer_of(location), f"{message}, got {line['input']!r}", line["input"], "/docs says what it takes"
+        pointer_of(location), f"{message}, got {line['input']!r}", line["input"], "see /docs for the expected values"
     )
 
 
@@ -210,12 +210,12 @@ async def _routing(request: Request, error: Exception) -> Response:
     where = f"{request.method} {request.url.path}"
     if error.status_code == HTTPStatus.NOT_FOUND:
         refused = LockstepError(
-            ErrorCode.NOT_FOUND, f"nothing answers {where}", next_step="/docs lists every address; /v1 is their prefix"
+            ErrorCode.NOT_FOUND, f"no route for {where}", next_step="/docs lists all routes; their prefix is /v1"
         )
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(sorted(_methods(request)))
         refused = LockstepError(
-            ErrorCode.METHOD, f"{where} is not known; expected {allowed}", next_step=f"use {allowed}"
+            ErrorCode.METHOD, f"method not allowed: {where}; expected {allowed}", next_step=f"use {allowed}"
         )
         return problem_response(refused, instance=request_id_of(request), headers={"Allow": allowed})
     else:

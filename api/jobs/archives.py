@@ -37,7 +37,7 @@ _DAMAGE: Final = (
     tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, ArithmeticError, RecursionError
 )  # fmt: skip
 """Exceptions of Python's readers for invalid bytes. RecursionError: a chain of extended headers."""
-_NEXT: Final = "pack the folder with: lockstep submit --code DIR"
+_NEXT: Final = "send the folder with: lockstep submit --code DIR"
 
 
 class StoredArchive(BaseModel):
@@ -75,7 +75,7 @@ def examine(path: Path, sha256: str) -> StoredArchive:
     except UnsafeMemberError as error:
         raise _refused(str(error), error.name) from None
     except _DAMAGE as error:
-        raise _refused(f"the body is no tar archive compressed with gzip, or it is damaged ({error})", None) from None
+        raise _refused(f"the body is not a gzip-compressed tar archive, or is damaged ({error})", None) from None
     return StoredArchive(
         sha256=sha256,
         bytes=path.stat().st_size,
@@ -126,12 +126,12 @@ class _Tree:
     def check_links(self) -> None:
         """Check link targets and paths through links, once all members are known."""
         if not self.files:
-            raise _refused("the archive holds no file", None)
+            raise _refused("the archive contains no file", None)
         self._tree.check()
         for member in self._hard_links:
             if parts_of(member.linkname) not in self._regular:
                 raise _refused(
-                    f"member {member.name!r} is a hard link to {member.linkname!r}, which is no file of the archive",
+                    f"member {member.name!r} is a hard link to {member.linkname!r}, which is not a file of the archive",
                     member.name,
                 )
 
@@ -187,5 +187,5 @@ def _too_large(message: str) -> LockstepError:
     return LockstepError(
         ErrorCode.TOO_LARGE,
         f"{message}; nothing was kept",
-        next_step="leave data and environments out of the code folder, with a .lockstepignore or another --code DIR",
+        next_step="exclude data and environments with a .lockstepignore, or use another --code DIR",
     )

@@ -36,7 +36,7 @@ def changes_of(document: object) -> dict[str, Any]:
         raise invalid((FieldError("", "expected an object", document, EXAMPLE),))
     for name in document:
         if name != "set":
-            raise invalid((FieldError(f"/{_escaped(name)}", "there is no such field here; known: set", None, EXAMPLE),))
+            raise invalid((FieldError(f"/{_escaped(name)}", "unknown field; expected: set", None, EXAMPLE),))
     changes = document.get("set", {})
     if not isinstance(changes, dict):
         raise invalid((FieldError("/set", "expected an object of values by JSON pointer", changes, EXAMPLE),))

@@ -109,8 +109,8 @@ class Forecasts:
         found = None if own or self._compute is None else self._computed(spec.train, spec.world_size(), device)
         if found is None:
             why = (
-                "the code of a task of your own is not run by the service; `lockstep plan --code DIR` computes it "
-                "where torch is installed, and so does the first attempt"
+                "the service does not run a custom task's code; `lockstep plan --code DIR` "
+                "computes it where torch is installed, or the first attempt does"
                 if own
                 else "the service has no torch; the first attempt computes it"
             )
@@ -258,7 +258,7 @@ class ForecastProcess:
         try:
             return ForecastAnswer.model_validate_json(answer)
         except ValidationError:
-            return ForecastAnswer(why=f"its process ended with code {process.returncode} and without an answer")
+            return ForecastAnswer(why=f"its process exited with code {process.returncode} and without a result")
 
     def close(self) -> None:
         """Kill the subprocess, which would delay the exit of this program."""

@@ -67,7 +67,7 @@ def plan(
         placement=placed,
         queue=turn,
         memory=forecasts.of(spec, nodes=placed),
-        warnings=[] if largest else ["no node is registered yet, so whether the job fits is not known"],
+        warnings=[] if largest else ["no node is registered yet, so it is unknown whether the job fits"],
     )
 
 

@@ -98,9 +98,9 @@ def _settle_ref(spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
     try:
         commit = repositories.commit_of(spec.code.git, spec.code.ref)
     except repositories.RepositoryError as error:
-        return spec, (FieldError("/code/ref", str(error), spec.code.ref, "name a branch, a tag or a whole commit id"),)
+        return spec, (FieldError("/code/ref", str(error), spec.code.ref, "give a branch, a tag or a full commit id"),)
     except repositories.RepositoryUnreachableError as error:
-        step = "check the address, and that the service's machine may read it; or write the whole commit id as ref"
+        step = "check the address and the service's access to it, or give the full commit id as ref"
         return spec, (FieldError("/code/git", f"the repository does not answer: {error}", spec.code.git, step),)
     return spec.model_copy(update={"code": GitCode(git=spec.code.git, ref=commit)}), ()
 
@@ -129,7 +129,7 @@ def _settle_source(database: Database, spec: JobSpec) -> tuple[JobSpec, tuple[Fi
         what = (
             "checkpoint" if which is None else "best checkpoint" if which == "best" else f"checkpoint of step {which}"
         )
-        step = f"it has those of steps {there}" if there else "wait until it has saved one"
+        step = f"it has checkpoints of the steps {there}" if there else "wait until the job has saved one"
         return spec, (_wrong_source(spec.train, f"job {job.id} has no {what}", step),)
     return spec.model_copy(update={"train": train}), ()
 
@@ -151,9 +151,10 @@ def check_capacity(spec: JobSpec, largest: int) -> Iterator[FieldError]:
     if largest and asked > largest:
         yield FieldError(
             "/resources/gpus",
-            f"{asked} devices are asked for, and all nodes ever registered had {largest} together: it could never start",
+            f"{asked} devices are requested, and all registered nodes together have "
+            f"{largest}, so the job could never start",
             asked,
-            f"ask for at most {largest}, or register more nodes first",
+            f"request at most {largest}, or register more nodes first",
         )
 
 
@@ -165,7 +166,7 @@ def _check_code(spec: JobSpec, uploads: Uploads) -> Iterator[FieldError]:
     if archive is None:
         yield FieldError(
             "/code/upload",
-            "no archive of this digest was uploaded",
+            "no archive with this digest was uploaded",
             spec.code.upload,
-            "send it first with PUT /v1/uploads/{sha256}, or submit with: lockstep submit --code DIR",
+            "upload it with PUT /v1/uploads/{sha256}, or submit with: lockstep submit --code DIR",
         )

@@ -35,8 +35,8 @@ from lockstep.storage.jobs.listing import PageMark
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series
 
-NOT_LOOKED_AT: Final = "the scheduler has not looked at it yet"
-NO_NODE: Final = "no node is registered yet: it waits until one is"
+NOT_LOOKED_AT: Final = "the scheduler has not processed it yet"
+NO_NODE: Final = "no node is registered yet"
 NodeState = Literal["ready", "draining", "quarantined", "leaving", "lost"]
 NONE: Final[Mapping[str, float]] = MappingProxyType({})
 Value = float | str

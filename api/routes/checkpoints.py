@@ -40,14 +40,14 @@ Which = Annotated[
     str,
     Path(
         pattern=r"^([0-9]{1,10}|best|last)$",
-        description="A step; `last`, the newest; or `best`, where the job has `keep_best`.",
+        description="A step, `last` (the newest) or `best` (for jobs with `keep_best`).",
         examples=["last"],
     ),
 ]
 Attempt = Annotated[
-    int | None, Query(ge=1, lt=2**31, description="Only of this attempt; two of them may have saved the same step.")
+    int | None, Query(ge=1, lt=2**31, description="Attempt that saved it; two attempts may have saved the same step.")
 ]
-Name = Annotated[str, Path(description="As `files` names it.", max_length=200, examples=[MANIFEST])]
+Name = Annotated[str, Path(description="Name from `files`.", max_length=200, examples=[MANIFEST])]
 
 
 @router.get(
@@ -74,7 +74,7 @@ def list_checkpoints(
 @router.get(
     "/{which}",
     operation_id="getJobCheckpoint",
-    summary="One checkpoint and its files",
+    summary="Read a checkpoint and the list of its files",
     responses=documented(404),
 )
 def get_checkpoint(
@@ -91,12 +91,15 @@ def get_checkpoint(
 @router.get(
     "/{which}/files/{name}",
     operation_id="getJobCheckpointFile",
-    summary="A file of a checkpoint",
+    summary="Download a file of a checkpoint",
     response_class=StreamingResponse,
     responses={
         200: {"content": _BINARY, "description": "The whole file. `ETag` is its SHA-256."},
-        206: {"content": _BINARY, "description": "The rest of it, from the first byte that `Range` asks for."},
-        304: {"description": "The caller has it."},
+        206: {
+            "content": _BINARY,
+            "description": "The rest of the file, from the first byte of `Range`.",
+        },
+        304: {"description": "Not modified: the caller has this file."},
         **documented(404, 416),
     },
 )
@@ -121,8 +124,8 @@ def get_checkpoint_file(
     if start is not None and start >= size:
         refused = LockstepError(
             ErrorCode.RANGE,
-            f"{name} has {size} bytes; the part from byte {start} on is asked for",
-            next_step="ask without Range: what you have is not the beginning of this file, or all of it",
+            f"{name} has {size} bytes; the requested range starts at byte {start}",
+            next_step="send the request without Range: the local part is not a prefix of this file, or is complete",
         )
         unsatisfied = {**headers, "Content-Range": f"bytes */{size}"}
         return problem_response(refused, instance=request_id_of(request), headers=unsatisfied)
@@ -148,11 +151,14 @@ def _find(app_state: AppState, reference: str, which: str, attempt: int | None) 
     row = checkpoints.pick([each for each in rows if attempt in {None, each.attempt}], asked)
     if row is None:
         steps = ", ".join(str(each.step) for each in rows)
-        what = {"last": "no checkpoint", "best": "no best checkpoint: it has no keep_best, or measured nothing yet"}
+        what = {
+            "last": "no checkpoint",
+            "best": "no best checkpoint: keep_best is not set, or nothing was measured yet",
+        }
         raise LockstepError(
             ErrorCode.NOT_FOUND,
             f"job {job.id} has {what.get(which, f'no checkpoint of step {which}')}",
-            next_step=f"it has those of steps {steps}" if steps else "it has none yet",
+            next_step=f"it has checkpoints of the steps {steps}" if steps else "it has no checkpoint yet",
         )
     return row, row is best
 
@@ -182,7 +188,7 @@ def _opened(app_state: AppState, row: CheckpointRow, name: str, size: int) -> tu
     stored = file.seek(0, SEEK_END)
     if stored != size:
         closing.close()
-        raise _damaged(row, f"its {name} has {stored} bytes, but was written with {size}")
+        raise _damaged(row, f"its {name} has {stored} bytes; the manifest has {size}")
     return closing, file
 
 
@@ -190,15 +196,15 @@ def _damaged(row: CheckpointRow, why: str) -> LockstepError:
     return LockstepError(
         ErrorCode.NOT_FOUND,
         f"the checkpoint of step {row.step} is damaged in the store: {why}",
-        next_step="take another: lockstep ckpt ls shows them",
+        next_step="use another checkpoint; lockstep ckpt ls lists them",
     )
 
 
 def _gone(row: CheckpointRow, name: str) -> LockstepError:
     return LockstepError(
         ErrorCode.NOT_FOUND,
-        f"{name} of the checkpoint of step {row.step} is not in the store any more",
-        next_step="newer ones may have taken its place: lockstep ckpt ls shows what there is",
+        f"{name} of the checkpoint of step {row.step} is no longer in the store",
+        next_step="it may have been pruned; lockstep ckpt ls lists the checkpoints",
     )
 
 

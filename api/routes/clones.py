@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
 BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": False,
-        "description": "Values that change. Nothing, or `{}`, submits the same spec again.",
+        "description": "Values to change. An empty body or `{}` submits the same spec again.",
         "content": {
             "application/json": {
                 "schema": {
@@ -32,15 +32,16 @@ BODY: Final[dict[str, Any]] = {
                     "properties": {
                         "set": {
                             "type": "object",
-                            "description": "A value for each JSON pointer (RFC 6901) into the job's spec. Each is taken "
-                            "whole, null included; objects that are missing on the way are made.",
+                            "description": "New value for each JSON pointer (RFC 6901) into the job's spec. "
+                            "A value replaces the old one entirely, also if it is null; "
+                            "missing parent objects are created.",
                             "additionalProperties": True,
                         }
                     },
                 },
                 "examples": {
                     "changed": {
-                        "summary": "Longer, and with another learning rate",
+                        "summary": "More steps and another learning rate",
                         "value": {"set": {"/train/steps": 400, "/train/optimizer/lr": 1e-4}},
                     },
                     "same": {"summary": "The same again", "value": {}},
@@ -62,11 +63,14 @@ async def read_changes(request: Request) -> dict[str, Any]:
     "/jobs/{reference}/clone",
     operation_id="cloneJob",
     summary="Submit a job's spec again, with changes",
-    description="The new job is checked as every submit is; `errors` point into its spec. It uses the same code archive.",
+    description="The new job is validated like every job; `errors` point into its spec. It uses the same code archive.",
     status_code=201,
     response_description="The new job, queued.",
     responses={
-        200: {"model": JobView, "description": "A repeat: the job of the first time. `Idempotent-Replay: true`."},
+        200: {
+            "model": JobView,
+            "description": "Repeated request: the job of the first one, with `Idempotent-Replay: true`.",
+        },
         **documented(400, 404, 409, 413, 415, 507),
     },
     openapi_extra=BODY,

@@ -20,7 +20,7 @@ from lockstep.domain.views import Health
 router = APIRouter(tags=["health"])
 
 
-@router.get("/livez", operation_id="livez", summary="Whether the process answers")
+@router.get("/livez", operation_id="livez", summary="Check that the process is running")
 async def livez() -> Health:
     return Health(status="ok", version=VERSION)
 
@@ -28,9 +28,15 @@ async def livez() -> Health:
 @router.get(
     "/readyz",
     operation_id="readyz",
-    summary="Whether jobs are accepted",
-    description="A caller with a valid token also gets the reasons, which may name hosts and folders.",
-    responses={503: {"model": Health, "description": "They are not; `checks` says why."}, **described(500)},
+    summary="Check that jobs are accepted",
+    description="Requests with a valid token also get the reasons, which may contain hosts and folders.",
+    responses={
+        503: {
+            "model": Health,
+            "description": "Jobs are not accepted; `checks` contains the reasons.",
+        },
+        **described(500),
+    },
 )
 def readyz(request: Request, response: Response, app_state: AppStateDep) -> Health:
     seen = app_state.readiness.look()
@@ -45,7 +51,7 @@ def readyz(request: Request, response: Response, app_state: AppStateDep) -> Heal
 @router.get(
     "/metrics",
     operation_id="scrapeMetrics",
-    summary="Figures of the service, as Prometheus reads them",
+    summary="Metrics of the service in the Prometheus text format",
     response_class=Response,
     responses={
         200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Every figure."},

@@ -35,13 +35,13 @@ class PointsQuery(BaseModel):
         list[str],
         Field(
             max_length=limits.METRIC_NAMES_PER_JOB_MAX,
-            description="Series, repeated or with commas; none asks for all.",
+            description="Names of series, repeated or separated by commas. Default: all.",
         ),
     ] = []
     from_step: Annotated[int | None, Field(ge=0, lt=2**62)] = None
-    to_step: Annotated[int | None, Field(ge=0, lt=2**62, description="The last step, itself included.")] = None
+    to_step: Annotated[int | None, Field(ge=0, lt=2**62, description="Last step, inclusive.")] = None
     attempts: Annotated[
-        Literal["current", "all"], Field(description="`current` hides what a later attempt ran again.")
+        Literal["current", "all"], Field(description="`current` hides points of steps that a later attempt repeated.")
     ] = "current"
 
     def wanted(self) -> list[str] | None:
@@ -52,7 +52,12 @@ class MetricsQuery(PointsQuery):
     """Selection of points, with a maximum number."""
 
     max_points: Annotated[
-        int, Field(ge=1, le=limits.SERIES_POINTS_MAX, description="Of each series; more are put into buckets.")
+        int,
+        Field(
+            ge=1,
+            le=limits.SERIES_POINTS_MAX,
+            description="Maximum per series; longer series are aggregated into buckets.",
+        ),
     ] = 1_000
 
 
@@ -64,8 +69,9 @@ class JobMetricsQuery(MetricsQuery):
         Field(
             max_length=tails.CURSOR_LENGTH_MAX,
             json_schema_extra={"pattern": tails.CURSOR},
-            description="`cursor` of the answer before, to the same question: only what was stored after it, if `complete` is "
-            "false; everything, where a later attempt hides points that were given.",
+            description="`cursor` of the previous response to the same query. The response contains only "
+            "the points stored since, with `complete` false; or all points if a later "
+            "attempt hides points already sent.",
         ),
     ] = None
 
@@ -90,14 +96,14 @@ class EventsQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    order: Annotated[events.Order, Field(description="Which come first: the oldest, or the newest.")] = "oldest"
+    order: Annotated[events.Order, Field(description="Sort order: oldest or newest event first.")] = "oldest"
     cursor: Annotated[
         int | None,
         Field(
             ge=0,
             lt=2**62,
-            description="`next_cursor` of the page before, in the same order; or the id of an event, to read on from it in "
-            "either order.",
+            description="`next_cursor` of the previous page, with the same order; or the id of the event "
+            "to continue from, in either order.",
         ),
     ] = None
     limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
@@ -140,7 +146,7 @@ def metrics(
 @router.get(
     "/attempts",
     operation_id="listJobAttempts",
-    summary="List the attempts at a job, newest first",
+    summary="List the attempts of a job, newest first",
     description=f"The newest {limits.PAGE_SIZE_MAX}.",
     response_model=Page[AttemptView],
     responses={**conditional.RESPONSES, **documented(404)},
@@ -161,7 +167,7 @@ def list_attempts(
 @router.get(
     "/spec",
     operation_id="getJobSpec",
-    summary="Read the spec a job runs by, with every default filled in",
+    summary="Read the spec of a job, with all defaults filled in",
     response_model=SpecView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
@@ -178,7 +184,7 @@ def spec(reference: Reference, request: Request, response: Response, app_state: 
 @router.get(
     "/events",
     operation_id="listJobEvents",
-    summary="List what happened to a job",
+    summary="List the events of a job",
     response_model=Page[EventView],
     responses={**conditional.RESPONSES, **documented(404)},
 )

@@ -38,7 +38,8 @@ Reference = Annotated[
     Path(
         min_length=1,
         max_length=200,
-        description="An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.",
+        description="An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job "
+        "of that name), or `last`.",
         examples=["last"],
     ),
 ]
@@ -48,7 +49,8 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=limits.IDEMPOTENCY_KEY_CHARS_MAX,
         pattern=r"^[!-~]+$",
-        description="Visible ASCII, chosen by the caller. A repeat with the same key and body returns the same job.",
+        description="Visible ASCII, chosen by the client. A repeated request with the same key and body "
+        "returns the same job.",
     ),
 ]
 
@@ -67,21 +69,24 @@ class JobFilter(BaseModel):
         str | None,
         Field(
             max_length=63,
-            description="A part of the name, or 4 or more characters of the id's beginning or end.",
+            description="Part of the name, or a prefix or suffix of at least 4 characters of the id.",
             examples=["gpt"],
         ),
     ] = None
     name: Annotated[str | None, Field(max_length=63, examples=["stdlib-gpt"])] = None
     project: Annotated[str | None, Field(max_length=63, examples=["default"])] = None
-    owner: Annotated[str | None, Field(max_length=255, description="Who submitted it.", examples=["ada"])] = None
+    owner: Annotated[
+        str | None,
+        Field(max_length=255, description="User who submitted the job.", examples=["ada"]),
+    ] = None
     node: Annotated[
         str | None,
-        Field(max_length=255, description="A node on which an attempt at it was placed.", examples=["gpu-1"]),
+        Field(max_length=255, description="Node on which an attempt of the job was placed.", examples=["gpu-1"]),
     ] = None
     label: Annotated[
         str | None, Field(pattern=r"^[^=]+=", max_length=320, description="`key=value`", examples=["team=vision"])
     ] = None
-    cursor: Annotated[Cursor | None, Field(description="`next_cursor` of the page before")] = None
+    cursor: Annotated[Cursor | None, Field(description="`next_cursor` of the previous page.")] = None
     limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
     order: Literal["newest", "oldest"] = "newest"
 
@@ -107,7 +112,10 @@ class JobFilter(BaseModel):
     status_code=201,
     response_description="The job, queued.",
     responses={
-        200: {"model": JobView, "description": "A repeat: the job of the first time. `Idempotent-Replay: true`."},
+        200: {
+            "model": JobView,
+            "description": "Repeated request: the job of the first one, with `Idempotent-Replay: true`.",
+        },
         **documented(400, 409, 413, 415, 507),
     },
     openapi_extra=SPEC_BODY,
@@ -143,7 +151,7 @@ def answer_submit(submitted: tuple[JobRow, bool, str], app_state: AppStateDep, r
 @router.post(
     "/jobs/plan",
     operation_id="planJob",
-    summary="Say what a job would do, without submitting it",
+    summary="Plan a job without submitting it",
     responses=documented(400, 413, 415),
     openapi_extra=SPEC_BODY,
 )
@@ -178,7 +186,7 @@ def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, app_state:
 @router.get(
     "/queue",
     operation_id="listQueue",
-    summary="Queued jobs in the order in which they go",
+    summary="List queued jobs in scheduling order",
     description=f"The first {limits.PAGE_SIZE_MAX}.",
     response_model=Page[JobView],
     responses={**conditional.RESPONSES, **documented()},
@@ -262,7 +270,8 @@ def get_job(reference: Reference, request: Request, app_state: AppStateDep) -> R
     operation_id="cancelJob",
     summary="Cancel a job",
     status_code=202,
-    response_description="Cancelled if nothing of it ran; otherwise `intent` is `cancel` until its processes are gone.",
+    response_description="The job: cancelled if no process was running, else with `intent` `cancel` until all "
+    "processes have ended.",
     responses=documented(404, 409, 507),
 )
 def cancel(reference: Reference, app_state: AppStateDep, actor: Actor) -> JobView:
@@ -280,9 +289,9 @@ def cancel(reference: Reference, app_state: AppStateDep, actor: Actor) -> JobVie
 @router.delete(
     "/jobs/{reference}",
     operation_id="deleteJob",
-    summary="Delete a job that has ended, with its points, lines and checkpoints",
+    summary="Delete an ended job with its metrics, logs and checkpoints",
     status_code=204,
-    response_description="Nothing of it is left.",
+    response_description="Deleted.",
     responses=documented(404, 409, 507),
 )
 def delete(reference: Reference, app_state: AppStateDep, actor: Actor) -> None:

@@ -49,17 +49,17 @@ class StreamQuery(LogFilter):
     """Selection of lines, and the start of the stream."""
 
     cursor: Annotated[
-        Cursor | None, Field(description="An event's id, or `next_cursor` of a page: what follows it.")
+        Cursor | None, Field(description="Id of an event or `next_cursor` of a page: the stream starts after it.")
     ] = None
     tail: Annotated[
         int | None,
-        Field(ge=1, le=limits.LOG_PAGE_LINES_MAX, description="Begin with the last so many lines."),
+        Field(ge=1, le=limits.LOG_PAGE_LINES_MAX, description="Start with this many lines from the end."),
     ] = None
 
     @model_validator(mode="after")
     def _one_start(self) -> StreamQuery:
         if self.tail is not None and self.cursor is not None:
-            raise ValueError("tail starts from the end and cursor goes on from a place: give one of them")
+            raise ValueError("tail and cursor exclude each other: give only one of them")
         return self
 
 
@@ -71,7 +71,7 @@ class StreamQuery(LogFilter):
     response_class=Response,
     responses={
         200: {"content": {"text/event-stream": {"itemSchema": EVENT}}, "description": "Server-sent events."},
-        204: {"description": "The job has ended, and the caller has every line."},
+        204: {"description": "The job has ended, and the client has all lines."},
         **documented(404),
     },
 )
@@ -79,7 +79,7 @@ async def follow_logs(
     reference: Reference,
     asked: Annotated[StreamQuery, Query()],
     app_state: AppStateDep,
-    last_event_id: Annotated[Cursor | None, Header(description="Where to resume.")] = None,
+    last_event_id: Annotated[Cursor | None, Header(description="Id of the last received event.")] = None,
 ) -> Response:
     job, cursor, is_over = await run_in_threadpool(_start, app_state, reference, asked, last_event_id)
     if is_over and last_event_id is not None:

@@ -39,7 +39,7 @@ DOWNLOAD_LINES: Final = 2_000
 def _written(given: object) -> object:
     """Reject a number, which pydantic would read as milliseconds if it is large."""
     if isinstance(given, str) and re.fullmatch(r"\d{4}-.+", given, re.ASCII) is None:
-        raise ValueError("expected a date and time as RFC 3339 writes it, such as 2026-02-01T12:00:00Z")
+        raise ValueError("expected a date and time in RFC 3339 format, such as 2026-02-01T12:00:00Z")
     return given
 
 
@@ -59,17 +59,19 @@ class LogFilter(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     # As many digits as a cursor has for the attempt.
-    attempt: Annotated[int | None, Field(ge=1, lt=10**9, description="None shows all attempts.")] = None
+    attempt: Annotated[int | None, Field(ge=1, lt=10**9, description="Default: all attempts.")] = None
     rank: Annotated[int | None, Field(ge=-1, le=10**9, description="-1 is the launcher.")] = None
     stream: Literal["stdout", "stderr", "launcher"] | None = None
     search: Annotated[
-        str | None, Field(min_length=1, max_length=200, description="Lines that contain this, upper or lower case.")
+        str | None, Field(min_length=1, max_length=200, description="Lines that contain this text, ignoring case.")
     ] = None
     since: Annotated[
         Moment | None,
-        Field(description="Lines written then or later, by their node's clock: RFC 3339, or seconds since the epoch."),
+        Field(
+            description="Lines written at this time or later by the node's clock: RFC 3339 or seconds since the epoch."
+        ),
     ] = None
-    until: Annotated[Moment | None, Field(description="Lines written before that.")] = None
+    until: Annotated[Moment | None, Field(description="Lines written before this time.")] = None
 
     def chosen(self) -> LogSelection:
         return LogSelection(
@@ -81,22 +83,20 @@ class LogsQuery(LogFilter):
     """Selection of lines, with a start and a maximum number."""
 
     cursor: Annotated[
-        Cursor | None, Field(description="`next_cursor` of a page: the lines that follow it.", examples=["1.0"])
+        Cursor | None, Field(description="`next_cursor` of a page: the lines after it.", examples=["1.0"])
     ] = None
-    before: Annotated[Cursor | None, Field(description="`prev_cursor` of a page: the lines that precede it.")] = None
+    before: Annotated[Cursor | None, Field(description="`prev_cursor` of a page: the lines before it.")] = None
     limit: Annotated[int, Field(ge=1, le=limits.LOG_PAGE_LINES_MAX)] = 1_000
     tail: Annotated[
-        int | None, Field(ge=1, le=limits.LOG_PAGE_LINES_MAX, description="The last so many lines, oldest first.")
+        int | None, Field(ge=1, le=limits.LOG_PAGE_LINES_MAX, description="Number of lines from the end, oldest first.")
     ] = None
 
     @model_validator(mode="after")
     def _one_end(self) -> LogsQuery:
         if self.tail is not None and self.cursor is not None:
-            raise ValueError("tail starts from the end and cursor goes on from a place: give one of them")
+            raise ValueError("tail and cursor exclude each other: give only one of them")
         if self.before is not None and (self.tail is not None or self.cursor is not None):
-            raise ValueError(
-                "before goes back from a place, cursor goes on, tail starts from the end: give one of them"
-            )
+            raise ValueError("before, cursor and tail exclude each other: give only one of them")
         return self
 
 
@@ -109,9 +109,10 @@ def _seconds(moment: float | datetime | None) -> float | None:
     operation_id="getJobLogs",
     summary="Read a page of a job's log lines",
     description=(
-        "Oldest line first: from the log's beginning, from a place (`cursor`), up to a place (`before`), or its end "
-        "(`tail`). The work of one page is bounded, so that a page may have fewer lines than asked for, or none, although "
-        "more follow: go on with `next_cursor` until `complete`, or backwards with `prev_cursor` until it is null."
+        "Oldest line first. The page starts at the beginning of the log or at `cursor`, ends at "
+        "`before`, or contains the end of the log (`tail`). The work for one page is limited, so "
+        "a page may have fewer lines than `limit`, or none, although more lines exist: continue "
+        "with `next_cursor` until `complete`, or backwards with `prev_cursor` until it is null."
     ),
     response_model=LogPage,
     responses={
@@ -120,7 +121,10 @@ def _seconds(moment: float | datetime | None) -> float | None:
             "headers": {
                 **conditional.ETAG,
                 **{
-                    name: {"description": f"With text/plain: `{field}` of the page.", "schema": {"type": "string"}}
+                    name: {
+                        "description": f"With text/plain: `{field}` of the page.",
+                        "schema": {"type": "string"},
+                    }
                     for name, field in (
                         ("X-Next-Cursor", "next_cursor"),
                         ("X-Prev-Cursor", "prev_cursor"),
@@ -180,14 +184,17 @@ def _as_text(page: log_pages.Slice, *, complete: bool) -> Response:
 @router.get(
     "/logs/download",
     operation_id="downloadJobLogs",
-    summary="A job's log as one file",
-    description="All lines that were stored when it was asked for, or those that the filters choose, as plain text.",
+    summary="Download a job's log as one file",
+    description="All lines stored at the time of the request, or those that match the filters, as plain text.",
     response_class=StreamingResponse,
     responses={
         200: {
             "content": {"text/plain": {"schema": {"type": "string"}}},
             "headers": {
-                "Content-Disposition": {"description": "A name for the file.", "schema": {"type": "string"}},
+                "Content-Disposition": {
+                    "description": "Suggested file name.",
+                    "schema": {"type": "string"},
+                },
             },
         },
         **documented(404),

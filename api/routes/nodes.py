@@ -23,13 +23,13 @@ from lockstep.storage.db.clock import now
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"], dependencies=guarded)
 log = structlog.get_logger("api")
 
-NodeName = Annotated[str, Path(min_length=1, max_length=255, description="A node's whole name.", examples=["gpu-a"])]
+NodeName = Annotated[str, Path(min_length=1, max_length=255, description="Full name of a node.", examples=["gpu-a"])]
 
 
 @router.get(
     "",
     operation_id="listNodes",
-    summary="List nodes, their devices and who holds them",
+    summary="List nodes, their devices and the jobs on them",
     response_model=Page[NodeView],
     responses={**conditional.RESPONSES, **documented()},
 )
@@ -47,7 +47,7 @@ def list_nodes(request: Request, response: Response, app_state: AppStateDep) -> 
 @router.post(
     "/{name}/drain",
     operation_id="drainNode",
-    summary="Give a node no more work; what runs there runs on",
+    summary="Stop placing jobs on a node; running jobs continue",
     responses=documented(404, 507),
 )
 def drain(name: NodeName, app_state: AppStateDep, actor: Actor) -> NodeView:
@@ -62,7 +62,7 @@ def drain(name: NodeName, app_state: AppStateDep, actor: Actor) -> NodeView:
 @router.post(
     "/{name}/resume",
     operation_id="resumeNode",
-    summary="Give a node work again, whether it was drained or quarantined",
+    summary="Resume a drained or quarantined node",
     responses=documented(404, 507),
 )
 def resume(name: NodeName, app_state: AppStateDep, actor: Actor) -> NodeView:
@@ -70,7 +70,7 @@ def resume(name: NodeName, app_state: AppStateDep, actor: Actor) -> NodeView:
         if "\0" in name or not nodes.resume(session, name):  # PostgreSQL rejects text with a NUL
             raise _unknown(name)
         row, at = nodes.get(session, name), now(session)
-    log.info("a node is given work again", node=name, actor=actor)
+    log.info("a node is resumed", node=name, actor=actor)
     app_state.notifier.publish(WakeScheduler())
     return node_view(row, now=at, lease_seconds=app_state.lease_seconds)
 
@@ -79,5 +79,5 @@ def _unknown(name: str) -> LockstepError:
     return LockstepError(
         ErrorCode.NOT_FOUND,
         f"there is no node {name!r}",
-        next_step="lockstep nodes lists all nodes, with their whole names.",
+        next_step="List all nodes with: lockstep nodes",
     )

@@ -43,21 +43,31 @@ class SeveralSeriesQuery(MetricsQuery):
         Field(
             min_length=1,
             max_length=limits.SERIES_JOBS_MAX,
-            description="As one job is named in a path; repeated or with commas.",
+            description="References to jobs, as in a path; repeated or separated by commas.",
         ),
     ]
     names: Annotated[
         list[str],
-        Field(min_length=1, max_length=limits.METRIC_NAMES_PER_JOB_MAX, description="Series, repeated or with commas."),
+        Field(
+            min_length=1,
+            max_length=limits.METRIC_NAMES_PER_JOB_MAX,
+            description="Names of series, repeated or separated by commas.",
+        ),
     ]
 
     since: Annotated[
-        list[Annotated[str, StringConstraints(max_length=limits.SERIES_JOBS_MAX * (tails.CURSOR_LENGTH_MAX + 1))]],
+        list[
+            Annotated[
+                str,
+                StringConstraints(max_length=limits.SERIES_JOBS_MAX * (tails.CURSOR_LENGTH_MAX + 1)),
+            ]
+        ],
         Field(
             default_factory=list,
             max_length=limits.SERIES_JOBS_MAX,
-            description="`cursor` of each job of the answer before, to the same question, in the order of `jobs`; repeated "
-            "or with commas. Only what was stored after it, where `complete` is false.",
+            description="`cursor` of each job from the previous response to the same query, in the order "
+            "of `jobs`; repeated or separated by commas. The response contains only points "
+            "stored since, where `complete` is false.",
         ),
     ]
 
@@ -71,13 +81,16 @@ class SeveralSeriesQuery(MetricsQuery):
         if not job_count or not name_count:
             raise ValueError("expected at least one job and one name of a series")
         if job_count > limits.SERIES_JOBS_MAX:
-            raise ValueError(f"expected at most {limits.SERIES_JOBS_MAX} jobs, got {job_count}: ask for the rest apart")
+            raise ValueError(
+                f"expected at most {limits.SERIES_JOBS_MAX} jobs, got {job_count}: request the others separately"
+            )
         if self.since and len(self.cursors()) != job_count:
-            raise ValueError(f"expected since to have one cursor for each of the {job_count} jobs, or to be left out")
+            raise ValueError(f"expected since to have one cursor for each of the {job_count} jobs, or to be omitted")
         if (points := job_count * name_count * self.max_points) > limits.SERIES_POINTS_OF_JOBS_MAX:
             raise ValueError(
-                f"{job_count} jobs × {name_count} names × {self.max_points} max_points are {points}, and one answer has at "
-                f"most {limits.SERIES_POINTS_OF_JOBS_MAX}: ask for fewer max_points, or for some of the jobs"
+                f"{job_count} jobs × {name_count} names × {self.max_points} max_points are "
+                f"{points}; one response has at most {limits.SERIES_POINTS_OF_JOBS_MAX}: lower "
+                "max_points, or request fewer jobs"
             )
         return self
 
@@ -86,7 +99,7 @@ class SeveralSeriesQuery(MetricsQuery):
     "/series",
     operation_id="getSeries",
     summary="Read series of several jobs",
-    description="In the order of `jobs`. A job that has none of the series is there without any.",
+    description="In the order of `jobs`. A job without these series has an empty list.",
     response_model=SeveralMetricsView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
@@ -98,7 +111,7 @@ def several(asked: Annotated[SeveralSeriesQuery, Query()], request: Request, app
         raise LockstepError(
             ErrorCode.INVALID,
             f"jobs names {len(ids)} jobs, some more than once, and since has {len(asked.cursors())} cursors",
-            next_step="Name each job once, in the order of the cursors.",
+            next_step="Give each job once, in the order of the cursors.",
         )
     with app_state.database.read_series() as session:
         batches = change_feed.counts(session.connection(), ids)
@@ -133,7 +146,7 @@ def several(asked: Annotated[SeveralSeriesQuery, Query()], request: Request, app
 @router.get(
     "/jobs/{reference}/metrics/download",
     operation_id="downloadJobMetrics",
-    summary="A job's series as one file",
+    summary="Download a job's series as one file",
     description=(
         "Every point, as CSV (RFC 4180): `name,attempt,step,time,value`, with time in seconds since the epoch, and `NaN`, "
         "`Infinity` and `-Infinity` as values. By name and attempt, then as they were stored. Points that are stored "
@@ -143,7 +156,7 @@ def several(asked: Annotated[SeveralSeriesQuery, Query()], request: Request, app
     responses={
         200: {
             "content": {"text/csv": {"schema": {"type": "string"}}},
-            "headers": {"Content-Disposition": {"description": "A name for the file.", "schema": {"type": "string"}}},
+            "headers": {"Content-Disposition": {"description": "Suggested file name.", "schema": {"type": "string"}}},
         },
         **documented(404),
     },

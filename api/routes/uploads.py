@@ -35,11 +35,11 @@ Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of 
 @router.put(
     "/{sha256}",
     operation_id="putUpload",
-    summary="Send a code archive",
+    summary="Upload a code archive",
     status_code=201,
-    response_description="It is kept.",
+    response_description="The archive is stored.",
     responses={
-        200: {"model": UploadView, "description": "It was already there."},
+        200: {"model": UploadView, "description": "The archive was stored before."},
         **documented(413, 415, 507),
     },
     openapi_extra=ARCHIVE_BODY,
@@ -62,14 +62,16 @@ async def put_upload(sha256: Digest, request: Request, response: Response, app_s
 @router.get(
     "/{sha256}",
     operation_id="getUpload",
-    summary="Whether a code archive is there",
+    summary="Check that a code archive is stored",
     responses=documented(404),
 )
 def get_upload(sha256: Digest, app_state: AppStateDep) -> UploadView:
     archive = app_state.uploads.find(sha256)
     if archive is None:
         raise LockstepError(
-            ErrorCode.NOT_FOUND, f"no archive {sha256} was uploaded", next_step=f"send it: PUT /v1/uploads/{sha256}"
+            ErrorCode.NOT_FOUND,
+            f"no archive {sha256} was uploaded",
+            next_step=f"upload it with PUT /v1/uploads/{sha256}",
         )
     return _view(archive, created=False)
 
@@ -113,8 +115,8 @@ def _view(archive: StoredArchive, *, created: bool) -> UploadView:
 
 
 def _wrong_digest(asked: str, got: str) -> LockstepError:
-    message = f"the body's SHA-256 is {got}; expected {asked}, as in the address; nothing was kept"
-    step = "send the archive's bytes unchanged, to the address with their own digest"
+    message = f"the body's SHA-256 is {got}; expected {asked} from the address; nothing was kept"
+    step = "send the unchanged bytes of the archive to the address with their digest"
     return LockstepError(
         ErrorCode.INVALID, message, next_step=step, fields=(FieldError("/path/sha256", message, asked, step),)
     )
@@ -129,6 +131,6 @@ def _disk(error: OSError) -> LockstepError:
         return LockstepError(
             ErrorCode.STORAGE_FULL,
             "the disk for code archives is full; nothing was kept",
-            next_step="free space in the store's and the temporary folder, then send it again",
+            next_step="free space in the store and in the temporary folder, then send it again",
         )
     raise error

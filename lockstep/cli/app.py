@@ -19,82 +19,113 @@ from lockstep.domain.version import VERSION
 _JOBS, _SERVICE = Group("Jobs", sort_key=1), Group("Service", sort_key=2)
 
 COMMANDS: Final = (
-    ("submit", "lockstep.cli.jobs.submit:submit", "Submit a job and follow it; Ctrl-C detaches.", _JOBS),
+    (
+        "submit",
+        "lockstep.cli.jobs.submit:submit",
+        "Submit a job and follow it; Ctrl-C detaches.",
+        _JOBS,
+    ),
     (
         "plan",
         "lockstep.cli.jobs.submit:plan",
-        "Say what a job's batch becomes, and where and when it would run.",
+        "Show the batch plan of a job, and where and when it would run.",
         _JOBS,
     ),
     ("clone", "lockstep.cli.jobs.clone:clone", "Submit a job's spec again, with changes.", _JOBS),
     ("ps", "lockstep.cli.jobs.jobs:ps", "List jobs.", _JOBS),
-    ("show", "lockstep.cli.jobs.show:show", "Everything about one job.", _JOBS),
-    ("logs", "lockstep.cli.jobs.logs:logs", "What the ranks of a job wrote.", _JOBS),
-    ("metrics", "lockstep.cli.jobs.metrics:metrics", "The numbers of a job.", _JOBS),
+    ("show", "lockstep.cli.jobs.show:show", "Show one job in full.", _JOBS),
+    ("logs", "lockstep.cli.jobs.logs:logs", "Show the log lines of a job's ranks.", _JOBS),
+    ("metrics", "lockstep.cli.jobs.metrics:metrics", "Show the metrics of a job.", _JOBS),
     (
         "export",
         "lockstep.cli.jobs.export:export",
-        "Write the numbers of a job for TensorBoard or MLflow, or as CSV or Parquet.",
+        "Export the metrics of a job to TensorBoard, MLflow, CSV or Parquet.",
         _JOBS,
     ),
-    ("ckpt", "lockstep.cli.jobs.ckpt:app", "A job's checkpoints: list, fetch and check them.", _JOBS),
-    ("events", "lockstep.cli.jobs.show:events", "What happened to a job, in order.", _JOBS),
-    ("wait", "lockstep.cli.jobs.jobs:wait", "Wait for a job's end; the exit code says how it ended.", _JOBS),
+    ("ckpt", "lockstep.cli.jobs.ckpt:app", "List, fetch and check a job's checkpoints.", _JOBS),
+    ("events", "lockstep.cli.jobs.show:events", "Show the events of a job, oldest first.", _JOBS),
+    (
+        "wait",
+        "lockstep.cli.jobs.jobs:wait",
+        "Wait for a job's end; the exit code gives its outcome.",
+        _JOBS,
+    ),
     (
         "watch",
         "lockstep.cli.jobs.watch:watch",
-        "Follow a job live: progress, speed, newest numbers, last lines.",
+        "Follow a job live: progress, speed, newest metrics, last log lines.",
         _JOBS,
     ),
-    ("cancel", "lockstep.cli.jobs.jobs:cancel", "End jobs.", _JOBS),
-    ("rm", "lockstep.cli.jobs.rm:rm", "Delete jobs that have ended, with their points, lines and checkpoints.", _JOBS),
+    ("cancel", "lockstep.cli.jobs.jobs:cancel", "Cancel jobs.", _JOBS),
+    (
+        "rm",
+        "lockstep.cli.jobs.rm:rm",
+        "Delete jobs that have ended, with their metrics, logs and checkpoints.",
+        _JOBS,
+    ),
     (
         "scaling",
         "lockstep.cli.jobs.scaling:scaling",
-        "Say how well a job scales over devices, and what holds it back.",
+        "Measure how a job scales over devices, and name the bottleneck.",
         _JOBS,
     ),
     (
         "nodes",
         "lockstep.cli.service.nodes:app",
-        "List nodes and who holds their devices; drain and resume them.",
+        "List nodes and the jobs on their devices; drain and resume nodes.",
         _SERVICE,
     ),
-    ("top", "lockstep.cli.jobs.watch:top", "Jobs and devices, live.", _SERVICE),
+    ("top", "lockstep.cli.jobs.watch:top", "Show jobs and devices live.", _SERVICE),
     ("up", "lockstep.cli.service.service:up", "Start the whole service on this machine.", _SERVICE),
     ("down", "lockstep.cli.service.service:down", "Stop the service on this machine.", _SERVICE),
     (
         "migrate",
         "lockstep.cli.service.service:migrate",
-        "Bring the databases of the service here up to date.",
+        "Migrate the databases of the service on this machine.",
         _SERVICE,
     ),
-    ("api", "lockstep.cli.service.programs:api", "Serve the HTTP API and the pages.", _SERVICE),
+    ("api", "lockstep.cli.service.programs:api", "Serve the HTTP API and the dashboard.", _SERVICE),
     ("scheduler", "lockstep.cli.service.programs:scheduler", "Run a scheduler.", _SERVICE),
-    ("agent", "lockstep.cli.service.programs:agent", "Run this machine's node agent.", _SERVICE),
-    ("doctor", "lockstep.cli.service.doctor:doctor", "Check server, token, nodes and this machine.", _SERVICE),
-    ("open", "lockstep.cli.service.shell:open_", "Open the pages in a browser.", _SERVICE),
+    (
+        "agent",
+        "lockstep.cli.service.programs:agent",
+        "Run the node agent of this machine.",
+        _SERVICE,
+    ),
+    (
+        "doctor",
+        "lockstep.cli.service.doctor:doctor",
+        "Check the server, the token, the nodes and this machine.",
+        _SERVICE,
+    ),
+    ("open", "lockstep.cli.service.shell:open_", "Open the dashboard in a browser.", _SERVICE),
     (
         "config",
         "lockstep.cli.service.config:app",
-        "Say which server and token are used, and keep them in a file.",
+        "Show or set the server address and the token.",
         _SERVICE,
     ),
-    ("completion", "lockstep.cli.service.shell:completion", "Complete this command's words in a shell.", _SERVICE),
+    (
+        "completion",
+        "lockstep.cli.service.shell:completion",
+        "Print or install the shell completion.",
+        _SERVICE,
+    ),
     (
         "drill",
         "lockstep.cli.service.drill:drill",
-        "End one process on purpose, and say whether anything was lost.",
+        "Kill one process of the service and check that no training step is lost.",
         _SERVICE,
     ),
-    ("version", "lockstep.cli.service.service:version", "Say which version this is.", _SERVICE),
+    ("version", "lockstep.cli.service.service:version", "Print the version.", _SERVICE),
 )
 
 EPILOGUE: Final = """\
-A job is named by its id, a unique beginning or end of it, its name (the newest of that name), or "last".
+JOB is an id, a unique prefix or suffix of an id, a name (the newest job of that name), or "last".
 Exit codes: 0 ok, 1 the job failed or the request was refused, 2 usage, 3 not found, 4 not allowed, \
 5 server not reachable, 6 cancelled, 124 timed out, 130 interrupted.
-The server is found by --url, LOCKSTEP_URL, lockstep.toml, the user's config, or `lockstep up` on this machine."""
+Server address, first match: --url, LOCKSTEP_URL, lockstep.toml, the user's config, \
+`lockstep up` on this machine."""
 
 
 def make_app(called: str = "") -> App:
@@ -104,7 +135,7 @@ def make_app(called: str = "") -> App:
     """
     app = App(
         name="lockstep",
-        help="Train models on shared GPUs: the effective batch is a promise.",
+        help="Train models on shared GPUs with an exact effective batch.",
         help_epilogue=EPILOGUE,
         help_format="plaintext",
         version=VERSION,
@@ -144,7 +175,10 @@ def run(words: Sequence[str]) -> int:
         if debug:
             traceback.print_exc()
         else:
-            _complain(f"a defect of lockstep: {type(error).__name__}: {error}", "--debug shows where")
+            _complain(
+                f"defect in lockstep: {type(error).__name__}: {error}",
+                "run the command again with --debug for the traceback",
+            )
         return ExitCode.FAILED
     return int(result) if isinstance(result, int) else ExitCode.OK
 

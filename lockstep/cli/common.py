@@ -25,7 +25,7 @@ OUTPUT_GROUP = Group("Output", sort_key=80)
 SUPERVISED_PATIENCE_SECONDS: Final = 30.0
 """For the service that runs on this machine: if its api does not answer, it is being started again."""
 Format = Literal["table", "wide", "json", "name"]
-JobName = Annotated[str, Parameter(help='Its id, a unique beginning or end of that, its name, or "last".')]
+JobName = Annotated[str, Parameter(help='Id, unique prefix or suffix of an id, name, or "last".')]
 """Argument that names a job."""
 Flag = Parameter(negative="", show_default=False)
 """A switch without its ``--no-`` twin."""

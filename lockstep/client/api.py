@@ -217,7 +217,7 @@ class Client:
             if deadline is not None and time.monotonic() + poll_seconds > deadline:
                 raise TimedOutError(
                     f"{job.name} ({job.id}) is still {job.state} after {timeout_seconds:g} s",
-                    next_step=f"it goes on: lockstep wait {job.id}",
+                    next_step=f"the job continues; wait again with: lockstep wait {job.id}",
                 )
             time.sleep(poll_seconds)
             job = self.job(reference)

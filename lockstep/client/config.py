@@ -108,8 +108,8 @@ def find_server(
                 return Server(place.url, None, place.origin, withheld=_why_withheld(place, places))
             return Server(place.url, giver.token, place.origin, giver.token_origin or giver.origin)
     raise UnreachableError(
-        "no server is known, and none runs on this machine",
-        next_step="start one on this machine with `lockstep up`, or name one with --url or LOCKSTEP_URL",
+        "no server is configured, and none runs on this machine",
+        next_step="start one on this machine with `lockstep up`, or give its address with --url or LOCKSTEP_URL",
     )
 
 
@@ -141,14 +141,14 @@ def _why_withheld(chosen: _Place, places: list[_Place]) -> str | None:
     place = next((place for place in places if place.token is not None), None)
     if place is None:
         return None
-    said = f"no token is sent to {chosen.url}, which {chosen.origin} names: "
+    said = f"no token is sent to {chosen.url} (from {chosen.origin}): "
     if place.token_origin is None:
         return f"{said}the one in {place.origin} is for {place.url or 'another address'}"
     if place.url is not None:
         return f"{said}{place.token_origin} is for {place.url} ({place.origin}); give --token"
     return (
-        f"{said}{place.token_origin} is for LOCKSTEP_URL or your own addresses; set LOCKSTEP_URL, or run "
-        f"`lockstep config set url {chosen.url}`, if you trust it"
+        f"{said}{place.token_origin} is for LOCKSTEP_URL or your own addresses; set LOCKSTEP_URL, "
+        f"or run `lockstep config set url {chosen.url}` if you trust this address"
     )
 
 
@@ -184,9 +184,9 @@ def read_file(file: Path) -> dict[str, str]:
         raise UsageError(f"{file}: cannot be read as TOML: {error}") from None
     for name, value in content.items():
         if name not in KNOWN:
-            raise UsageError(f"{file}: there is no setting {name!r}; known: {', '.join(KNOWN)}")
+            raise UsageError(f"{file}: unknown setting {name!r}; expected one of {', '.join(KNOWN)}")
         if not isinstance(value, str):
-            raise UsageError(f"{file}: {name} is a text, got {value!r}")
+            raise UsageError(f"{file}: {name}: expected a text, got {value!r}")
     return content
 
 
@@ -197,8 +197,9 @@ def _from_file(file: Path, tokens_inside: Path | None = None) -> _Place:
         named = file.parent / Path(content["token_file"]).expanduser()
         if tokens_inside is not None and not named.resolve().is_relative_to(tokens_inside.resolve()):
             raise UsageError(
-                f"{file}: token_file names {named}, outside this project: that token would go to the project's address",
-                next_step="put it into your own config, or into LOCKSTEP_TOKEN",
+                f"{file}: token_file names {named}, a file outside this project: its token "
+                "would be sent to the project's address",
+                next_step="move the setting to your own config, or use LOCKSTEP_TOKEN",
             )
         token = _token_in(named)
         if token is None:

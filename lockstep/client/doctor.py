@@ -83,7 +83,7 @@ def of_server(
             "fail",
             "answer",
             f"{server.url} does not answer: {why}",
-            "start the service with `lockstep up`, or name another with --url or LOCKSTEP_URL",
+            "start the service with `lockstep up`, or give another address with --url or LOCKSTEP_URL",
         )
         return
     if alive.status_code != 200:
@@ -91,7 +91,7 @@ def of_server(
             "fail",
             "answer",
             f"{server.url}/livez answered {alive.status_code}",
-            "check that the address is Lockstep's and not another program's",
+            "check that the address belongs to Lockstep and not to another program",
         )
         return
     yield DoctorResult("ok", "answer", f"within {alive.elapsed.total_seconds() * 1000:.0f} ms")
@@ -108,12 +108,18 @@ def _version(alive: httpx2.Response) -> DoctorResult:
         theirs = None
     if theirs is None:
         return DoctorResult(
-            "warn", "version", "the server does not say which it is", "check that the address is Lockstep's"
+            "warn",
+            "version",
+            "the server does not report its version",
+            "check that the address belongs to Lockstep",
         )
     if theirs == VERSION:
         return DoctorResult("ok", "version", f"{VERSION}, as the server's")
     return DoctorResult(
-        "warn", "version", f"{VERSION} here, {theirs} at the server", "install the server's version here"
+        "warn",
+        "version",
+        f"{VERSION} here, {theirs} on the server",
+        "install the server's version on this machine",
     )
 
 
@@ -121,14 +127,14 @@ def _clock(date: str, here: float) -> DoctorResult:
     try:
         skew = parsedate_to_datetime(date).timestamp() - here
     except ValueError:
-        return DoctorResult("warn", "clock", "the server does not say what time it is")
+        return DoctorResult("warn", "clock", "the server does not report its time")
     if abs(skew) <= SKEW_SECONDS_MAX:
         return DoctorResult("ok", "clock", "as the server's")
     return DoctorResult(
         "warn",
         "clock",
-        f"the server's is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}",
-        "set both clocks, with NTP for instance: times and ages are shown wrong until then",
+        f"the server's clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}",
+        "set both clocks, for example with NTP; times and ages are wrong until then",
     )
 
 
@@ -136,17 +142,17 @@ def _readiness(ready: httpx2.Response) -> Iterator[DoctorResult]:
     try:
         health = Health.model_validate_json(ready.content)
     except ValidationError:
-        yield DoctorResult("fail", "service", f"/readyz answered {ready.status_code} and nothing that could be read")
+        yield DoctorResult("fail", "service", f"/readyz answered {ready.status_code} with a body that cannot be parsed")
         return
     for name, said in health.checks.items():
         if said == "ok":
             yield DoctorResult("ok", name, "answers")
         elif name == "store":
-            yield DoctorResult("fail", name, said, "check that the folder or bucket of LOCKSTEP_STORE can be written")
+            yield DoctorResult("fail", name, said, "check that the folder or bucket of LOCKSTEP_STORE is writable")
         elif health.status == "unavailable" and name != "broker":
-            yield DoctorResult("fail", name, said, "jobs are refused until then; the api's log says more")
+            yield DoctorResult("fail", name, said, "jobs are refused until then; see the log of the api")
         else:
-            yield DoctorResult("warn", name, said, f"look at the {name}; its own log says more")
+            yield DoctorResult("warn", name, said, f"check the {name}; see its log")
 
 
 def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[DoctorResult]:
@@ -158,7 +164,7 @@ def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[DoctorRes
             yield DoctorResult("ok", "token", giver)
             yield from of_nodes(client.nodes())
     except NotAllowedError as error:
-        yield DoctorResult("fail", "token", error.message, error.next_step or "put the right one into LOCKSTEP_TOKEN")
+        yield DoctorResult("fail", "token", error.message, error.next_step or "set LOCKSTEP_TOKEN to the right token")
     except ClientError as error:
         yield DoctorResult("fail", "service", error.message, error.next_step)
 
@@ -166,9 +172,7 @@ def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[DoctorRes
 def of_nodes(nodes: list[NodeView]) -> Iterator[DoctorResult]:
     """Check that a node can run a job."""
     if not nodes:
-        yield DoctorResult(
-            "fail", "nodes", "none has ever registered: every job waits", "lockstep up starts one on its machine"
-        )
+        yield DoctorResult("fail", "nodes", "no node is registered: every job waits", "start one with `lockstep up`")
         return
     ready = [node for node in nodes if node.state == "ready"]
     devices = sum(len(node.devices) for node in ready)
@@ -176,21 +180,27 @@ def of_nodes(nodes: list[NodeView]) -> Iterator[DoctorResult]:
         yield DoctorResult("ok", "nodes", f"{len(ready)} of {len(nodes)} ready, with {devices} devices")
     else:
         yield DoctorResult(
-            "fail", "nodes", f"none of {len(nodes)} is ready: every job waits", "lockstep nodes says more"
+            "fail",
+            "nodes",
+            f"none of {len(nodes)} is ready: every job waits",
+            "lockstep nodes shows the reasons",
         )
     for node in nodes:
         if node.state == "lost":
             yield DoctorResult(
-                "warn", node.name, "was not heard for too long", "start its agent, or check the network to it"
+                "warn", node.name, "has sent no heartbeat for too long", "start its agent, or check the network to it"
             )
         elif node.state == "leaving":
-            yield DoctorResult("warn", node.name, "is leaving: its agent was stopped", "start it again to give it work")
+            yield DoctorResult("warn", node.name, "is leaving: its agent was stopped", "start the agent again")
         elif node.state in ("quarantined", "draining"):
             words = f"is {node.state}" + (f": {node.reason}" if node.reason else "")
-            yield DoctorResult("warn", node.name, words, f"lockstep nodes resume {node.name} gives it work again")
+            yield DoctorResult("warn", node.name, words, f"lockstep nodes resume {node.name} ends this")
         if node.version != VERSION:
             yield DoctorResult(
-                "warn", node.name, f"is of version {node.version}, this is {VERSION}", "install one version on all"
+                "warn",
+                node.name,
+                f"has version {node.version}, this machine has {VERSION}",
+                "install the same version everywhere",
             )
 
 
@@ -209,7 +219,7 @@ def of_machine(folder: Path) -> Iterator[DoctorResult]:
         yield DoctorResult("ok", "python", python)
     try:
         installed.require(installed.SERVER + installed.NODE)
-        yield DoctorResult("ok", "programs", "those of the service are installed")
+        yield DoctorResult("ok", "programs", "the service's packages are installed")
     except ClientError as error:
         yield DoctorResult("warn", "programs", error.message, f"for lockstep up only: {error.next_step}")
     try:
@@ -224,9 +234,9 @@ def _disk(folder: Path) -> DoctorResult:
     try:
         free = shutil.disk_usage(there).free
     except OSError as error:
-        return DoctorResult("fail", "disk", f"{there} cannot be looked at: {error.strerror}", "name another --home")
+        return DoctorResult("fail", "disk", f"{there} cannot be read: {error.strerror}", "name another --home")
     words = f"{free / 1024**3:.1f} GiB free at {folder}"
-    advice = "make room there, or name another folder with LOCKSTEP_HOME"
+    advice = "free space there, or set LOCKSTEP_HOME to another folder"
     if free < DISK_FAIL_BYTES:
         return DoctorResult("fail", "disk", words, advice)
     return DoctorResult("warn", "disk", words, advice) if free < DISK_WARN_BYTES else DoctorResult("ok", "disk", words)

@@ -106,4 +106,4 @@ def _computed(request: ForecastRequest) -> ForecastAnswer:
     except OSError as error:
         return ForecastAnswer(why=f"its process could not be started: {error}")
     except ValidationError:
-        return ForecastAnswer(why="its process ended without an answer")
+        return ForecastAnswer(why="its process ended without a result")

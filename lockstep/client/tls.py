@@ -38,14 +38,14 @@ def verification(url: str, environment: Mapping[str, str] = os.environ) -> ssl.S
     if folder and not Path(folder).is_dir():
         raise UsageError(
             f"SSL_CERT_DIR={folder}: is not a folder",
-            next_step="name a folder of certificates as `openssl rehash` makes it, or unset it",
+            next_step="set it to a folder prepared by `openssl rehash`, or unset it",
         )
     try:
         return ssl.create_default_context(cafile=file or None, capath=folder or None)
     except OSError as error:  # ssl.SSLError is one
         raise UsageError(
             f"SSL_CERT_FILE={file}: cannot be read as certificates: {error}",
-            next_step="name a PEM file with your CA's certificates, or unset it",
+            next_step="set it to a PEM file with your CA's certificates, or unset it",
         ) from None
 
 
@@ -57,10 +57,13 @@ def certificate_error(url: str, error: BaseException) -> UnreachableError | None
     if cause is None:
         return None
     if cause.verify_code in _HOSTNAME_MISMATCH:
-        next_step = "use an address that the certificate names"
+        next_step = "use an address that the certificate is valid for"
     else:
         next_step = (
-            "if a private CA has issued it, name the CA's certificates (a PEM file) in SSL_CERT_FILE, or a folder of "
-            "them in SSL_CERT_DIR"
+            "for a private CA, set SSL_CERT_FILE to the CA's certificates (a PEM file), or "
+            "SSL_CERT_DIR to a folder of them"
         )
-    return UnreachableError(f"{url}: its certificate is not accepted: {cause.verify_message}", next_step=next_step)
+    return UnreachableError(
+        f"{url}: the server's certificate is not accepted: {cause.verify_message}",
+        next_step=next_step,
+    )

@@ -96,8 +96,8 @@ class Transport:
         if token is not None:
             if not (token and token.isascii() and token.isprintable() and " " not in token):
                 raise UsageError(
-                    "the bearer token is empty, or holds a space, a line break or a letter that no token has",
-                    next_step="copy it again: `lockstep up` says which file holds it",
+                    "the bearer token is empty, or contains a space, a line break or an invalid character",
+                    next_step="copy it again; `lockstep up` prints the path of the token file",
                 )
             headers["Authorization"] = f"Bearer {token}"
         try:
@@ -257,7 +257,7 @@ class Transport:
                     return response
                 if response.headers.get("ETag") != tag or (received and response.status_code != 206):
                     raise UnreachableError(
-                        f"{self.url}{path} has changed since it was announced", next_step="ask for it again"
+                        f"{self.url}{path} changed during the download", next_step="request it again"
                     )
                 try:
                     for block in response.iter_bytes():
@@ -274,7 +274,7 @@ class Transport:
             self._patiently(attempt)
             if received == before:
                 raise UnreachableError(
-                    f"{self.url}{path} ended after {received} of {size} bytes", next_step="ask for it again"
+                    f"{self.url}{path} ended after {received} of {size} bytes", next_step="request it again"
                 )
 
     def _patiently(self, attempt: Callable[[], httpx2.Response]) -> httpx2.Response:
@@ -305,12 +305,13 @@ class Transport:
                     break
                 raise UnreachableError(
                     f"{self.url} does not answer: {why}",
-                    next_step="start the service with `lockstep up`, or name another with --url or LOCKSTEP_URL",
+                    next_step="start the service with `lockstep up`, or give another address with "
+                    "--url or LOCKSTEP_URL",
                 )
             if self._clock() - said_at >= SAID_AGAIN_SECONDS:
                 said_at = self._clock()
                 what = "asks to wait" if response is not None and response.status_code == 429 else "does not answer"
-                self._say(f"{self.url} {what} ({why}); trying again for {self._left(started):.0f} s")
+                self._say(f"{self.url} {what} ({why}); retrying for {self._left(started):.0f} s")
             self._sleep(delay)
         if response.is_error:
             raise refusal(_problem(response))
@@ -335,14 +336,14 @@ class Transport:
             line = error.errors()[0]
             where = ".".join(map(str, line["loc"])) or "the answer"
             raise UnreachableError(
-                f"{self.url} answered something other than expected at {response.request.url.path}: "
-                f"{where}: {line['msg']}",
-                next_step="check that the address is Lockstep's, and that server and client are of one version",
+                f"{self.url} sent an unexpected response to {response.request.url.path}: {where}: {line['msg']}",
+                next_step="check that the address belongs to Lockstep, and that server and client have "
+                "the same version",
             ) from None
 
 
 def _no_address(url: str, error: Exception) -> UsageError:
-    return UsageError(f"{url!r} is no address of a server: {error}", next_step="write http://HOST:PORT")
+    return UsageError(f"{url!r} is not a server address: {error}", next_step="write http://HOST:PORT")
 
 
 def _why(error: httpx2.TransportError) -> str:
@@ -363,6 +364,6 @@ def _problem(response: httpx2.Response) -> Problem:
         return Problem(
             title=words,
             status=response.status_code,
-            detail=f"{response.request.method} {response.request.url} was answered {words}, without a reason",
+            detail=f"{response.request.method} {response.request.url} failed with {words}, without a reason",
             code="",
         )

@@ -122,7 +122,7 @@ def settle_plan(session: Session, assignment_id: str, token: str, plan: dict[str
             kind="plan",
             message=f"memory: {MemoryForecast.model_validate(memory).sentence()}"
             if predicted
-            else "the batch plan is settled",
+            else "the batch plan is final",
             actor=ACTOR,
             data=plan,
         )

@@ -101,14 +101,15 @@ def reconcile(
     rows = delete(CheckpointRow).where(CheckpointRow.job_id == attempt.job_id, CheckpointRow.id.in_(gone))
     deleted = sorted(write(session, rows.returning(CheckpointRow.step)).scalars()) if gone else []
     if added or deleted:
-        told = [f"found and published again: {_steps(added)}"] if added else []
-        told += [f"deleted since and forgotten: {_steps(deleted)}"] if deleted else []
+        told = [f"published again: {_steps(added)}"] if added else []
+        told += [f"deleted in the store and removed from the list: {_steps(deleted)}"] if deleted else []
         events.add(
             session,
             job_id=attempt.job_id,
             attempt=attempt.number,
             kind="checkpoints_reconciled",
-            message=f"The database did not agree with the store about checkpoints. {'; '.join(told).capitalize()}.",
+            message="The checkpoints in the database differed from those in the store. "
+            f"{'; '.join(told).capitalize()}.",
             actor="lockstep",
             data={"found": sorted(added), "gone": deleted},
         )

@@ -127,7 +127,7 @@ def quarantine(session: Session, name: str, why: str) -> bool:
             job_id=job_id,
             attempt=None,
             kind="node_quarantined",
-            message=f"{name}, where it failed, is quarantined: {why}",
+            message=f"node {name}, where it failed, is quarantined: {why}",
             actor=ACTOR,
             data={"node": name, "why": why},
         )

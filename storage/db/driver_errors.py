@@ -51,8 +51,8 @@ def translated(which: str) -> Iterator[None]:
     except DataError as error:
         raise LockstepError(
             ErrorCode.INVALID,
-            f"the {which} database cannot hold a value of the request: {_cause(error)}",
-            next_step="Remove NUL characters and numbers beyond 64 bits.",
+            f"the {which} database cannot store a value of the request: {_cause(error)}",
+            next_step="Remove NUL characters and numbers of more than 64 bits.",
         ) from error
 
 
@@ -75,7 +75,7 @@ def _unavailable(which: str, error: DBAPIError) -> LockstepError:
     return LockstepError(
         ErrorCode.UNAVAILABLE,
         f"the {which} database does not answer: {_cause(error)}",
-        next_step="Try again in a few seconds; if it stays so, look at the database's own log.",
+        next_step="Try again in a few seconds; if the error persists, check the log of the database.",
     )
 
 

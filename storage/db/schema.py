@@ -47,13 +47,13 @@ class Mismatch:
         """The two versions, in words."""
         program = f"{self.needed} of this program (Lockstep {VERSION})"
         if not self.found:
-            return f"the {self.which} database has no tables of Lockstep, expected schema {program}"
+            return f"the {self.which} database has no Lockstep tables; expected schema {program}"
         return f"the {self.which} database has schema {self.found}, {'newer' if self.newer else 'older'} than {program}"
 
     @property
     def next_step(self) -> str:
         """The side to upgrade, and how."""
-        return "upgrade Lockstep on this host" if self.newer else "upgrade the database, run: lockstep migrate"
+        return "upgrade Lockstep on this host" if self.newer else "upgrade the database with: lockstep migrate"
 
     def error(self) -> LockstepError:
         """The refusal to work with this database."""

@@ -166,14 +166,14 @@ def find(session: Session, reference: str) -> JobRow:
         ids = ", ".join(f"{job.id} ({job.name})" for job in found)
         raise LockstepError(
             ErrorCode.INVALID,
-            f"{reference!r} fits more than one job: {ids}",
-            next_step="Give more characters of the id; its end differs most.",
+            f"{reference!r} matches several jobs: {ids}",
+            next_step="Give more characters of the id; the end is most distinctive.",
         )
     if not found:
         raise LockstepError(
             ErrorCode.NOT_FOUND,
             f"there is no job {reference!r}",
-            next_step="lockstep ps -a lists all jobs; a job is named by its id, an end of it, its name, or last.",
+            next_step="List all jobs with: lockstep ps -a. Give an id, a prefix or suffix of one, a name, or last.",
         )
     return found[0]
 
@@ -222,7 +222,7 @@ def cancel(session: Session, job_id: str, actor: str) -> JobRow:
         attempt = endings.lock_live(session, job_id)
         if transitions.take(session, job_id, "cancel", attempt=None, reason=message, actor=actor, only_if=(_QUEUED,)):
             break
-        if ask(session, job_id, Intent.CANCEL, actor=actor, message=f"{actor} asked to cancel it"):
+        if ask(session, job_id, Intent.CANCEL, actor=actor, message=f"{actor} requested the cancellation"):
             if attempt is not None:
                 endings.end_unclaimed(session, attempt, message=message)
             break
@@ -250,8 +250,8 @@ def _moved_on(session: Session, job_id: str) -> bool:
     if job.state in TERMINAL:
         raise LockstepError(
             ErrorCode.CONFLICT,
-            f"job {job_id} has already {_ENDED_AS[job.state]}; a job that has ended is not changed",
-            next_step="Nothing of it is running.",
+            f"job {job_id} has already {_ENDED_AS[job.state]}; an ended job cannot be changed",
+            next_step="None of its processes is running.",
         )
     return job.intent is not Intent.CANCEL
 

@@ -74,8 +74,8 @@ class JobQuery:
         if self.cursor is not None and not re.fullmatch(CURSOR, self.cursor):
             raise LockstepError(
                 ErrorCode.INVALID,
-                f"{self.cursor!r} is no cursor of this list",
-                next_step="Take next_cursor from a page.",
+                f"{self.cursor!r} is not a cursor of this list",
+                next_step="Use next_cursor of a page.",
             )
         statement = select(JobRow)
         if self.states:

@@ -66,15 +66,15 @@ def check(session: Session, job_id: str) -> None:
     if job is None:
         return
     if job.state not in TERMINAL:
-        raise _conflict(f"{job.name} ({job_id}) has not ended", f"lockstep cancel {job_id} ends it.")
+        raise _conflict(f"{job.name} ({job_id}) has not ended", f"Cancel it with: lockstep cancel {job_id}")
     holding = select(AssignmentRow.node_name).where(
         AssignmentRow.job_id == job_id, AssignmentRow.state != AssignmentState.RELEASED
     )
     node = session.scalars(holding.limit(1)).one_or_none()
     if node is not None:
         raise _conflict(
-            f"node {node} has not said yet that nothing of {job.name} ({job_id}) is left on it",
-            "Try again in a moment; a node that is lost says so when it is back.",
+            f"node {node} has not yet confirmed that it removed {job.name} ({job_id})",
+            "Try again in a moment; a lost node confirms it when it is back.",
         )
     begins = select(JobRow.id, JobRow.name).where(
         JobRow.state.not_in(TERMINAL), cast(JobRow.spec, Text).contains(job_id, autoescape=True)
@@ -82,8 +82,8 @@ def check(session: Session, job_id: str) -> None:
     heir = session.execute(begins.limit(1)).one_or_none()
     if heir is not None:
         raise _conflict(
-            f"{heir.name} ({heir.id}) has not ended and begins from a checkpoint of {job.name} ({job_id})",
-            "Wait for its end, or cancel it first.",
+            f"{heir.name} ({heir.id}) has not ended and starts from a checkpoint of {job.name} ({job_id})",
+            "Wait until it ends, or cancel it first.",
         )
 
 

@@ -143,8 +143,8 @@ def decode(cursor: str) -> Position:
     if match is None:
         raise LockstepError(
             ErrorCode.INVALID,
-            f"{cursor!r} is no cursor of this log",
-            next_step="Take next_cursor or prev_cursor from a page.",
+            f"{cursor!r} is not a cursor of this log",
+            next_step="Use next_cursor or prev_cursor of a page.",
         )
     return Position(int(match[1]), int(match[2]))
 

@@ -147,7 +147,10 @@ def _drop_middle(session: Session, job_id: str, attempt: int, bytes_max: int, no
     first, last = chunks[start].first_line, chunks[end - 1].first_line + chunks[end - 1].line_count - 1
     write(session, delete(LogChunkRow).where(*ours, LogChunkRow.first_line.between(first, last)))
     count = last + 1 - (chunks[start - 1].first_line + chunks[start - 1].line_count)
-    text = f"… {count:,} lines left out: of an attempt's log {in_words(bytes_max)} are kept, its head and its end …"
+    text = (
+        f"… {count:,} lines left out: the log of an attempt is limited to {in_words(bytes_max)}, "
+        "its beginning and its end …"
+    )
     run(session, _ADDED, [_chunk_row(job_id, attempt, last, [[now, -1, "launcher", text]])])
 
 

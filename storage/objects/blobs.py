@@ -46,7 +46,7 @@ class BlobStore:
 
     def __init__(self, url: str) -> None:
         if "://" not in url and not Path(url).is_absolute():
-            raise ValueError(f"the store is an absolute folder or a URL such as s3://bucket/prefix, got {url!r}")
+            raise ValueError(f"expected an absolute folder or a URL such as s3://bucket/prefix, got {url!r}")
         self._files: Any
         self._files, root = _opened(url)
         self._root = str(root).rstrip("/")
@@ -224,7 +224,10 @@ class BlobStore:
 
     def _path(self, key: str) -> str:
         if not _KEY.fullmatch(key):
-            raise ValueError(f"{key!r} is no key: parts of letters, digits, '.', '_' and '-' that begin with no dot")
+            raise ValueError(
+                f"{key!r} is not a key: expected parts of letters, digits, '.', '_' and '-' that "
+                "do not begin with a dot"
+            )
         return f"{self._root}/{key}"
 
 

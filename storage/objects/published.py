@@ -65,7 +65,9 @@ def read_note(blobs: BlobStore, location: str) -> Note | None:
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        log.warning("the note of a checkpoint cannot be read", location=location, error=error.errors()[0]["msg"])
+        log.warning(
+            "the publication record of a checkpoint cannot be read", location=location, error=error.errors()[0]["msg"]
+        )
         return None
 
 

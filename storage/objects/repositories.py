@@ -92,9 +92,7 @@ def _fetch(url: str, commit: str, inside: tuple[str, str]) -> None:
     try:
         _git(*inside, "cat-file", "-e", f"{commit}^{{commit}}")
     except RepositoryUnreachableError:
-        raise RepositoryError(
-            f"the repository {url} has no commit {commit}, or none that a branch or tag has"
-        ) from None
+        raise RepositoryError(f"the repository {url} has no commit {commit}, or none on a branch or tag") from None
 
 
 def _check_size(listing: str) -> None:
@@ -132,7 +130,7 @@ def _git(*words: str, seconds: float = 60.0) -> str:
     except subprocess.TimeoutExpired:
         raise RepositoryUnreachableError(f"git {_verb(words)} took longer than {seconds:g} s") from None
     except FileNotFoundError:
-        raise RepositoryUnreachableError("there is no git on this machine") from None
+        raise RepositoryUnreachableError("git is not installed on this machine") from None
     if done.returncode != 0:
         raise RepositoryUnreachableError(f"git {_verb(words)}: {done.stderr.strip()[-_SAID_CHARS_MAX:]}")
     return done.stdout

@@ -162,8 +162,8 @@ def _decode(cursor: str) -> tuple[bytes, dict[bytes, int]]:
     except (ValueError, struct.error):
         raise LockstepError(
             ErrorCode.INVALID,
-            f"since={cursor[:40]!r} is no cursor of a job's series",
-            next_step="Take cursor from the answer before, or leave since out.",
+            f"since={cursor[:40]!r} is not a cursor of a job's series",
+            next_step="Use cursor of the previous response, or omit since.",
         ) from None
 
 

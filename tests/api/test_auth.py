@@ -50,7 +50,7 @@ def test_a_revoked_token_stops_working_within_seconds(database: Database) -> Non
         session.execute(update(TokenRow).values(revoked_at=db_now()))
     now[0] += REMEMBER_SECONDS
     assert guard.remembered(f"Bearer {TOKEN}") is None
-    with pytest.raises(LockstepError, match="was revoked"):
+    with pytest.raises(LockstepError, match="is unknown or revoked"):
         guard.look_up(f"Bearer {TOKEN}")
 
 
@@ -88,12 +88,12 @@ def test_a_token_file_that_others_read_or_that_holds_none_is_refused(database: D
     path = tmp_path / "token"
     path.write_text(TOKEN)
     path.chmod(0o644)
-    with pytest.raises(LockstepError, match="can be read by others") as caught:
+    with pytest.raises(LockstepError, match="is readable by other users") as caught:
         ensure_token(path, database)
     assert caught.value.next_step == f"chmod 600 {path}"
     path.chmod(0o600)
     path.write_text("two words\n")
-    with pytest.raises(LockstepError, match="holds no token"):
+    with pytest.raises(LockstepError, match="contains no valid token"):
         ensure_token(path, database)
 
 

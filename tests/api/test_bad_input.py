@@ -84,9 +84,10 @@ def changed(path: str, value: Any) -> dict[str, Any]:
             changed("resources.gpus", 5),
             {
                 "pointer": "/resources/gpus",
-                "message": "5 devices are asked for, and all nodes ever registered had 4 together: it could never start",
+                "message": "5 devices are requested, and all registered nodes together have 4, so the "
+                "job could never start",
                 "value": 5,
-                "next_step": "ask for at most 4, or register more nodes first",
+                "next_step": "request at most 4, or register more nodes first",
             },
             id="more devices than there ever were",
         ),
@@ -94,9 +95,9 @@ def changed(path: str, value: Any) -> dict[str, Any]:
             {**SCRIPT, "code": {"upload": "ab" * 32}},
             {
                 "pointer": "/code/upload",
-                "message": "no archive of this digest was uploaded",
+                "message": "no archive with this digest was uploaded",
                 "value": "ab" * 32,
-                "next_step": "send it first with PUT /v1/uploads/{sha256}, or submit with: lockstep submit --code DIR",
+                "next_step": "upload it with PUT /v1/uploads/{sha256}, or submit with: lockstep submit --code DIR",
             },
             id="code that was never uploaded",
         ),
@@ -159,7 +160,7 @@ def test_a_body_over_the_limit_is_refused_whether_it_says_its_length_or_not(api:
 
     chunked = problem(api.http.post("/v1/jobs", content=chunks(), headers=JSON), 413, "too_large")
     assert chunked["detail"] == f"a job spec is at most {most} bytes, got more than {most} bytes; nothing was written"
-    assert chunked["next_step"] == "put data into files or the code folder, and name them in the spec"
+    assert chunked["next_step"] == "move the data to files or to the code folder, and give their paths in the spec"
 
 
 def test_a_wrong_token_and_a_missing_one_are_told_apart(api: Api) -> None:
@@ -167,10 +168,10 @@ def test_a_wrong_token_and_a_missing_one_are_told_apart(api: Api) -> None:
     missing = api.http.post("/v1/jobs", json=SCRIPT, headers={"Authorization": ""})
     scheme = api.http.post("/v1/jobs", json=SCRIPT, headers={"Authorization": "Basic YTpi"})
     assert problem(wrong, 401, "unauthenticated")["detail"] == (
-        "the bearer token is not known to this service, or was revoked; nothing was written"
+        "the bearer token is unknown or revoked; nothing was written"
     )
     assert problem(missing, 401, "unauthenticated")["detail"] == (
-        "a bearer token is needed, got no Authorization header; nothing was written"
+        "missing bearer token, got no Authorization header; nothing was written"
     )
     assert "the scheme 'Basic'" in problem(scheme, 401, "unauthenticated")["detail"]
     for response in (wrong, missing, scheme):
@@ -190,7 +191,7 @@ def test_an_archive_with_a_way_out_is_refused_and_not_kept(api: Api) -> None:
         )
         assert found["detail"] == says
         assert found["errors"][0]["value"] == bad[0].name
-        assert found["next_step"] == "pack the folder with: lockstep submit --code DIR"
+        assert found["next_step"] == "send the folder with: lockstep submit --code DIR"
 
 
 def test_an_archive_under_another_digest_is_refused(api: Api) -> None:
@@ -216,10 +217,10 @@ def test_a_digest_that_is_none_is_refused(api: Api) -> None:
     [
         ("/v1/jobs?limit=501", "/query/limit", "less than or equal to 500, got '501'"),
         ("/v1/jobs?limit=many", "/query/limit", "got 'many'"),
-        ("/v1/jobs?sate=running", "/query/sate", "there is no such parameter here"),
+        ("/v1/jobs?sate=running", "/query/sate", "unknown parameter"),
         ("/v1/jobs?state=sleeping", "/query/state/0", "'queued', 'starting', 'running'"),
         ("/v1/jobs?label=team", "/query/label", "got 'team'"),
-        ("/v1/jobs/last/logs?tail=5&cursor=x", "/query", "give one of them"),
+        ("/v1/jobs/last/logs?tail=5&cursor=x", "/query", "give only one of them"),
         ("/v1/jobs/last/metrics?max_points=0", "/query/max_points", "greater than or equal to 1, got '0'"),
     ],
 )
@@ -231,9 +232,9 @@ def test_a_wrong_parameter_is_named(api: Api, address: str, pointer: str, says: 
 
 
 def test_an_unknown_address_or_method_is_a_problem_too(api: Api) -> None:
-    assert problem(api.http.get("/v1/job"), 404, "not_found")["detail"] == "nothing answers GET /v1/job"
+    assert problem(api.http.get("/v1/job"), 404, "not_found")["detail"] == "no route for GET /v1/job"
     found = api.http.delete("/v1/jobs")
-    assert "DELETE /v1/jobs is not known; expected" in problem(found, 405, "method")["detail"]
+    assert "method not allowed: DELETE /v1/jobs; expected" in problem(found, 405, "method")["detail"]
     assert found.headers["allow"]
 
 

@@ -84,7 +84,7 @@ def test_who_follows_a_job_is_given_what_came_since(api: Api) -> None:
     third = ask(second.cursor)
     assert (third.complete, third.series, third.cursor) == (False, [], second.cursor)
     refused = api.http.get(f"/v1/jobs/{claim.job_id}/metrics", params={"since": "yesterday!"})
-    assert "is no cursor of a job's series" in problem(refused, 422, "invalid")["detail"]
+    assert "is not a cursor of a job's series" in problem(refused, 422, "invalid")["detail"]
 
 
 def test_who_follows_several_jobs_is_given_what_came_to_each_since(api: Api) -> None:
@@ -177,7 +177,7 @@ def test_several_jobs_cost_as_many_statements_for_their_headers_as_one(api: Api)
         ("jobs=last", "names"),
         ("jobs=,&names=a", "expected at least one job and one name"),
         (f"jobs={','.join(map(str, range(51)))}&names=a", "expected at most 50 jobs, got 51"),
-        ("jobs=a,b,c&names=a,b,c,d,e,f,g&max_points=10000", "are 210000, and one answer has at most 200000"),
+        ("jobs=a,b,c&names=a,b,c,d,e,f,g&max_points=10000", "are 210000; one response has at most 200000"),
     ],
 )
 def test_too_much_and_too_little_is_refused(unchanged_api: Api, query: str, says: str) -> None:

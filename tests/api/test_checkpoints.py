@@ -109,7 +109,7 @@ def test_a_broken_download_goes_on_where_it_stopped_if_the_file_is_the_same(api:
         assert api.http.get(address, headers={"Range": odd}).status_code == 200
     beyond = api.http.get(address, headers={"Range": f"bytes={len(whole)}-"})
     found = problem(beyond, 416, "range")
-    assert found["detail"] == f"state.pt has {len(whole)} bytes; the part from byte {len(whole)} on is asked for"
+    assert found["detail"] == (f"state.pt has {len(whole)} bytes; the requested range starts at byte {len(whole)}")
     assert beyond.headers["content-range"] == f"bytes */{len(whole)}"
 
 
@@ -131,9 +131,9 @@ def test_two_attempts_that_saved_the_same_step_are_told_apart(api: Api, claim: C
 @pytest.mark.parametrize(
     ("rest", "detail", "next_step"),
     [
-        ("/40", "has no checkpoint of step 40", "it has those of steps 30, 20, 10"),
+        ("/40", "has no checkpoint of step 40", "it has checkpoints of the steps 30, 20, 10"),
         ("/20/files/model.safetensors", "has no file 'model.safetensors'", "it has state.pt, spec.json, manifest.json"),
-        ("/20/files/..%2F..%2Fjobs.db", "nothing answers GET", "/docs"),
+        ("/20/files/..%2F..%2Fjobs.db", "no route for GET", "/docs"),
     ],
 )
 def test_what_is_not_there_is_named_with_what_is(
@@ -147,7 +147,7 @@ def test_what_is_not_there_is_named_with_what_is(
 def test_a_job_without_values_has_no_best(api: Api, tmp_path: Path) -> None:
     made = scenes.run(api.database)
     found = problem(api.http.get(f"/v1/jobs/{made.job_id}/checkpoints/best"), 404, "not_found")
-    assert "no best checkpoint: it has no keep_best" in found["detail"]
+    assert "no best checkpoint: keep_best is not set" in found["detail"]
     publish(api.database, api.blobs, made, tmp_path / "made", 10)
     assert api.http.get(f"/v1/jobs/{made.job_id}/checkpoints").json()["items"][0]["best"] is False
     problem(api.http.get(f"/v1/jobs/{made.job_id}/checkpoints/best"), 404, "not_found")
@@ -163,7 +163,7 @@ def test_what_is_gone_from_the_store_or_damaged_in_it_is_said(api: Api, claim: C
     stored = api.store / f"jobs/{claim.job_id}/1"
     (stored / "step-00000010/state.pt").unlink()
     found = problem(api.http.get(f"{address}/10/files/state.pt"), 404, "not_found")
-    assert "state.pt of the checkpoint of step 10 is not in the store any more" in found["detail"]
+    assert "state.pt of the checkpoint of step 10 is no longer in the store" in found["detail"]
     (stored / "step-00000020/manifest.json").write_text("{")
     found = problem(api.http.get(f"{address}/20"), 404, "not_found")
     assert "is damaged in the store: its manifest.json cannot be read" in found["detail"]
@@ -175,11 +175,11 @@ def test_a_file_of_another_size_than_was_written_is_damaged_and_not_begun(
 ) -> None:
     (api.store / f"jobs/{claim.job_id}/1/step-00000010/state.pt").write_bytes(stored)
     address = f"/v1/jobs/{claim.job_id}/checkpoints/10/files"
-    sizes = f"its state.pt has {len(stored)} bytes, but was written with {len(CONTENT) + 2}"
+    sizes = f"its state.pt has {len(stored)} bytes; the manifest has {len(CONTENT) + 2}"
     for asked in ({}, {"Range": "bytes=1000000-"}):
         found = problem(api.http.get(f"{address}/state.pt", headers=asked), 404, "not_found")
         assert found["detail"] == f"the checkpoint of step 10 is damaged in the store: {sizes}"
-        assert found["next_step"] == "take another: lockstep ckpt ls shows them"
+        assert found["next_step"] == "use another checkpoint; lockstep ckpt ls lists them"
     assert api.http.get(f"{address}/spec.json").content == b"{}"
 
 
@@ -210,9 +210,13 @@ def test_a_job_that_starts_from_another_keeps_its_full_id(api: Api, claim: Claim
     ("source", "message", "next_step"),
     [
         ("job:nobody", "no job", ""),
-        ("job:first@15", "has no checkpoint of step 15", "it has those of steps 30, 20, 10"),
-        ("job:empty", "has no checkpoint", "wait until it has saved one"),
-        ("job:empty@best", "has no best checkpoint", "wait until it has saved one"),
+        (
+            "job:first@15",
+            "has no checkpoint of step 15",
+            "it has checkpoints of the steps 30, 20, 10",
+        ),
+        ("job:empty", "has no checkpoint", "wait until the job has saved one"),
+        ("job:empty@best", "has no best checkpoint", "wait until the job has saved one"),
     ],
 )
 def test_a_source_that_is_not_there_is_refused_and_nothing_is_written(

@@ -139,7 +139,7 @@ def test_ready_without_a_broker_is_degraded_and_still_ready(api: Api) -> None:
     assert ready.json()["checks"] == {
         "broker": "does not answer; jobs are accepted and start later",
         "database": "ok",
-        "scheduler": "has not made a pass yet; jobs are accepted and start once it does",
+        "scheduler": "has not completed a cycle yet; jobs are accepted and start after its next cycle",
         "store": "ok",
     }
 
@@ -154,8 +154,8 @@ def test_a_database_of_another_version_is_not_ready(tmp_path: object) -> None:
     finally:
         database.close()
     assert ready.status_code == 503
-    assert ready.json()["checks"]["database"].startswith("the jobs database has no tables of Lockstep")
-    assert ready.json()["checks"]["database"].endswith("run: lockstep migrate")
+    assert ready.json()["checks"]["database"].startswith("the jobs database has no Lockstep tables")
+    assert ready.json()["checks"]["database"].endswith("with: lockstep migrate")
 
 
 def test_a_missing_store_is_reported_and_named_only_to_callers_with_a_token(api: Api) -> None:

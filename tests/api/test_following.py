@@ -91,7 +91,7 @@ def test_too_many_streams_are_refused_and_one_that_has_ended_makes_room(
         assert api.http.get(f"/v1/jobs/{claim.job_id}/logs/stream").status_code == 200
     following.enter(claim.job_id, LogSelection(), JobState.RUNNING)
     refused = api.http.get(f"/v1/jobs/{claim.job_id}/logs/stream")
-    assert "2 logs are followed already" in problem(refused, 503, "unavailable")["detail"]
+    assert "2 log streams are open" in problem(refused, 503, "unavailable")["detail"]
     assert int(refused.headers["retry-after"]) > 0
     following.leave(taken)
     assert api.http.get(f"/v1/jobs/{claim.job_id}/logs/stream").status_code == 200
@@ -168,7 +168,7 @@ def test_a_silent_stream_shows_a_sign_of_life_and_close_ends_it(api: Api) -> Non
         following.close()
         following.join()
         assert [each async for each in stream] in ([], [sign])
-        with pytest.raises(Exception, match="the service is ending"):
+        with pytest.raises(Exception, match="the service is stopping"):
             following.enter(claim.job_id, LogSelection(), JobState.RUNNING)
 
     asyncio.run(follow())

@@ -173,7 +173,7 @@ def test_a_service_that_ends_does_not_wait_for_a_forecast(api: Api, monkeypatch:
     while beside._process is None:
         assert not kept.future.done()
     forecasts.close()
-    assert "ended with code -9" in (kept.future.result(60).why or "")
+    assert "exited with code -9" in (kept.future.result(60).why or "")
 
 
 def ran(api: Api, *, measured: float | None = None, **changes: Any) -> str:

@@ -84,7 +84,7 @@ def test_the_apis_own_pages_are_not_replaced(http: TestClient) -> None:
 def test_who_does_not_ask_for_html_is_told_that_nothing_is_there(http: TestClient, accept: str) -> None:
     response = http.get("/favicon.ico", headers={"Accept": accept})
     assert response.status_code == 404
-    assert response.json()["detail"] == "nothing answers GET /favicon.ico"
+    assert response.json()["detail"] == "no route for GET /favicon.ico"
     # The address that a person types first, with whatever program.
     assert is_the_page(http.get("/", headers={"Accept": accept}))
 

@@ -34,4 +34,4 @@ def test_with_no_node_it_says_that_it_cannot_know(api: Api) -> None:
     plan = api.http.post("/v1/jobs/plan", json=SCRIPT).json()
     assert plan["plan"] is None
     assert plan["queue"]["reason"] == "no node is registered yet"
-    assert plan["warnings"] == ["no node is registered yet, so whether the job fits is not known"]
+    assert plan["warnings"] == ["no node is registered yet, so it is unknown whether the job fits"]

@@ -80,8 +80,11 @@ def test_a_scheduler_that_is_silent_is_a_warning_and_jobs_are_still_accepted() -
 
     assert seen(29.0) == ("ok", "ok")
     assert seen(29.0, broker=False) == ("degraded", "ok")
-    assert seen(45.4) == ("degraded", "made its last pass 45 s ago; jobs are accepted and start once it does")
-    assert seen(None) == ("degraded", "has not made a pass yet; jobs are accepted and start once it does")
+    assert seen(45.4) == (
+        "degraded",
+        "completed its last cycle 45 s ago; jobs are accepted and start after its next cycle",
+    )
+    assert seen(None) == ("degraded", "has not completed a cycle yet; jobs are accepted and start after its next cycle")
 
 
 def test_a_newer_schema_asks_for_an_upgrade_of_the_api_and_jobs_are_accepted() -> None:
@@ -96,7 +99,7 @@ def test_a_newer_schema_asks_for_an_upgrade_of_the_api_and_jobs_are_accepted() -
 def test_an_older_schema_asks_for_a_migration_and_is_not_ready() -> None:
     health = readiness(Pings(), [0.0], differs=Mismatch("series", "0002", "0004")).look().health
     assert health.status == "unavailable"
-    assert health.checks["database"].endswith("; upgrade the database, run: lockstep migrate")
+    assert health.checks["database"].endswith("; upgrade the database with: lockstep migrate")
 
 
 def test_reasons_are_in_the_full_answer_only() -> None:
@@ -118,7 +121,7 @@ def test_a_store_that_hangs_delays_nobody_and_is_asked_once() -> None:
 
     check = BoundedCheck(hangs, patience_seconds=0.01)
     try:
-        assert {check.ask()[:20] for _ in range(5)} == {"does not answer for "}
+        assert {check.ask()[:21] for _ in range(5)} == {"has not answered for "}
         assert len(asked) == 1
     finally:
         gate.set()

@@ -200,7 +200,7 @@ def test_an_argument_that_is_no_id_is_refused(argument: object) -> None:
     payload = rebuilt(StartAssignment.task, ["a-1"], "node.n")
     assert arguments_of(payload, "node.n") == (StartAssignment.task, ["a-1"])
     payload["body"] = encoded([[argument], {}, {}])
-    with pytest.raises(BadMessageError, match="is no id"):
+    with pytest.raises(BadMessageError, match="is not an id"):
         arguments_of(payload, "node.n")
 
 

@@ -64,7 +64,7 @@ def test_a_socket_path_that_the_kernel_would_refuse_is_refused_in_words(tmp_path
         check=False,
     )
     assert done.returncode == 1
-    assert f"has {len(str(socket))} bytes, a unix socket's can have 107: {socket}" in done.stderr
+    assert f"has {len(str(socket))} bytes; the limit is 107: {socket}" in done.stderr
     assert "choose a shorter folder" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -143,8 +143,8 @@ def test_all_that_is_left_out_is_named_with_its_rule(code: Path, tmp_path: Path)
         "data/": ".gitignore line 2 (data/)",
         "sub/data/": ".gitignore line 2 (data/)",
         "a.yaml": ".gitignore line 3 (*.yaml)",
-        "weights": "a link to what is left out",
-        "gone": "a link to nothing",
+        "weights": "a link to an excluded file",
+        "gone": "a broken link",
         "pipe": "neither a file nor a folder",
     }
     with tarfile.open(packed.path) as tar:
@@ -172,7 +172,7 @@ def test_too_many_files_are_refused_with_their_number(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "UPLOAD_FILES_MAX", 2)
-    with pytest.raises(UsageError, match="3 files, at most 2"):
+    with pytest.raises(UsageError, match="3 files; at most 2"):
         pack(code, tmp_path / "a.tar.gz")
 
 
@@ -192,7 +192,7 @@ def test_a_file_that_shrinks_while_it_is_read_does_not_tear_the_archive(
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("missing", "does not exist"), ("file", "is a file"), ("empty", "no file in it")]
+    ("name", "why"), [("missing", "does not exist"), ("file", "is a file"), ("empty", "no files to send")]
 )
 def test_what_is_no_folder_of_code_is_refused(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").write_text("x")

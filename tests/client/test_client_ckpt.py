@@ -105,7 +105,7 @@ def test_get_model_only_brings_what_other_programs_read(
     serve(server, {"state.pt": STATE})
     said = lockstep("ckpt", "get", "tiny", "--model-only", "-C", "other")
     assert said.code == 2
-    assert "has no model.safetensors: only a run's last one does" in said.err
+    assert "has no model.safetensors: only the last checkpoint of a run has it" in said.err
     assert not (tmp_path / "other").exists()
 
 
@@ -181,7 +181,7 @@ def test_a_file_that_was_replaced_meanwhile_is_not_glued_together(
     )
     said = lockstep("ckpt", "get", "tiny")
     assert said.code == 5
-    assert "has changed since it was announced" in said.err
+    assert "changed during the download" in said.err
     assert list(tmp_path.glob("*step*")) == []
 
 
@@ -189,7 +189,7 @@ def test_only_one_checkpoint_can_be_asked_for(lockstep: CommandLine, server: Rep
     for command in ("get", "verify"):
         said = lockstep("ckpt", command, "tiny", "--best", "--step", "3")
         assert said.code == 2
-        assert "each name one checkpoint" in said.err
+        assert "exclude each other" in said.err
     assert server.asked == []
 
 
@@ -211,16 +211,20 @@ def folder_of(tmp_path: Path) -> Path:
 
 def test_verify_says_what_was_checked(lockstep: CommandLine, tmp_path: Path) -> None:
     said = lockstep("ckpt", "verify", str(folder_of(tmp_path)))
-    assert (said.code, said.out) == (0, "step 200: 3 files, 2.2 MiB, as written\n")
+    assert (said.code, said.out) == (0, "step 200: 3 files, 2.2 MiB, unchanged\n")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("state.pt", STATE[:-1], "state.pt has 2,303,999 bytes, but was written with 2,304,000"),
-        ("state.pt", b"x" + STATE[1:], "state.pt has changed since it was written"),
+        ("state.pt", STATE[:-1], "state.pt has 2,303,999 bytes; the manifest has 2,304,000"),
+        ("state.pt", b"x" + STATE[1:], "state.pt was changed after it was written"),
         ("model.safetensors", None, "model.safetensors is missing"),
-        ("manifest.json", None, "has no manifest.json: it is no checkpoint, or was never finished"),
+        (
+            "manifest.json",
+            None,
+            "has no manifest.json: it is not a checkpoint, or was not completed",
+        ),
         ("manifest.json", b"{}", "manifest.json cannot be read"),
         (
             "manifest.json",
@@ -254,7 +258,7 @@ def test_verify_of_a_job_reads_all_of_its_checkpoints_and_names_the_damaged_one(
     said = lockstep("ckpt", "verify", "tiny")
     assert said.code == 1
     first, second = said.out.splitlines()
-    assert first == "step 200: 3 files, 2.2 MiB, as written"
+    assert first == "step 200: 3 files, 2.2 MiB, unchanged"
     assert second.startswith("step 100: spec.json of step 100 is damaged")
     assert lockstep("ckpt", "verify", "tiny", "--step", "200").code == 0
 
@@ -272,8 +276,8 @@ def test_a_checkpoint_that_was_pruned_while_others_were_read_is_no_damage(
     said = lockstep("ckpt", "verify", "tiny")
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines() == [
-        "step 200: 3 files, 2.2 MiB, as written",
-        "step 100: pruned meanwhile, and not checked",
+        "step 200: 3 files, 2.2 MiB, unchanged",
+        "step 100: not checked, because it was pruned",
     ]
 
 

@@ -15,8 +15,8 @@ from tests.client.terminal import CommandLine
 from tests.storage import scenes
 
 SIZE = len(CONTENT) + 2
-TORN = f"its state.pt has 1000000 bytes, but was written with {SIZE}"
-GONE = "state.pt of the checkpoint of step 20 is not in the store any more"
+TORN = f"its state.pt has 1000000 bytes; the manifest has {SIZE}"
+GONE = "state.pt of the checkpoint of step 20 is no longer in the store"
 NO_MANIFEST = "the checkpoint of step 30 is damaged in the store: its manifest.json cannot be read"
 
 
@@ -58,9 +58,9 @@ def test_verify_names_the_damage_of_each_checkpoint_and_looks_at_the_others(over
     assert newest == f"step 40: the checkpoint of step 40 is damaged in the store: {TORN}"
     assert no_manifest.startswith(f"step 30: {NO_MANIFEST}")
     assert gone == f"step 20: {GONE}"
-    assert whole == "step 10: 2 files, 2.2 MiB, as written"
+    assert whole == "step 10: 2 files, 2.2 MiB, unchanged"
     assert TORN in said.err
-    assert "take another" in said.err
+    assert "use another checkpoint" in said.err
     assert "does not answer" not in said.err
 
 

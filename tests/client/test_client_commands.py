@@ -175,7 +175,7 @@ def test_wait_ends_with_124_when_time_is_up(lockstep: CommandLine, server: Repla
     server.on("GET", "/v1/jobs/tiny", examples.job())
     said = lockstep("wait", "tiny", "--timeout", "0.01")
     assert (said.code, said.out) == (124, "")
-    assert "it goes on" in said.err
+    assert "the job continues" in said.err
 
 
 def test_cancel_names_every_job_and_its_state(lockstep: CommandLine, server: ReplayServer) -> None:

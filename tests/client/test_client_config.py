@@ -44,7 +44,7 @@ def places(tmp_path: Path) -> Places:
 
 
 def test_the_more_explicit_place_wins(places: Places) -> None:
-    with pytest.raises(UnreachableError, match="no server is known"):
+    with pytest.raises(UnreachableError, match="no server is configured"):
         places.find()
     places.local()
     assert places.find().url == "http://local"
@@ -72,8 +72,9 @@ def test_the_environments_token_does_not_go_to_an_address_from_a_project_file(pl
     assert (found.url, found.token) == ("http://somewhere.else", None)
     project = places.project.parent / "lockstep.toml"
     assert found.withheld == (
-        f"no token is sent to http://somewhere.else, which {project} names: LOCKSTEP_TOKEN is for LOCKSTEP_URL or your "
-        "own addresses; set LOCKSTEP_URL, or run `lockstep config set url http://somewhere.else`, if you trust it"
+        f"no token is sent to http://somewhere.else (from {project}): LOCKSTEP_TOKEN is for "
+        "LOCKSTEP_URL or your own addresses; set LOCKSTEP_URL, or run `lockstep config set url "
+        "http://somewhere.else` if you trust this address"
     )
     places.toml('url = "http://somewhere.else"\ntoken = "theirs"\n')
     found = places.find(LOCKSTEP_TOKEN="t")
@@ -95,7 +96,7 @@ def test_the_environments_token_goes_to_the_environments_address_alone(places: P
     found = places.find("http://flag", LOCKSTEP_TOKEN="t", LOCKSTEP_URL="http://env")
     assert found.token is None
     assert found.withheld == (
-        "no token is sent to http://flag, which --url names: LOCKSTEP_TOKEN is for http://env (LOCKSTEP_URL); give --token"
+        "no token is sent to http://flag (from --url): LOCKSTEP_TOKEN is for http://env (LOCKSTEP_URL); give --token"
     )
 
 
@@ -116,7 +117,7 @@ def test_a_project_file_does_not_get_the_token_of_another_server(places: Places)
     found = places.find()
     assert found.token is None
     assert found.withheld == (
-        f"no token is sent to http://somewhere.else, which {places.project.parent / 'lockstep.toml'} names: the one in "
+        f"no token is sent to http://somewhere.else (from {places.project.parent / 'lockstep.toml'}): the one in "
         f"{places.user} is for http://user"
     )
 
@@ -162,8 +163,8 @@ def test_a_project_file_may_not_send_a_file_from_outside_the_project(places: Pla
     ("text", "why"),
     [
         ("url = ", "cannot be read as TOML"),
-        ('adress = "http://x"', "there is no setting 'adress'; known: url, token, token_file"),
-        ("url = 8470", "url is a text, got 8470"),
+        ('adress = "http://x"', "unknown setting 'adress'; expected one of url, token, token_file"),
+        ("url = 8470", "url: expected a text, got 8470"),
         ('url = "http://x"\ntoken_file = "gone"', "which cannot be read"),
     ],
 )

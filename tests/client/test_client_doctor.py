@@ -70,8 +70,8 @@ LOST = examples.node().model_copy(update={"state": "lost", "version": VERSION})
     ("changes", "name", "level", "words"),
     [
         ({"/livez": Answer(404, b"<html>")}, "answer", "fail", "another program"),
-        ({"/livez": Health(status="ok", version="9.9")}, "version", "warn", "9.9 at the server"),
-        ({"/livez": Answer(200, b"[]")}, "version", "warn", "does not say which"),
+        ({"/livez": Health(status="ok", version="9.9")}, "version", "warn", "9.9 on the server"),
+        ({"/livez": Answer(200, b"[]")}, "version", "warn", "does not report its version"),
         (
             {"/readyz": view(Health(status="degraded", checks={"broker": "does not answer", "database": "ok"}))},
             "broker",
@@ -79,19 +79,41 @@ LOST = examples.node().model_copy(update={"state": "lost", "version": VERSION})
             "does not answer",
         ),
         (
-            {"/readyz": view(Health(status="unavailable", checks={"broker": "ok", "database": "is full"}), 503)},
+            {
+                "/readyz": view(
+                    Health(status="unavailable", checks={"broker": "ok", "database": "is full"}),
+                    503,
+                )
+            },
             "database",
             "fail",
             "is full",
         ),
         (
-            {"/readyz": view(Health(status="degraded", checks={"database": "ok", "store": "/s cannot be written"}))},
+            {
+                "/readyz": view(
+                    Health(
+                        status="degraded",
+                        checks={"database": "ok", "store": "/s cannot be written"},
+                    )
+                )
+            },
             "store",
             "fail",
             "/s cannot be written",
         ),
-        ({"/v1/nodes": Page[NodeView](items=[READY, LEAVING])}, "node-2", "warn", "its agent was stopped"),
-        ({"/v1/jobs": problem(401, "unauthenticated", "this token is not known")}, "token", "fail", "LOCKSTEP_TOKEN"),
+        (
+            {"/v1/nodes": Page[NodeView](items=[READY, LEAVING])},
+            "node-2",
+            "warn",
+            "its agent was stopped",
+        ),
+        (
+            {"/v1/jobs": problem(401, "unauthenticated", "this token is not known")},
+            "token",
+            "fail",
+            "LOCKSTEP_TOKEN",
+        ),
         ({"/v1/nodes": Page[NodeView](items=[])}, "nodes", "fail", "every job waits"),
         ({"/v1/nodes": Page[NodeView](items=[LOST])}, "nodes", "fail", "none of 1 is ready"),
         ({"/v1/nodes": Page[NodeView](items=[LOST])}, "node-1", "warn", "start its agent"),
@@ -99,7 +121,7 @@ LOST = examples.node().model_copy(update={"state": "lost", "version": VERSION})
             {"/v1/nodes": Page[NodeView](items=[examples.node().model_copy(update={"version": "0.0.9"})])},
             "node-1",
             "warn",
-            "is of version 0.0.9",
+            "has version 0.0.9",
         ),
     ],
 )

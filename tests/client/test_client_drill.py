@@ -93,7 +93,7 @@ def test_elsewhere_it_says_that_a_drill_ends_processes_and_where_it_works(
     assert said.code == 2
     assert "no service runs in" in said.err
     assert server.url in said.err
-    assert "on the machine, and with the LOCKSTEP_HOME, of a `lockstep up`" in said.err
+    assert "on the machine of `lockstep up`, with its LOCKSTEP_HOME" in said.err
     assert server.asked == []
 
 
@@ -104,7 +104,7 @@ def test_another_server_than_the_one_here_is_not_drilled(
     said = lockstep("drill", "rank")
     assert said.code == 2
     assert f"{server.url} is not the service in" in said.err
-    assert "leave out --url" in said.err
+    assert "omit --url" in said.err
 
 
 def test_a_machine_without_two_free_devices_says_who_waits_for_what(
@@ -121,7 +121,7 @@ def test_a_machine_without_two_free_devices_says_who_waits_for_what(
     server.on("POST", "/v1/jobs/plan", waits)
     said = lockstep("drill", "rank")
     assert said.code == 1
-    assert "needs two free devices of one node now" in said.err
+    assert "needs two free devices on one node" in said.err
     assert "node-1 has 1" in said.err
     assert not server.requests("POST", "/v1/jobs")
 
@@ -139,7 +139,7 @@ def test_a_program_of_the_service_is_not_killed_under_the_jobs_of_others_unasked
         assert "--yes" in said.err
         assert not server.requests("POST", "/v1/jobs/plan")
     # Asked for, it goes on to the next question: whether that program runs here.
-    assert "no broker of this service runs here" in lockstep("drill", "broker", "--yes").err
+    assert "no broker of this service runs on this machine" in lockstep("drill", "broker", "--yes").err
     assert not server.requests("POST", "/v1/jobs")
 
 
@@ -225,14 +225,17 @@ def test_a_service_elsewhere_is_no_machine_to_drill(tmp_path: Path) -> None:
     [
         ({"noticed_seconds": None}, "was not noticed within 60 s"),
         ({"recovered_seconds": None}, "was not recovered from within 60 s"),
-        ({"gone_seconds": None}, "ranks of the ended attempt still ran"),
-        ({"attempts": 3}, "attempts: 3, and this fault means 2"),
-        ({"fault": "agent", "attempts": 2}, "attempts: 2, and this fault means 1"),
-        ({"fault": "api", "attempts": 1}, "trained again, although no rank was touched: 4"),
+        ({"gone_seconds": None}, "ranks of the ended attempt were still running"),
+        ({"attempts": 3}, "attempts: 3, expected 2"),
+        ({"fault": "agent", "attempts": 2}, "attempts: 2, expected 1"),
+        ({"fault": "api", "attempts": 1}, "repeated although no rank was killed: 4"),
         ({"steps_lost": 2}, "steps of 240 that are missing from train/loss: 2"),
         ({"steps_doubled": 1}, "in train/loss twice: 1"),
-        ({"processes_left": 1}, "outlived it: 1"),
-        ({"different": ["head.weight"]}, "tensors of 8 in the final weights that differ: 1 (head.weight)"),
+        ({"processes_left": 1}, "after the job's end: 1"),
+        (
+            {"different": ["head.weight"]},
+            "tensors of 8 in the final weights that differ: 1 (head.weight)",
+        ),
         ({"tensors": 0}, "none was found"),
     ],
 )
@@ -273,7 +276,7 @@ def test_models_are_the_same_if_their_tensors_are_whatever_job_they_name(tmp_pat
 @pytest.mark.parametrize("content", [b"", b"short", struct.pack("<Q", 2**60), struct.pack("<Q", 4) + b"nope"])
 def test_what_is_no_exported_model_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model").write_bytes(content)
-    with pytest.raises(DigestMismatchError, match="is no safetensors file"):
+    with pytest.raises(DigestMismatchError, match="is not a safetensors file"):
         weights.tensors(tmp_path / "model")
 
 
@@ -290,13 +293,13 @@ def test_an_exported_model_that_is_cut_is_found(tmp_path: Path) -> None:
 def test_a_drill_that_held_reads_plainly(capsys: pytest.CaptureFixture[str]) -> None:
     command._print(HELD, "table")
     assert capsys.readouterr().out.splitlines() == [
-        "drill       held: nothing was lost, nothing was doubled, and the weights are the same",
+        "drill       passed: no step was lost or doubled, and the weights are equal",
         "killed      rank 1 of 0199 (process 4242) with SIGKILL, after step 24",
         "ranks gone  after 1.2 s",
         "noticed     after 1.5 s",
         "recovered   after 6.5 s: a new attempt completed a step",
         "training    2 attempts; the longest pause between two steps was 6 s (0.2 s in the undisturbed run)",
-        "steps       240: 0 lost, 0 doubled; 4 trained again from the checkpoint, shown once",
+        "steps       240: 0 lost, 0 doubled; 4 repeated from the checkpoint, reported once",
         "processes   0 left over",
         "weights     8 tensors, 10,282 numbers: bitwise the undisturbed run's",
         "jobs        calm undisturbed, hit disturbed",

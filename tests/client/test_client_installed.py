@@ -13,7 +13,7 @@ def test_what_is_missing_is_named_with_how_to_install_it() -> None:
         installed.require(
             installed.SERVER + installed.NODE, find=lambda name: None if name in {"celery", "torch"} else name
         )
-    assert caught.value.message == "this is a client alone: celery, torch are not installed here"
+    assert caught.value.message == "only the client is installed: celery, torch are missing"
     assert "pip install" in caught.value.next_step
 
 

@@ -118,14 +118,17 @@ def test_points_that_stand_for_others_are_not_passed_off_as_all(lockstep: Comman
     in_buckets = examples.series("loss", [2.0, 4.0]).model_copy(update={"count": 40_000})
     server.on("GET", f"{JOB}/metrics", examples.metrics(in_buckets))
     said = lockstep("metrics", "last", "--follow")
-    assert "40000 points of loss are written as 2; lockstep export writes each" in said.err
+    assert "40000 points of loss are shown as 2; lockstep export writes all of them" in said.err
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--from-step", "3"], "takes no --from-step"),
-        (["--max-points", "3", "--attempts", "all"], "takes no --max-points or --attempts"),
+        (["--from-step", "3"], "cannot be combined with --from-step"),
+        (
+            ["--max-points", "3", "--attempts", "all"],
+            "cannot be combined with --max-points or --attempts",
+        ),
         (["-o", "chart"], "writes CSV or JSON, not -o chart"),
     ],
 )

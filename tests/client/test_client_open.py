@@ -102,7 +102,7 @@ def test_a_browser_that_does_not_come_is_said(
     monkeypatch.setattr("lockstep.cli.service.shell.BROWSER_SECONDS", 0.01)
     browser.comes = False
     said = lockstep("open")
-    assert "did not come for the token" in said.err
+    assert "did not request the token" in said.err
     assert TOKEN not in said.out + said.err
 
 

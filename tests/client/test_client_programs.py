@@ -46,6 +46,6 @@ def test_a_program_starts_with_its_own_settings(tmp_path: Path, command: str, sa
 
 def test_an_installation_of_the_client_alone_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstep.client.local.installed.SERVER", ("no_such_package",))
-    with pytest.raises(UsageError, match="no_such_package is not installed here") as refused:
+    with pytest.raises(UsageError, match="no_such_package is missing") as refused:
         programs.api()
     assert "pip install 'lockstep-jobs[all]'" in (refused.value.next_step or "")

@@ -86,7 +86,7 @@ def test_rm_asks_once_for_all_that_are_old(server: ReplayServer, typed: str, del
     try:
         terminal.read_until("delete 2 jobs that ended more than 30d ago? [y/N]")
         terminal.type(typed)
-        terminal.read_until("job-2  deleted" if deleted else "all of them stay")
+        terminal.read_until("job-2  deleted" if deleted else "nothing was deleted")
     finally:
         terminal.close()
     assert sum(asked.method == "DELETE" for asked in server.asked) == deleted
@@ -95,9 +95,9 @@ def test_rm_asks_once_for_all_that_are_old(server: ReplayServer, typed: str, del
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "which jobs?"),
-        (["last", "--older-than", "3d"], "which jobs?"),
-        (["last", "--state", "failed"], "--state and --project choose among jobs --older-than"),
+        ([], "no job is given"),
+        (["last", "--older-than", "3d"], "no job is given"),
+        (["last", "--state", "failed"], "--state and --project filter --older-than"),
         (["--older-than", "3d", "--state", "running"], "a job that is running has not ended"),
         (["--older-than", "soon"], "expected a whole number of hours, days or weeks"),
     ],

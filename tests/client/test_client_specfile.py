@@ -71,11 +71,11 @@ def test_a_pointer_of_the_servers_answer_finds_its_line() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [1\n", "stdin:2: this is not YAML"),
-        ("a: 1\nb: 2\na: 3\n", "stdin:3: this is not YAML"),
-        ("a: 1\n---\nb: 2\n", "stdin:2: this is not YAML"),
-        ("a: !!python/name:os.system x\n", "stdin:1: this is not YAML"),
-        ("[" * 1500, "stdin: this is not YAML"),
+        ("a: [1\n", "stdin:2: not valid YAML"),
+        ("a: 1\nb: 2\na: 3\n", "stdin:3: not valid YAML"),
+        ("a: 1\n---\nb: 2\n", "stdin:2: not valid YAML"),
+        ("a: !!python/name:os.system x\n", "stdin:1: not valid YAML"),
+        ("[" * 1500, "stdin: not valid YAML"),
         ("a:\n  b: 2026-01-01\n", "stdin:2: a.b: 2026-01-01 is not"),
         ("a: 1\n2: 3\n", "stdin:2: 2: the name 2 is not"),
         ("a: .nan\n", "stdin:1: a: nan is not"),

@@ -82,7 +82,7 @@ def test_a_job_is_planned_submitted_followed_and_summed_up(
 @pytest.mark.parametrize(
     ("kind", "ranks", "says"),
     [
-        ("train", 2, "all ranks have met"),
+        ("train", 2, "all ranks are connected"),
         ("script", 2, "2 processes have started"),
         ("script", 1, "1 process has started"),
     ],
@@ -235,7 +235,7 @@ def test_what_code_leaves_out_is_printed_by_rule(
         "left out, .gitignore line 1 (*.yaml): 0.yaml, 1.yaml, 2.yaml and 2 more",
         "left out, .gitignore line 2 (data/): data/",
         "left out, built-in rule: .git/",
-        "--verbose lists all that is left out",
+        "--verbose lists all paths that are left out",
     ]
     for command in (["submit", "-d"], ["plan"], ["submit", "--dry-run"]):
         said = lockstep(command[0], *words, *command[1:])
@@ -358,4 +358,4 @@ def test_lines_that_cannot_be_followed_are_said_and_do_not_stop_the_rest(
     accepting.on("GET", f"{JOB}/logs", problem(403, "forbidden", "these are not yours"))
     said = lockstep("submit", str(spec), "--logs")
     assert said.code == 0
-    assert "cannot be followed any more: these are not yours" in said.err
+    assert "following its log failed: these are not yours" in said.err

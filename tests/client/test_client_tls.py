@@ -71,10 +71,12 @@ def test_an_unknown_ca_is_refused_at_once_with_advice_about_certificates(
 ) -> None:
     said = command("show", "last")
     assert said.code == 5
-    assert f"{secure.url}: its certificate is not accepted: unable to get local issuer certificate" in said.err
+    assert (
+        f"{secure.url}: the server's certificate is not accepted: unable to get local issuer certificate"
+    ) in said.err
     assert "SSL_CERT_FILE" in said.err
     assert "lockstep up" not in said.err
-    assert "trying again" not in said.err
+    assert "retrying" not in said.err
     said = command("doctor")
     assert "SSL_CERT_FILE" in said.out
     assert "lockstep up" not in said.out
@@ -88,7 +90,7 @@ def test_a_certificate_for_another_name_is_refused(
     said = command("show", "last", "--url", secure.url.replace("127.0.0.1", "localhost"))
     assert said.code == 5
     assert "certificate is not valid for 'localhost'" in said.err
-    assert "use an address that the certificate names" in said.err
+    assert "use an address that the certificate is valid for" in said.err
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def test_a_proxys_page_is_reported_by_its_status(client: Client, server: ReplayS
 
 def test_an_answer_of_another_service_is_not_taken_for_a_job(client: Client, server: ReplayServer) -> None:
     server.on("GET", "/v1/jobs/last", Answer(200, b'{"hello": 1}'))
-    with pytest.raises(UnreachableError, match="answered something other than expected at /v1/jobs/last"):
+    with pytest.raises(UnreachableError, match="sent an unexpected response to /v1/jobs/last"):
         client.job("last")
 
 

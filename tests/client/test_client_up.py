@@ -134,7 +134,7 @@ def test_what_dies_is_started_again_and_told(up: Up) -> None:
     assert len(up.pids("api")) == 1
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=60)
-    assert "worker ended (SIGKILL); starting it again in 1 s" in said
+    assert "worker ended (SIGKILL); restarting it in 1 s" in said
 
 
 def test_its_programs_die_with_it_when_it_is_killed(up: Up) -> None:
@@ -241,7 +241,7 @@ def test_down_without_a_service_says_so_and_clears_what_a_killed_one_left(tmp_pa
     assert down.run(home, tell=said.append) == ExitCode.OK
     assert not home.run_file.exists()
     assert "no service runs in" in said[0]
-    assert "did not end in order" in said[1]
+    assert "did not shut down cleanly" in said[1]
 
 
 def test_a_large_log_is_set_aside_at_the_start(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_a_detached_up_that_cannot_start_says_so_with_its_exit_code(tmp_path: Pa
         other.listen()
         done = lockstep(tmp_path / "home", "up", "--detach", "--port", str(other.getsockname()[1]))
     assert done.returncode == 2
-    assert "choose another with --port" in done.stderr
+    assert "choose another port with --port" in done.stderr
     assert not (tmp_path / "home" / "run.json").exists()
 
 
@@ -290,7 +290,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = lockstep(tmp_path / "file" / "home", "up")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"lockstep: {tmp_path}/file/home: cannot keep the service's data there")
+    assert done.stderr.startswith(f"lockstep: {tmp_path}/file/home: cannot store the service's data")
     assert "--home" in done.stderr
 
 
@@ -357,7 +357,7 @@ def test_the_sockets_path_stays_short_and_its_folder_private(tmp_path: Path) -> 
         assert path != Home(tmp_path / ("y" * 120)).socket()
         assert path.parent.stat().st_mode & 0o777 == 0o700
         path.parent.chmod(0o755)
-        with pytest.raises(ClientError, match="you alone"):
+        with pytest.raises(ClientError, match="not a private folder"):
             long.socket()
     finally:
         path.parent.rmdir()

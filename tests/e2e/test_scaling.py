@@ -43,4 +43,4 @@ def test_scaling_refuses_a_script(lockstep: Service, tmp_path: Path) -> None:
     file.write_text(json.dumps(script("own", ["train.py"], upload="0" * 64)))
     done = lockstep.run("scaling", str(file))
     assert done.returncode == 2
-    assert "scaling runs jobs of kind: train" in done.stderr
+    assert "scaling needs a job of kind: train" in done.stderr

@@ -78,7 +78,7 @@ def test_a_program_refuses_an_older_database_and_asks_for_a_migration(
     assert ended.returncode == 2, ended.stderr
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
     assert f"the {which} database has schema 0001, older than {head(which)} of this program" in ended.stderr
-    assert "run: lockstep migrate" in ended.stderr
+    assert "with: lockstep migrate" in ended.stderr
 
 
 @pytest.mark.parametrize("name", NEVER_MIGRATE)
@@ -87,5 +87,5 @@ def test_a_program_refuses_a_database_without_tables(tmp_path: Path, name: str) 
     ended = start(name, urls, tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
-    assert "the jobs database has no tables of Lockstep" in ended.stderr
-    assert "run: lockstep migrate" in ended.stderr
+    assert "the jobs database has no Lockstep tables" in ended.stderr
+    assert "with: lockstep migrate" in ended.stderr

@@ -105,7 +105,7 @@ def test_a_new_api_with_the_scheduler_and_the_agent_of_the_version_before(
     succeeds(rolling, submit(api, "as-before"))
     asks = submit(api, "asks-for-what-is-new", retry={"max": 3, "jitter": 3.0})
     why = f"Lockstep {VERSION} cannot read the job's spec: it does not know retry.jitter = 3.0"
-    waits = f"the scheduler must be upgraded: {why}"
+    waits = f"upgrade the scheduler: {why}"
     until(lambda: waits_because(api, asks) == waits, PATIENCE_SECONDS, "the old scheduler gives its reason")
     succeeds(rolling, submit(api, "behind-it"))
 
@@ -129,7 +129,7 @@ def test_an_old_api_with_a_new_scheduler_and_agent(
     api.start()
     older = f"the jobs database has schema {head('jobs')}, older than {AFTER} of this program (Lockstep {NEWER})"
     for program, name in (("api", "api"), ("scheduler", "scheduler"), ("worker", "agent")):
-        assert refusal(rolling, new, program) == f"{name}: {older}; upgrade the database, run: lockstep migrate"
+        assert refusal(rolling, new, program) == f"{name}: {older}; upgrade the database with: lockstep migrate"
 
     migrate(rolling.new_api(new))
     rolling.start_scheduler(new, monkeypatch)

@@ -159,12 +159,12 @@ def test_a_database_that_goes_away_is_complained_of_once_and_passes_go_on_when_i
         try:
             starts(world, world.submit())
             with shut(postgres_urls[0]):
-                until(lambda: "no passes until" in scheduler.log.read_text(), SOON_SECONDS, "the complaint")
+                until(lambda: "no reconcile cycles until" in scheduler.log.read_text(), SOON_SECONDS, "the complaint")
                 time.sleep(1)  # several more passes fail meanwhile
             until(lambda: "answers again" in scheduler.log.read_text(), SOON_SECONDS, "the good news")
             world.hear("n")
             starts(world, world.submit())
-            assert scheduler.log.read_text().count("no passes until") == 1
+            assert scheduler.log.read_text().count("no reconcile cycles until") == 1
         finally:
             scheduler.process.kill()
             scheduler.process.wait()

@@ -158,7 +158,7 @@ def test_a_page_turned_back_is_the_one_before_it(written: Written) -> None:
     assert second.prev_cursor == first.next_cursor
     back = written.page(limit=40, before=second.prev_cursor)
     assert (back.lines, back.prev_cursor, back.next_cursor) == (first.lines, None, first.next_cursor)
-    with pytest.raises(LockstepError, match="is no cursor of this log"):
+    with pytest.raises(LockstepError, match="is not a cursor of this log"):
         written.page(before="٣.0")
 
 

@@ -105,7 +105,7 @@ def test_a_job_that_has_not_ended_is_not_deleted(database: Database, blobs: Blob
         removal.remove(database, blobs, claim.job_id)
     assert refusal.value.code is ErrorCode.CONFLICT
     scenes.end(database, claim, Reason.SUCCEEDED)
-    with pytest.raises(LockstepError, match="node n1 has not said yet that nothing"):
+    with pytest.raises(LockstepError, match="node n1 has not yet confirmed that it removed"):
         removal.remove(database, blobs, claim.job_id)
     scenes.release(database, claim)
     removal.remove(database, blobs, claim.job_id)
@@ -117,7 +117,7 @@ def test_a_job_another_one_begins_from_is_not_deleted(database: Database, blobs:
     claim = lived(database, blobs, tmp_path)
     train = scenes.document()["train"]
     heir = scenes.submit(database, name="heir", train={**train, "init_from": f"job:{claim.job_id}"})
-    with pytest.raises(LockstepError, match=r"heir .* begins from a checkpoint"):
+    with pytest.raises(LockstepError, match=r"heir .* starts from a checkpoint"):
         removal.remove(database, blobs, claim.job_id)
     assert blobs.exists(f"jobs/{claim.job_id}/1/step-00000005/weights")
     with database.jobs() as session:

@@ -131,7 +131,7 @@ def test_points_go_and_the_last_values_stay(database: Database) -> None:
         assert series.latest(session, [claim.job_id]) == {claim.job_id: {"train/loss": 1.0 / STEPS}}
         assert series.progress(session, [claim.job_id])[claim.job_id].step == STEPS
     assert mark(database, claim) > before
-    message = "its points were deleted: 2 days have passed since the job's end (retention.metrics_days: 2)"
+    message = "its points were deleted: 2 days have have passed since the job's end (retention.metrics_days: 2)"
     assert told(database, claim) == [(message, {"what": "metrics", "days": 2})]
     assert due(database) == []
 
@@ -141,7 +141,7 @@ def test_in_place_of_the_lines_one_says_what_became_of_them(database: Database) 
     (one,) = due(database)
     assert retention.expire(database, one)
     (left,) = lines(database, claim)
-    text = f"… {LINES} lines deleted: a day has passed since the job's end (retention.logs_days: 1) …"
+    text = f"… {LINES} lines deleted: a day has have passed since the job's end (retention.logs_days: 1) …"
     assert (left.line, left.attempt, left.rank, left.stream, left.text) == (LINES - 1, 1, -1, "launcher", text)
     assert points(database, claim) == {"train/loss": STEPS}
     with database.read_series() as session:
@@ -154,7 +154,7 @@ def test_a_single_line_is_not_called_lines(database: Database) -> None:
     claim = ended(database, 9, line_count=1, retention={"logs_days": 7})
     assert retention.expire(database, *due(database))
     (left,) = lines(database, claim)
-    assert left.text == "… 1 line deleted: 7 days have passed since the job's end (retention.logs_days: 7) …"
+    assert left.text == "… 1 line deleted: 7 days have have passed since the job's end (retention.logs_days: 7) …"
 
 
 def test_it_is_told_once_however_often_it_is_done(database: Database) -> None:

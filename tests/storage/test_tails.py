@@ -216,7 +216,7 @@ def test_a_cursor_is_as_it_is_described_however_many_series_there_are(job: Writi
 
 @pytest.mark.parametrize("cursor", ["", "a", "!", "é", "A" * 10, "A" * 13, "AAAA=AAA"])
 def test_what_is_no_cursor_is_refused(job: Writing, cursor: str) -> None:
-    with job.database.read_series() as session, pytest.raises(LockstepError, match="is no cursor of a job's series"):
+    with job.database.read_series() as session, pytest.raises(LockstepError, match="is not a cursor of a job's series"):
         tails.read(session, job.job_id, since=cursor)
 
 

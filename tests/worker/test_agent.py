@@ -57,9 +57,9 @@ def test_a_bad_metrics_line_is_named_once_and_the_others_arrive(node: Node) -> N
     node.wait(job_id, "succeeded")
     assert node.series(job_id)["loss"].step == [1, 2, 4]
     warnings = [message for kind, message in node.events(job_id) if kind == "warning"]
-    assert warnings[0].startswith("line 2 of $LOCKSTEP_METRICS is left out:")
+    assert warnings[0].startswith("line 2 of $LOCKSTEP_METRICS is dropped:")
     assert "'loss: 3'" in warnings[0]
-    assert warnings[1:] == ["2 lines of $LOCKSTEP_METRICS were left out"]
+    assert warnings[1:] == ["2 lines of $LOCKSTEP_METRICS were dropped"]
 
 
 def test_a_metrics_line_without_a_step_takes_the_next_one(node: Node) -> None:
@@ -105,7 +105,7 @@ def test_plan_and_warnings_of_the_engine_reach_the_job(node: Node) -> None:
     assert job.plan["accumulation_steps"] == 2
     events = node.events(job_id)
     assert ("warning", "slow disk") in events
-    assert ("resumed", "Training goes on from the checkpoint of step 5.") in events
+    assert ("resumed", "Training resumes from the checkpoint of step 5.") in events
 
 
 def test_a_cancelled_job_is_stopped_gracefully_first(node: Node) -> None:

@@ -255,7 +255,7 @@ def test_a_second_agent_on_the_same_folder_waits_for_the_first_to_end(mortal: No
     registered = node.said("registered")
     second = node.spawn()
     try:
-        until(lambda: node.said("waiting for the agent before this one") == 1)
+        until(lambda: node.said("waiting for the previous agent") == 1)
         assert node.said("registered") == registered
         first.terminate()
         until(lambda: node.said("registered") == registered + 1)
@@ -281,7 +281,7 @@ def test_an_agent_whose_database_is_away_registers_when_it_is_back(own_node: Nod
     path = Path(node.urls[0].removeprefix("sqlite:///"))
     bring_back = move_away(path)
     node.agent = node.spawn()
-    until(lambda: node.said("the schema cannot be compared yet") > 0)
+    until(lambda: node.said("the schema version cannot be checked yet") > 0)
     bring_back()
     until(lambda: node.said("registered") == 1)
 

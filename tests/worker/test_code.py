@@ -81,7 +81,7 @@ def test_a_blob_that_is_not_what_its_name_says_is_refused(tmp_path: Path, blobs:
 
 
 def test_an_upload_that_is_gone_is_named(tmp_path: Path, blobs: BlobStore) -> None:
-    with pytest.raises(code.CodeUnavailableError, match="not in the store any more"):
+    with pytest.raises(code.CodeUnavailableError, match="no longer in the store"):
         code.bring(UploadedCode(upload="1" * 64), tmp_path / "code", blobs)
 
 

@@ -137,7 +137,8 @@ def test_a_damaged_file_is_left_from_there_and_named_once_by_all_agents_together
     _run(_shipper(faulty, folder, told))
     assert _points(faulty) == {"loss": [0, 1, 2], "other": [20, 21]}
     assert told == [
-        f"a.tfevents is damaged at byte {len(good)}: the checksum of a record is wrong; it is not read any further"
+        f"a.tfevents is damaged at byte {len(good)}: the checksum of a record is wrong; the "
+        "rest of the file is not read"
     ]
 
 
@@ -181,7 +182,7 @@ def test_no_more_files_are_read_than_the_limit_and_those_begun_go_on(
         _append(_path(folder, run), _records(range(2, 4)))
     _run(_shipper(faulty, folder, told))
     assert _points(faulty) == {"m/loss": [0, 1, 2, 3], "n/loss": [0, 1, 2, 3]}
-    assert told == ["2 event files of a job are read; 1 or more are not"]
+    assert told == ["2 event files of a job are read, the limit; at least 1 are not"]
 
 
 def test_a_link_or_a_pipe_in_the_folder_is_not_read(

@@ -229,7 +229,7 @@ def test_a_spool_that_cannot_be_stored_keeps_its_head_and_its_end(
         assert job.said == []
         return
     assert sparse_files.taken_bytes(job.path) <= taken * 0.76
-    assert [text.partition(" of them")[0] for text in job.said] == [
+    assert [text.partition(" wait")[0] for text in job.said] == [
         f"metrics limited: more than {shipping.in_words(taken - 1)}"
     ]
     job.ship()

@@ -151,7 +151,7 @@ def test_a_path_is_the_engines_to_open(folder: Folder, blobs: BlobStore) -> None
 
 
 def test_a_checkpoint_that_is_gone_is_named_and_nothing_is_launched(folder: Folder, blobs: BlobStore) -> None:
-    with pytest.raises(InitUnavailableError, match="job:first@best is not there any more"):
+    with pytest.raises(InitUnavailableError, match="job:first@best no longer exists"):
         prepare(folder, claim("job:first@best"), blobs, Timings())
     assert folder.assignment() is None
 
@@ -170,7 +170,7 @@ def test_a_job_whose_first_weights_are_gone_fails_with_the_reason(node: Node) ->
     node.place(job_id)
     outcome = node.wait(job_id, "failed").outcome
     assert outcome["reason"] == "bad_spec"
-    assert "job:0192@7 is not there any more" in outcome["message"]
+    assert "job:0192@7 no longer exists" in outcome["message"]
 
 
 def test_a_disk_with_too_little_free_is_refused_before_anything_of_the_job_is_on_it(
@@ -178,7 +178,7 @@ def test_a_disk_with_too_little_free_is_refused_before_anything_of_the_job_is_on
 ) -> None:
     monkeypatch.setattr(preparing, "DISK_FREE_BYTES_MIN", 2**60)
     folder = Folder(tmp_path / "a1")
-    with pytest.raises(OSError, match=r"the disk has .* free, at least 1048576.0 TiB are expected") as refused:
+    with pytest.raises(OSError, match=r"the disk has .* free; at least 1048576.0 TiB are required") as refused:
         prepare(folder, claim(f"job:first/step-{10}"), blobs, Timings())
     assert is_disk_failure(refused.value)
     assert not (folder.path / "assignment.json").exists()

@@ -186,8 +186,8 @@ def test_an_attempt_goes_on_from_the_newest_in_the_store_whatever_the_rows_name(
     assert node.checkpoints(job_id) == [20]
     (message,) = [message for kind, message in node.events(job_id) if kind == "checkpoints_reconciled"]
     assert message == (
-        "The database did not agree with the store about checkpoints. "
-        "Found and published again: step 20; deleted since and forgotten: step 10."
+        "The checkpoints in the database differed from those in the store. Published again: step "
+        "20; deleted in the store and removed from the list: step 10."
     )
 
 

@@ -183,7 +183,7 @@ def test_where_the_first_weights_came_from_is_told(
 ) -> None:
     _say(folder, "initialized", **{"from": "job:0192@best"})
     _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream).step(False)
-    assert "Training starts from the weights of job:0192@best." in _messages(database, stream)
+    assert "Training starts with the weights of job:0192@best." in _messages(database, stream)
 
 
 def test_a_warning_that_the_database_refuses_does_not_hold_up_what_follows(

@@ -150,7 +150,7 @@ def test_a_database_that_is_empty_for_a_moment_is_waited_for(job: Job) -> None:
     job.write(range(20, 30))
     for shipper in shippers:
         for _ in range(3):
-            with pytest.raises(NotOpenError, match="has no stream of this attempt"):
+            with pytest.raises(NotOpenError, match="has no stream for this attempt"):
                 shipper.step(True)
         assert not shipper.refused
     backup.restore()
@@ -194,8 +194,8 @@ def test_log_segments_that_are_gone_are_named_where_they_were(job: Job, monkeypa
     ship(shipper)
     lines = job.lines()
     assert lines[:5] + lines[6:] == [str(step) for step in [*range(5), *range(40, 50)]]
-    assert lines[5].startswith("… about 4.0 MiB left out: the database was restored")
-    assert job.warnings == ["about 4.0 MiB of the log are missing: the node does not have them any more"]
+    assert lines[5].startswith("… about 4.0 MiB missing: the database was restored")
+    assert job.warnings == ["about 4.0 MiB of the log are missing: they are no longer on the node"]
 
 
 def test_metrics_that_are_gone_are_named(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_metrics_that_are_gone_are_named(job: Job, monkeypatch: pytest.MonkeyPat
     assert after == list(range(450, 510))
     assert found == sorted(set(found))
     (warning,) = job.warnings
-    assert warning.endswith(" KiB of the metrics are missing: the node does not have them any more")
+    assert warning.endswith(" KiB of the metrics are missing: they are no longer on the node")
 
 
 def test_room_is_made_of_what_is_stored_before_anything_else_is_left_out(
@@ -253,7 +253,7 @@ def test_events_are_carried_out_again_and_rows_agree_with_the_store(job: Job, tm
     say(job, "resumed", step=2, **{"from": "resume"})
     run(reporter)
     assert rows(job) == expected
-    assert job.events("resumed") == [f"Training goes on from the checkpoint of step {step}." for step in (1, 2)]
+    assert job.events("resumed") == [f"Training resumes from the checkpoint of step {step}." for step in (1, 2)]
 
 
 def test_rows_of_checkpoints_that_are_gone_do_not_wait_for_the_next_one(job: Job, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_rows_of_checkpoints_that_are_gone_do_not_wait_for_the_next_one(job: Job
     run(reporter, last=True)
     assert [row["step"] for row in rows(job)] == [20]
     (message,) = job.events("checkpoints_reconciled")
-    assert message.endswith("Deleted since and forgotten: step 10.")
+    assert message.endswith("Deleted in the store and removed from the list: step 10.")
 
 
 def save(job: Job, step: int) -> None:
@@ -320,8 +320,7 @@ def test_a_job_that_writes_nothing_more_is_whole_again(job: Job, uploaders: Uplo
     until(lambda: job.steps() == list(range(25)) and len(job.lines()) == 25, 60, "what was missing")
     until(lambda: len(job.events("stream_reset")) == 2, 60, "the events")
     assert set(job.events("stream_reset")) == {
-        f"The database was restored from a backup: {what} that it lacks are sent again."
-        for what in ("metrics", "log lines")
+        f"The database was restored from a backup: missing {what} are sent again." for what in ("metrics", "log lines")
     }
 
 

@@ -37,7 +37,7 @@ def test_a_name_that_is_none_is_refused_with_one_that_is(monkeypatch: pytest.Mon
 
 def test_a_relative_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_NODE_DIR", "node")
-    with pytest.raises(ValidationError, match="an absolute one is expected"):
+    with pytest.raises(ValidationError, match="expected an absolute path"):
         AgentSettings()
 
 

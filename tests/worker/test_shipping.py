@@ -152,7 +152,7 @@ def test_a_batch_that_the_database_refuses_is_left_out_and_named_and_the_next_ar
     _write_metrics(folder, range(4, 6))
     _run(shipper)
     assert _steps(faulty) == [4, 5]
-    assert warnings == ["3 records were refused by the database and are left out"]
+    assert warnings == ["3 records were rejected by the database and are dropped"]
 
 
 def test_a_database_that_is_away_is_never_taken_for_a_bad_batch(faulty: Faulty, folder: Folder) -> None:
@@ -189,7 +189,7 @@ def test_a_job_that_makes_a_folder_of_its_metrics_file_ends_and_is_told(faulty: 
     warnings: list[str] = []
     folder.file("spool/metrics.jsonl").mkdir()
     _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
-    assert warnings == ["$LOCKSTEP_METRICS names a file for JSON lines; the job has made something else there"]
+    assert warnings == ["$LOCKSTEP_METRICS is not a regular file; expected a file of JSON lines"]
 
 
 def test_a_bad_value_is_named_once_and_the_good_ones_of_its_line_arrive(faulty: Faulty, folder: Folder) -> None:
@@ -204,10 +204,10 @@ def test_a_bad_value_is_named_once_and_the_good_ones_of_its_line_arrive(faulty: 
     assert _steps(faulty) == [1, 2, 3]
     why = "a metric is a number, or one of NaN, Infinity, -Infinity; got"
     assert warnings == [
-        f"values of 'note' in $LOCKSTEP_METRICS are left out: {why} 'warming up'",
-        f"values of 'eval' in $LOCKSTEP_METRICS are left out: {why} None",
-        f"values of 'parts' in $LOCKSTEP_METRICS are left out: {why} {{'a': 1}}",
-        "6 values of $LOCKSTEP_METRICS were left out: 'note', 'eval', 'parts'",
+        f"values of 'note' in $LOCKSTEP_METRICS are dropped: {why} 'warming up'",
+        f"values of 'eval' in $LOCKSTEP_METRICS are dropped: {why} None",
+        f"values of 'parts' in $LOCKSTEP_METRICS are dropped: {why} {{'a': 1}}",
+        "6 values of $LOCKSTEP_METRICS were dropped: 'note', 'eval', 'parts'",
     ]
 
 
@@ -218,8 +218,8 @@ def test_a_job_with_ever_new_bad_names_is_not_warned_about_each(faulty: Faulty, 
     _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
     assert _steps(faulty) == list(range(1, 101))
     assert len(warnings) == REFUSED_NAMES_MAX + 1
-    assert warnings[-1].startswith("100 values of $LOCKSTEP_METRICS were left out: 'note 1', 'note 2', ")
-    assert warnings[-1].endswith(", and of further names")
+    assert warnings[-1].startswith("100 values of $LOCKSTEP_METRICS were dropped: 'note 1', 'note 2', ")
+    assert warnings[-1].endswith(", and other names")
     assert max(map(len, warnings)) < 500
 
 
@@ -264,7 +264,7 @@ def test_what_a_job_has_no_room_for_is_said_once_for_each_limit_also_where_the_a
         _run(shipper, last=False)
     assert _steps(faulty) == [1, 2, 3]
     assert warnings == [
-        "metrics limited: a job has room for 1 names; points of further ones, such as 'further 1', are left out",
-        "metrics limited: the job has 3 points, as many as are kept of one; of further ones only each series' newest "
-        "value is shown",
+        "metrics limited: a job can have at most 1 names; points of other names, such as 'further 1', are dropped",
+        "metrics limited: the job has 3 points, the limit for a job; of further points only the "
+        "newest value of each series is shown",
     ]

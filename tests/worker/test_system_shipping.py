@@ -169,7 +169,7 @@ def test_a_job_cannot_write_what_the_node_measures(world: World) -> None:
     world.train({"step": 1, "loss": 1.0, NODE: 5.0}, {"step": 2, NODE: 5.0})
     assert world.points("loss") == [(1, 1.0)]
     assert world.points() == []
-    assert world.told == ["numbers named system/… are left out: they are what the node measures"]
+    assert world.told == ["numbers named system/… are dropped: this prefix is reserved for measurements of the node"]
 
 
 @pytest.mark.parametrize("text", [b"{torn", b'{"step": 1, "values": {"loss": 1.0}}\n', b'{"step": -1}\n'])

@@ -148,7 +148,7 @@ def test_one_that_does_not_answer_is_ended_and_so_is_what_it_may_have_forked(
     os.kill(pid, signal.SIGSTOP)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lockstep.worker.launch.fork_client._ANSWER_SECONDS", 0.5)  # one that is stopped never answers
-        with pytest.raises(ForkServerError, match="gave no launcher"):
+        with pytest.raises(ForkServerError, match="started no launcher"):
             _launch(folder, children, warm)
     assert not _lives(pid)
     assert children.sweep_orphans() == 0

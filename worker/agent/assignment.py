@@ -191,7 +191,7 @@ class Attempt:
             except Exception as error:  # noqa: BLE001 - one attempt's trouble must not end its own supervision
                 failures += 1
                 log.warning(
-                    "a step failed and is tried again",
+                    "a transition failed and is retried",
                     assignment=self.stream.assignment_id,
                     phase=before.name,
                     failures=failures,
@@ -207,9 +207,9 @@ class Attempt:
 
     def _prepare(self) -> Phase:
         """Everything up to a running launcher. Repeated from its beginning after a failure."""
-        assert self._claim is not None, "only a fresh claim is prepared"
+        assert self._claim is not None, "only a new claim is prepared"
         if self._stop_wanted is not None:
-            return self._conclude(stopped(self._stop_wanted, "before its ranks were started"))
+            return self._conclude(stopped(self._stop_wanted, "before its ranks had started"))
         self._peers.node_count = self._claim.node_count
         refused = unreachable(self._claim)
         if refused is not None:
@@ -245,7 +245,7 @@ class Attempt:
                 raise
             # Nothing of the job has run yet. Its code or checkpoint may fail, but not with a disk error.
             self._node_failed = reason is Reason.LAUNCH_FAILED or is_disk_failure(error)
-            message = f"the attempt could not be prepared on this node: {type(error).__name__}: {error}"
+            message = f"preparing the attempt on this node failed: {type(error).__name__}: {error}"
             return self._conclude(Outcome.of(reason, message))
         # Nothing may fail from here on: this step would be repeated, and a second launcher started.
         return Phase.WATCH
@@ -266,7 +266,9 @@ class Attempt:
             return Phase.DRAIN
         if not alive:
             self._outcome = self._outcome_of_a_dead_launcher()
-            log.warning("the launcher is gone", assignment=self.stream.assignment_id, outcome=self._outcome.message)
+            log.warning(
+                "the launcher has disappeared", assignment=self.stream.assignment_id, outcome=self._outcome.message
+            )
             return Phase.DRAIN
         self._obey_stop()
         self._peers.pass_stop_on(self.folder)
@@ -287,7 +289,7 @@ class Attempt:
             self._kill_at = time.monotonic() + grace_seconds + KILL_MARGIN_SECONDS
             self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
         elif time.monotonic() >= self._kill_at:
-            log.warning("killed: it did not stop within its grace", assignment=self.stream.assignment_id)
+            log.warning("killed: it did not stop within its grace period", assignment=self.stream.assignment_id)
             self._tree.kill()
 
     def _launcher_is_alive(self) -> bool:
@@ -335,7 +337,7 @@ class Attempt:
                 result = self.folder.result()
             except DamagedFileError as error:
                 return Outcome.of(Reason.LAUNCH_FAILED, str(error), node=self._context.node_name)
-            assert result is not None, "an attempt without an outcome has a result"
+            assert result is not None, "an attempt has a result but no outcome"
             outcome = result.outcome
         details: dict[str, object] = {"node": outcome.node or self._context.node_name}
         if self._uploaders is not None:

@@ -158,7 +158,7 @@ class Folder:
         try:
             return self._read(name, kind)
         except DamagedFileError as error:
-            log.warning("a file is taken for missing", error=str(error))
+            log.warning("a file is treated as missing", error=str(error))
             return None
 
     def _read(self, name: str, kind: type[File]) -> File | None:

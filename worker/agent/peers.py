@@ -26,8 +26,9 @@ def unreachable(claim: Claim) -> Outcome | None:
     node, address = claim.node_name, claim.rendezvous_host
     return Outcome.of(
         Reason.LAUNCH_FAILED,
-        f"the ranks of {claim.node_count} nodes were to meet on {node} at {address}, which only {node} itself can reach",
-        advice=f"Set LOCKSTEP_NODE_ADDRESS of the agent on {node} to an address that the other nodes reach.",
+        f"the ranks of {claim.node_count} nodes cannot connect to {node}: its address "
+        f"{address} is reachable from {node} only",
+        advice=f"Set LOCKSTEP_NODE_ADDRESS of the agent on {node} to an address that the other nodes can reach.",
     )
 
 
@@ -69,7 +70,7 @@ class Peers:
         to its launcher.
         """
         if self.node_count > 1 and not self._stop_passed_on and folder.file(attempt.STOP).exists():
-            message = f"node {self._node_name} stops its part"
+            message = f"node {self._node_name} stops its assignment"
             actor = f"node:{self._node_name}"
             with self._database.jobs() as session:
                 jobs.ask(session, self._stream.job_id, Intent.SHUTDOWN, actor=actor, message=message)

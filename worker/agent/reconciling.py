@@ -75,7 +75,7 @@ def reconciled(claim: Claim, database: Database, blobs: BlobStore) -> tuple[Clai
         if claim.published:
             raise
         # A job that has no checkpoint needs nothing of the store to begin.
-        log.warning("the store is not compared", assignment=claim.assignment_id, error=repr(error))
+        log.warning("the store is not compared with the database", assignment=claim.assignment_id, error=repr(error))
         return claim, []
     return replace(claim, published=found.published, init=None if found.published else claim.init), found.others
 

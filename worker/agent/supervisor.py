@@ -213,7 +213,7 @@ class Supervisor:
         try:
             act()
         except Exception as error:  # noqa: BLE001 - see _tick
-            log.warning("supervision failed and is tried again", what=what, error=repr(error))
+            log.warning("supervision failed and is retried", what=what, error=repr(error))
             return False
         return True
 
@@ -251,7 +251,7 @@ class Supervisor:
             held = {assignment.assignment_id for assignment in attempts.held(session, name)}
         for folder in folders_in(self._settings.node_dir):
             if folder.assignment_id not in held:
-                log.info("nobody holds this attempt any more: removing it", assignment=folder.assignment_id)
+                log.info("no lease exists for this attempt: removing it", assignment=folder.assignment_id)
                 threading.Thread(target=_remove, args=(folder,), daemon=True).start()
         self._registered = True
         log.info("registered", node=name, devices=len(self._devices), held=len(held))
@@ -276,7 +276,7 @@ class Supervisor:
                 attempt.renewed(sent_at + self._timings.fence_seconds)
             except OSError as error:
                 # A full disk, for example. Its ranks end at the last written fence; the others continue.
-                log.warning("a fence could not be written", assignment=key, error=repr(error))
+                log.warning("writing a fence failed", assignment=key, error=repr(error))
             intent = answer[key]
             if intent is not None:
                 attempt.ask_to_stop(_STOP_OF[intent])
@@ -354,7 +354,7 @@ class Supervisor:
         assignment = attempt.folder.assignment()
         if assignment is None or not attempt.leased:
             return
-        log.warning("the database was set back: claiming again", assignment=attempt.stream.assignment_id)
+        log.warning("the database was restored: claiming again", assignment=attempt.stream.assignment_id)
         with self._database.jobs() as session:
             attempts.claim(
                 session,

@@ -71,5 +71,5 @@ class MemoryReclaim:
             return True
         if time.monotonic() < self._deadline:
             return False
-        log.warning("memory of devices was not returned; they are given back without it", missing_bytes=missing)
+        log.warning("memory of devices was not freed; the devices are released nevertheless", missing_bytes=missing)
         return True

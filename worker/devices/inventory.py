@@ -54,7 +54,7 @@ def gpus() -> list[DeviceInfo]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        log.info("no NVIDIA driver answers: this node offers CPU slots", nvml=str(error))
+        log.info("no NVIDIA driver found: this node offers CPU slots", nvml=str(error))
         return []
     try:
         return [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]

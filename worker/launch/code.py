@@ -71,7 +71,7 @@ def _bring_upload(code: UploadedCode, target: Path, blobs: BlobStore) -> None:
     key = f"uploads/{code.upload}.tar.gz"
     try:
         if not blobs.exists(key):
-            raise CodeUnavailableError(f"the uploaded code {code.upload[:12]}… is not in the store any more")
+            raise CodeUnavailableError(f"the uploaded code {code.upload[:12]}… is no longer in the store")
         blobs.get_file(key, archive)
         found = _sha256(archive)
         if found != code.upload:
@@ -106,7 +106,7 @@ def unpack(archive: Path, target: Path) -> None:
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
     """A member as ``tarfile.data_filter`` would let it through, stricter: hard links are refused."""
     if not (member.isreg() or member.isdir() or member.issym()):
-        raise tarfile.TarError(f"{member.name!r} is neither a file, a folder nor a symbolic link")
+        raise tarfile.TarError(f"{member.name!r} is not a file, folder or symbolic link")
     member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
     member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
     return member

@@ -62,7 +62,7 @@ class ForkServer:
             if self._process is not None and self._process.poll() is None:
                 return
             if self._process is not None:
-                log.warning("the warm process has ended; launchers are started by exec", code=self._process.returncode)
+                log.warning("the fork server has ended; launchers are started by exec", code=self._process.returncode)
                 self._drop()
             if time.monotonic() < self._start_at:
                 return
@@ -113,7 +113,7 @@ class ForkServer:
                 return int(self._channel.recv(64))
             except (OSError, ValueError) as error:
                 self._drop()
-                raise ForkServerError(f"the warm process gave no launcher: {error}") from error
+                raise ForkServerError(f"the fork server started no launcher: {error}") from error
 
     def close(self) -> None:
         """End it. Launchers go on."""

@@ -43,7 +43,10 @@ class ControlGroup:
         try:
             self.path.mkdir(exist_ok=True)
         except OSError as error:
-            log.debug("no control group for this attempt: its processes are found by sweeping", error=str(error))
+            log.debug(
+                "no control group for this attempt: its processes are found by a scan of all processes",
+                error=str(error),
+            )
             return None
         # Version 5.14 of the kernel brought the file. Without it the group would be a list of pids, which sweeping has.
         return self.path if (self.path / "cgroup.kill").exists() else None

@@ -85,7 +85,7 @@ def _check_disk(folder: Path) -> None:
     if free < DISK_FREE_BYTES_MIN:
         raise OSError(
             errno.ENOSPC,
-            f"the disk has {in_words(free)} free, at least {in_words(DISK_FREE_BYTES_MIN)} are expected",
+            f"the disk has {in_words(free)} free; at least {in_words(DISK_FREE_BYTES_MIN)} are required",
             str(folder),
         )
 
@@ -93,9 +93,7 @@ def _check_disk(folder: Path) -> None:
 def _init_of(spec: JobSpec, claim: Claim) -> str | None:
     source = job_checkpoint(spec.train.init_from) if spec.train is not None else None
     if source is not None and claim.init is None:
-        raise InitUnavailableError(
-            f"train.init_from: {source} is not there any more: its job may have saved newer ones"
-        )
+        raise InitUnavailableError(f"train.init_from: {source} no longer exists: its job may have pruned it")
     return claim.init
 
 

@@ -69,7 +69,7 @@ def bring(folder: Folder, published: Sequence[Published], blobs: BlobStore, othe
         log.warning("a checkpoint is damaged", assignment=folder.assignment_id, step=checkpoint.step, why=damage)
         damaged.append((checkpoint, damage))
     told = "; ".join(f"that of step {checkpoint.step}: {why}" for checkpoint, why in damaged)
-    raise NoIntactCheckpointError(f"no published checkpoint is whole; {told}")
+    raise NoIntactCheckpointError(f"no published checkpoint is intact; {told}")
 
 
 def _fetched(checkpoint: Published, partial: Path, blobs: BlobStore) -> str:
@@ -92,7 +92,7 @@ def damage_of(folder: Path, manifest_sha256: str) -> str:
     try:
         text = (folder / attempt.MANIFEST).read_bytes()
         if hashlib.sha256(text).hexdigest() != manifest_sha256:
-            return f"{attempt.MANIFEST} is not the one that was published: its SHA-256 differs"
+            return f"{attempt.MANIFEST} differs from the published one: its SHA-256 differs"
         manifest = read_manifest(text)
     except FileNotFoundError:
         return f"{attempt.MANIFEST} is missing"
@@ -104,10 +104,10 @@ def damage_of(folder: Path, manifest_sha256: str) -> str:
             return f"{name} is missing"
         size = path.stat().st_size
         if size != expected.bytes:
-            return f"{name} has {size} bytes, but was written with {expected.bytes}"
+            return f"{name} has {size} bytes; the manifest has {expected.bytes}"
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != expected.sha256:
-                return f"{name} has changed since it was written: its SHA-256 differs"
+                return f"{name} was changed after it was written: its SHA-256 differs"
     return ""
 
 

@@ -79,7 +79,7 @@ class Decimator:
         if self._told:
             self._told = False
             now = "" if self.keep_every > 1 else "; every step is stored again"
-            self._tell(f"metrics no longer limited: {self.left_out:,} lines were left out{now}")
+            self._tell(f"metrics no longer limited: {self.left_out:,} lines were dropped{now}")
         self.left_out = 0
 
     def kept(
@@ -118,6 +118,7 @@ class Decimator:
         if began and (self._told_at is None or now - self._told_at >= SILENCE_SECONDS):
             self._told, self._told_at = True, now
             self._tell(
-                f"metrics limited: the job writes {rate:,.0f} points a second and more, and "
-                f"{limits.METRIC_POINTS_PER_SECOND_MAX:,} are stored; of so many steps that this fits one is kept, and always the newest"
+                f"metrics limited: the job writes {rate:,.0f} points per second or more, and at "
+                f"most {limits.METRIC_POINTS_PER_SECOND_MAX:,} are stored; only every n-th step "
+                "and the newest one are kept"
             )

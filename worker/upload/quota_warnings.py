@@ -29,13 +29,14 @@ class QuotaWarnings:
         for left_out in noted:
             if left_out.names:
                 self._once(
-                    f"metrics limited: a job has room for {left_out.names_max:,} names; points of further "
-                    f"ones, such as {left_out.names[0]!r}, are left out"
+                    f"metrics limited: a job can have at most {left_out.names_max:,} names; "
+                    f"points of other names, such as {left_out.names[0]!r}, are dropped"
                 )
             if left_out.job_is_full:
                 self._once(
-                    f"metrics limited: the job has {limits.METRIC_POINTS_PER_JOB_MAX:,} points, as many as are kept of "
-                    "one; of further ones only each series' newest value is shown"
+                    f"metrics limited: the job has {limits.METRIC_POINTS_PER_JOB_MAX:,} points, "
+                    "the limit for a job; of further points only the newest value of each series "
+                    "is shown"
                 )
 
     def _once(self, message: str) -> None:

@@ -102,7 +102,7 @@ class EventUploader:
         ``what`` is a noun for the data that another uploader sends again, for the job's owner; may be empty.
         """
         if what:
-            message = f"The database was restored from a backup: {what} that it lacks are sent again."
+            message = f"The database was restored from a backup: missing {what} are sent again."
             self._waiting.append(_Told("stream_reset", message, {"what": what}))
         self._set_back = True
 
@@ -161,7 +161,9 @@ class EventUploader:
             # The end of an attempt does not wait for the store: the next attempt compares them before it starts.
             if not last:
                 raise
-            log.warning("the store is not compared", assignment=self._stream.assignment_id, error=repr(error))
+            log.warning(
+                "the store is not compared with the database", assignment=self._stream.assignment_id, error=repr(error)
+            )
         self._rows_differ = False
 
     def _advance(self, place: int) -> bool:
@@ -190,7 +192,7 @@ class EventUploader:
         except Exception as error:
             if not is_poison(error):
                 raise
-            log.warning("an event is left out", assignment=self._stream.assignment_id, error=repr(error))
+            log.warning("an event is dropped", assignment=self._stream.assignment_id, error=repr(error))
 
     def _apply(self, event: EngineEvent) -> None:
         match event.kind:
@@ -206,7 +208,7 @@ class EventUploader:
                 self._resumed(event.data)
             case "initialized":
                 source = event.data.get("from")
-                self._tell("initialized", f"Training starts from the weights of {source}.", {"from": source})
+                self._tell("initialized", f"Training starts with the weights of {source}.", {"from": source})
             case "checkpoint_skipped":
                 folder, why = event.data.get("folder"), event.data.get("why")
                 self._tell("checkpoint_skipped", f"Checkpoint {folder} is not used: {why}.", event.data)
@@ -216,7 +218,7 @@ class EventUploader:
                 self._tell("warning", str(event.data.get("message", ""))[:WARNING_CHARS_MAX], event.data)
 
     def _resumed(self, data: dict[str, Any]) -> None:
-        message = f"Training goes on from the checkpoint of step {data.get('step')}."
+        message = f"Training resumes from the checkpoint of step {data.get('step')}."
         known = {key: data[key] for key in ("step", "from", "changed") if data.get(key) is not None}
         if data.get("changed"):
             message += f" Changed since then: {data['changed']}."
@@ -234,7 +236,7 @@ class EventUploader:
                 self._tell(*told)
             except Exception as error:
                 if is_poison(error):
-                    log.warning("a warning is left out", assignment=self._stream.assignment_id, error=repr(error))
+                    log.warning("a warning is dropped", assignment=self._stream.assignment_id, error=repr(error))
                     continue
                 self._waiting.appendleft(told)
                 raise
@@ -268,7 +270,7 @@ class EventUploader:
                 self.final_checkpoint_lost = note.final
                 return
         elif not self._is_stored(key, note.sha256):
-            log.info("a checkpoint is neither on the node nor in the store any more", key=key)
+            log.info("a checkpoint is no longer on the node or in the store", key=key)
             return
         self._before_publishing()
         with self._database.jobs() as session:
@@ -280,7 +282,7 @@ class EventUploader:
                 **note.model_dump(exclude={"attempt"}),
             )
         if not published:
-            log.warning("a checkpoint was refused: this attempt does not hold the job any more", key=key)
+            log.warning("a checkpoint was rejected: this attempt no longer holds the job", key=key)
             return
         self._note(key, note)
         shutil.rmtree(folder, ignore_errors=True)
@@ -294,7 +296,7 @@ class EventUploader:
             write_note(self._blobs, key, note)
         except Exception as error:  # noqa: BLE001 - a remote store raises its library's exceptions
             # The checkpoint counts without it. It is missed only if the database is restored.
-            log.warning("the note of a checkpoint could not be written", key=key, error=repr(error))
+            log.warning("writing the publication record of a checkpoint failed", key=key, error=repr(error))
 
     def _is_stored(self, key: str, manifest_sha256: str) -> bool:
         """Return whether this checkpoint is in the store.
@@ -318,7 +320,7 @@ class EventUploader:
             self._failing_since = self._failing_since or now
             if now - self._failing_since < PUBLISH_PATIENCE_SECONDS:
                 raise
-            self.warn(f"checkpoint {folder.name} could not be stored and is given up: {error}")
+            self.warn(f"checkpoint {folder.name} could not be stored and is skipped: {error}")
             self._failing_since = None
             return False
         self._failing_since = None

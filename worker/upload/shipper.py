@@ -81,7 +81,9 @@ def state_of(database: Database, stream: Stream) -> streams.StreamState:
     if state is None:
         state = opened(database, stream)
     if state is None:
-        raise NotOpenError("the series database has no stream of this attempt, and the jobs database allows none")
+        raise NotOpenError(
+            "the series database has no stream for this attempt, and the jobs database does not allow a new one"
+        )
     return state
 
 
@@ -139,7 +141,7 @@ class Shipper(ABC, Generic[Place, Record]):
         if batch is None:
             return last and self._was_set_back(self._place)
         if self._poisoned == (batch.before, POISON_TRIES):
-            self._warn(f"{len(batch.records)} records were refused by the database and are left out")
+            self._warn(f"{len(batch.records)} records were rejected by the database and are dropped")
             batch = batch._replace(records=[])
         try:
             accepted = self._append(batch)
@@ -176,7 +178,7 @@ class Shipper(ABC, Generic[Place, Record]):
         self._take(place)
         if stored is not None and self._is_behind(place, stored):
             log.warning(
-                "the database was set back",
+                "the database was restored",
                 assignment=self._stream.assignment_id,
                 stream=type(self).__name__,
                 stored=stored,

@@ -129,8 +129,8 @@ class MetricsShipper(PointsShipper[int]):
         freed = self._spool.is_sparse(limits.METRIC_SPOOL_BYTES_MAX)
         if freed and not self._hollowed_bytes:
             self._warn(
-                f"metrics limited: more than {in_words(limits.METRIC_SPOOL_BYTES_MAX)} of them wait to be stored; "
-                "the oldest and the newest are kept, what lies between is left out"
+                f"metrics limited: more than {in_words(limits.METRIC_SPOOL_BYTES_MAX)} wait to be "
+                "stored; the oldest and the newest are kept, the others are dropped"
             )
         self._hollowed_bytes += freed
 
@@ -172,9 +172,9 @@ class MetricsShipper(PointsShipper[int]):
     def _passed_over(self, start: int, end: int) -> None:
         """Name zero bytes in the spool: a piece that is gone, or a damaged line."""
         if end - start >= HOLE_BYTES:
-            self._warn(f"{in_words(end - start)} of the metrics are missing: the node does not have them any more")
+            self._warn(f"{in_words(end - start)} of the metrics are missing: they are no longer on the node")
         elif start >= self._spool.freed:
-            self._bad(Line(start, end, b""), "it has zero bytes in it")
+            self._bad(Line(start, end, b""), "it contains NUL bytes")
 
     def _records(self, found: Lines) -> list[metrics.StepValues]:
         """Return the records of a piece's lines that are to be stored."""
@@ -207,7 +207,9 @@ class MetricsShipper(PointsShipper[int]):
                 del record.values[name]
             if not self._not_theirs:
                 self._not_theirs = True
-                self._warn(f"numbers named {metrics.SYSTEM}… are left out: they are what the node measures")
+                self._warn(
+                    f"numbers named {metrics.SYSTEM}… are dropped: this prefix is reserved for measurements of the node"
+                )
         return record if record.values else None
 
     def _bad(self, line: Line, why: str) -> None:
@@ -215,7 +217,7 @@ class MetricsShipper(PointsShipper[int]):
         if self._bad_lines == 1:
             shown = line.text[:LINE_CHARS_SHOWN].decode(errors="replace")
             which = f"the line at byte {line.offset}" if self._spool.freed else f"line {self._number(line.offset)}"
-            self._warn(f"{which} of $LOCKSTEP_METRICS is left out: {why}; it reads {shown!r}")
+            self._warn(f"{which} of $LOCKSTEP_METRICS is dropped: {why}; the line is {shown!r}")
 
     def _note_refused(self, refused: Mapping[str, str]) -> None:
         """Warn about each name once, for as many names as may be warned about."""
@@ -226,7 +228,7 @@ class MetricsShipper(PointsShipper[int]):
             self._refused[name] = None
             if len(self._refused) <= REFUSED_NAMES_MAX:
                 shown, reason = repr(name[:NAME_CHARS_SHOWN]), why[:LINE_CHARS_SHOWN]
-                self._warn(f"values of {shown} in $LOCKSTEP_METRICS are left out: {reason}")
+                self._warn(f"values of {shown} in $LOCKSTEP_METRICS are dropped: {reason}")
 
     def _tell_what_is_missing(self, path: Path) -> None:
         if self._told:
@@ -234,13 +236,13 @@ class MetricsShipper(PointsShipper[int]):
         self._told = True
         self._decimator.ended()
         if path.exists() and not path.is_file():
-            self._warn("$LOCKSTEP_METRICS names a file for JSON lines; the job has made something else there")
+            self._warn("$LOCKSTEP_METRICS is not a regular file; expected a file of JSON lines")
         if self._bad_lines > 1:
-            self._warn(f"{self._bad_lines} lines of $LOCKSTEP_METRICS were left out")
+            self._warn(f"{self._bad_lines} lines of $LOCKSTEP_METRICS were dropped")
         if self._refused_values > 1:
             names = ", ".join(repr(name[:NAME_CHARS_SHOWN]) for name in list(self._refused)[:REFUSED_NAMES_MAX])
-            more = ", and of further names" if len(self._refused) > REFUSED_NAMES_MAX else ""
-            self._warn(f"{self._refused_values} values of $LOCKSTEP_METRICS were left out: {names}{more}")
+            more = ", and other names" if len(self._refused) > REFUSED_NAMES_MAX else ""
+            self._warn(f"{self._refused_values} values of $LOCKSTEP_METRICS were dropped: {names}{more}")
 
     def _number(self, offset: int) -> int:
         """Number of the line that begins at ``offset``, counted from 1."""
@@ -300,8 +302,8 @@ class LogShipper(Shipper[logs.LogOffset, LogRecord]):
     def _without(self, place: logs.LogOffset, following: int) -> Chunk[logs.LogOffset, LogRecord]:
         """Go on behind segments that were deleted as stored, before the database was set back."""
         size = in_words((following - place.segment) * limits.LOG_SEGMENT_BYTES - place.offset)
-        self._warn(f"about {size} of the log are missing: the node does not have them any more")
-        note = f"… about {size} left out: the database was restored, and the node did not have them any more …"
+        self._warn(f"about {size} of the log are missing: they are no longer on the node")
+        note = f"… about {size} missing: the database was restored, and they were no longer on the node …"
         record = LogRecord(time=time.time(), rank=-1, stream="launcher", text=note)
         return Chunk(place, logs.LogOffset(following, 0), [record])
 
@@ -334,5 +336,5 @@ def _log_record(line: Line) -> LogRecord | None:
     try:
         return LogRecord.model_validate_json(line.text)
     except ValidationError:
-        log.warning("a log line is damaged and left out", offset=line.offset)
+        log.warning("a log line is damaged and dropped", offset=line.offset)
         return None

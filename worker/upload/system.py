@@ -121,7 +121,7 @@ def _record(line: bytes) -> metrics.StepValues | None:
     try:
         record = metrics.decode(line, now=0.0, default_step=0)
     except ValueError:
-        log.warning("a sample is damaged and left out")
+        log.warning("a sample is damaged and dropped")
         return None
     ours = all(name.startswith(metrics.SYSTEM) for name in record.values)
     return record if ours and record.values else None

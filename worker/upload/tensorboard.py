@@ -118,7 +118,8 @@ class EventFilesShipper(PointsShipper[Places]):
             if len(names) > limits.TENSORBOARD_FILES_MAX:
                 more = len(names) - limits.TENSORBOARD_FILES_MAX
                 self._tell(
-                    "files", f"{limits.TENSORBOARD_FILES_MAX} event files of a job are read; {more} or more are not"
+                    "files",
+                    f"{limits.TENSORBOARD_FILES_MAX} event files of a job are read, the limit; at least {more} are not",
                 )
             self._files = names[: limits.TENSORBOARD_FILES_MAX]
         waiting = sum(
@@ -163,12 +164,14 @@ class EventFilesShipper(PointsShipper[Places]):
             if not metrics.NAME.fullmatch(name) or name.startswith(metrics.SYSTEM):
                 self._tell(
                     "name",
-                    f"scalars of event files are left out whose name is no metric's, such as {name[:200]!r}: letters, digits, "
-                    f"'_', '.', '/', ' ' and '-', at most {limits.METRIC_NAME_CHARS_MAX}, and not {metrics.SYSTEM} first",
+                    "scalars of event files are dropped if their name is not a valid metric "
+                    f"name, such as {name[:200]!r}: expected at most "
+                    f"{limits.METRIC_NAME_CHARS_MAX} letters, digits, '_', '.', '/', ' ' and '-', "
+                    f"without the prefix {metrics.SYSTEM}",
                 )
                 continue
             if scalar.step not in _STEPS or not 0 <= scalar.time < _TIME_MAX:
-                self._tell("step", f"scalars of event files are left out, such as {name!r} at step {scalar.step}")
+                self._tell("step", f"scalars of event files are dropped, such as {name!r} at step {scalar.step}")
                 continue
             records.append(metrics.StepValues(scalar.step, scalar.time, {name: scalar.value}))
             self.last_step = max(scalar.step, self.last_step or 0)
@@ -195,7 +198,7 @@ class EventFilesShipper(PointsShipper[Places]):
     def _shipped(self, place: Places) -> None:
         """Report a damaged file after storing that, so a later agent does not report it again."""
         for source in [source for source in self._damaged if place.get(source, 0) < 0]:
-            self._warn(f"{self._damaged.pop(source)}; it is not read any further")
+            self._warn(f"{self._damaged.pop(source)}; the rest of the file is not read")
 
     def _tell(self, what: str, message: str) -> None:
         if what not in self._told:

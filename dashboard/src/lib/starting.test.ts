@@ -43,12 +43,12 @@ describe("an estimated start", () => {
 it.each([
   ["behind job 01a2, which waits for the same devices", "it waits behind a job of unknown length"],
   ["waits for 2 more free devices of type cpu (needs 4, 2 are free on a)", "what holds its devices has no known end"],
-  ["no node is registered yet: it waits until one is", "no node that is ready can run it"],
+  ["no node is registered yet", "no node that is ready can run it"],
   ["needs 8 devices on one node; the largest ready now has 4", "no node that is ready can run it"],
 ])("an unknown start says why: %s", (reason, why) => {
   expect(words(null, reason)).toContain(`not known: ${why}`);
 });
 
 it("an unknown start with a reason that says nothing of it stays just unknown", () => {
-  expect(words(null, "the scheduler has not looked at it yet")).toBe("not known");
+  expect(words(null, "the scheduler has not processed it yet")).toBe("not known");
 });

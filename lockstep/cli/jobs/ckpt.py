@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from lockstep.client.api import Client
     from lockstep.domain.views import CheckpointView
 
-app = App(
-    name="ckpt", help="A job's checkpoints: list, fetch and check them.", help_epilogue="", help_format="plaintext"
-)
+app = App(name="ckpt", help="List, fetch and check a job's checkpoints.", help_epilogue="", help_format="plaintext")
 
 Which = int | Literal["last", "best"]
 
@@ -40,7 +38,7 @@ def ls(job: JobName, /, *, output: Output | None = None, connection: Connection 
         for checkpoint in found:
             print(checkpoint.step)
     elif not found:
-        say(f"no checkpoint of {job} yet; checkpoint.every_steps in its spec says how often there is one")
+        say(f"no checkpoint of {job} yet; checkpoint.every_steps in its spec sets the interval")
     else:
         wide = ["SHA256", "WHERE"] if form == "wide" else []
         columns = ["STEP", "SIZE", "VALUE", "", "ATTEMPT", "AGE", *wide]
@@ -151,7 +149,7 @@ def _check(client: Client, job: str, listed: CheckpointView) -> ClientError | No
     except NotFoundError as error:
         # Damaged in the store, or gone from it; a job that runs deletes its older ones, and forgets them first.
         if (step, attempt) not in {(each.step, each.attempt) for each in client.checkpoints(job)}:
-            print(f"step {step}: pruned meanwhile, and not checked")
+            print(f"step {step}: not checked, because it was pruned")
             return None
         failure = checkpoints.DigestMismatchError(error.message, next_step=checkpoints.TAKE_ANOTHER)
     else:
@@ -164,12 +162,12 @@ def _check(client: Client, job: str, listed: CheckpointView) -> ClientError | No
 def _report(step: int, files: int, size: int) -> None:
     from lockstep.cli.text import output as out
 
-    print(f"step {step}: {files} file{'s' if files != 1 else ''}, {out.size(size)}, as written")
+    print(f"step {step}: {files} file{'s' if files != 1 else ''}, {out.size(size)}, unchanged")
 
 
 def _which(step: int | None, *, best: bool, last: bool) -> Which:
     if (step is not None) + best + last > 1:
-        raise UsageError("--step, --best and --last each name one checkpoint", next_step="give one of them")
+        raise UsageError("--step, --best and --last exclude each other", next_step="give only one of them")
     return step if step is not None else "best" if best else "last"
 
 

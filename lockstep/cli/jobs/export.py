@@ -46,7 +46,7 @@ def export(
         if missing:
             raise ClientError(
                 f"job {job} has no points of {', '.join(missing)}",
-                next_step=f"lockstep metrics {job} -o name lists what there is",
+                next_step=f"lockstep metrics {job} -o name lists the series",
             )
         series = wanted or there
         try:
@@ -66,7 +66,7 @@ def export(
         except OSError as error:
             raise ClientError(
                 f"{error.filename or destination} cannot be written: {error.strerror}",
-                next_step="give a folder (tensorboard) or a file (csv, parquet) that you may write to",
+                next_step="give a writable folder (tensorboard) or file (csv, parquet)",
             ) from error
     say(f"{count:,} points of {len(series)} series")
     print(written)

@@ -83,7 +83,7 @@ class Follower:
             if job.state not in TERMINAL and attempt.outcome.reason is not Reason.SUCCEEDED:
                 yield f"attempt {attempt.number} ended: {attempt.outcome.message}"
         if last is not None and last.intent is None and job.intent is Intent.CANCEL:
-            yield "a cancel was asked for; the ranks are being stopped"
+            yield "cancel requested; the ranks are being stopped"
         if last is not None and last.state is job.state and _number(last) == _number(job):
             return
         if job.state is JobState.QUEUED:
@@ -130,7 +130,7 @@ class LogTail:
                 for line in self._client.logs(self._job_id, follow=True):
                     self._note(log_line(line))
         except ClientError as error:
-            self._note(f"its lines cannot be followed any more: {error.message}")
+            self._note(f"following its log failed: {error.message}")
 
 
 class LineProgress:
@@ -218,7 +218,7 @@ def progress_view() -> Iterator[ProgressDisplay]:
 def _running(job: JobView) -> str:
     """Return the state of the ranks: a script does not report their rendezvous."""
     if job.kind != "script":
-        return "all ranks have met"
+        return "all ranks are connected"
     ranks = job.attempt.world_size if job.attempt is not None else 1
     return "1 process has started" if ranks == 1 else f"{ranks} processes have started"
 

@@ -100,7 +100,7 @@ def ps(
         if cursor is not None:
             say(f"only the newest {limit} are shown: -n shows more")
     elif states == LIVE:
-        say("no job waits or runs; lockstep ps -a lists those that have ended")
+        say("no job is queued or running; lockstep ps -a also lists ended jobs")
     else:
         say("no such job")
     return ExitCode.OK

@@ -104,7 +104,7 @@ def metrics(
         )
     _show(found, form, wanted)
     if missing := [name for name in wanted if name not in {series.name for series in found.series}]:
-        say(f"no points of {', '.join(missing)}; lockstep metrics {job} -o name lists what there is")
+        say(f"no points of {', '.join(missing)}; lockstep metrics {job} -o name lists the series")
     elif not found.series:
         say("no points yet")
     return ExitCode.OK
@@ -112,7 +112,7 @@ def metrics(
 
 def _check_followed(output: str | None, others: Mapping[str, object]) -> None:
     if given := [option for option, value in others.items() if value is not None]:
-        raise UsageError(f"--follow writes each point as it comes, and takes no {' or '.join(given)}")
+        raise UsageError(f"--follow writes each point as it arrives and cannot be combined with {' or '.join(given)}")
     if output not in (None, "csv", "json"):
         raise UsageError(f"--follow writes CSV or JSON, not -o {output}")
 
@@ -146,7 +146,7 @@ def _print_charts(found: MetricsView, wanted: list[str]) -> None:
             out.print_line(line)
         print()
     if len(names) > CHARTS_MAX:
-        say(f"{len(names) - CHARTS_MAX} more series are not drawn; --names chooses which are")
+        say(f"{len(names) - CHARTS_MAX} more series are not drawn; choose series with --names")
 
 
 def _chart(name: str, parts: list[SeriesView], charts: int) -> Iterator[list[Word]]:

@@ -50,13 +50,19 @@ def rm(
         Do not ask.
     """
     if (older_than is None) == (not jobs):
-        raise UsageError("rm: which jobs? name them, or say --older-than 30d", next_step="lockstep ps -a lists them")
+        raise UsageError(
+            "rm: no job is given; name jobs, or pass --older-than 30d",
+            next_step="lockstep ps -a lists them",
+        )
     if jobs and (state or project is not None):
-        raise UsageError("rm: --state and --project choose among jobs --older-than some time, not among jobs by name")
+        raise UsageError("rm: --state and --project filter --older-than and cannot be combined with job names")
     if unended := [each.value for each in state or () if each not in TERMINAL]:
         raise UsageError(f"rm: a job that is {unended[0]} has not ended")
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("rm: there is nobody to ask", next_step="--yes deletes without asking")
+        raise UsageError(
+            "rm: stdin is not a terminal, so the deletion cannot be confirmed",
+            next_step="pass --yes to delete without a prompt",
+        )
     form = (output or Output()).format
     with (connection or Connection()).client() as client:
         if older_than is None:
@@ -89,7 +95,7 @@ def _sweep(client: Client, found: list[JobView], age: str, form: str, *, yes: bo
         say(f"no job ended more than {age} ago")
         return [], 0
     if not yes and not confirmed(f"delete {len(found)} jobs that ended more than {age} ago?", otherwise=False):
-        say("all of them stay")
+        say("nothing was deleted")
         return [], 0
     deleted = []
     for job in found:

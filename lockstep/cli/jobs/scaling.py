@@ -71,7 +71,7 @@ def scaling(
     with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
         train = spec.check().train
         if train is None:
-            raise UsageError("scaling runs jobs of kind: train; a script's loop is its own")
+            raise UsageError("scaling needs a job of kind: train; the engine does not control the loop of a script")
         if buckets:
             _require_buckets(spec)
         if archive is not None:
@@ -101,7 +101,7 @@ def _numbers(text: str) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 1 or len(set(numbers)) < len(numbers):
-        raise UsageError(f"--gpus names numbers of devices such as 1,2,4, got {text!r}")
+        raise UsageError(f"--gpus: expected numbers of devices such as 1,2,4, got {text!r}")
     return sorted(numbers)
 
 
@@ -154,7 +154,7 @@ def _ended(client: Client, job: JobView, wait_seconds: float) -> JobView:
     except (TimedOutError, KeyboardInterrupt) as error:
         client.cancel(job.id)  # Its metrics are not needed any more.
         if isinstance(error, TimedOutError):
-            error.next_step = "it was cancelled; --wait-seconds gives each run longer"
+            error.next_step = "it was cancelled; raise --wait-seconds"
         raise
 
 

@@ -186,7 +186,7 @@ def tell_left_out(archive: CodeArchive, talk: Callable[[str], None], *, verbose:
             paths_left = sum(len(paths) for _, paths in rules[RULES_SHOWN:])
             talk(f"left out, {len(rules) - RULES_SHOWN} more rules: {paths_left} paths")
         if len(rules) > RULES_SHOWN or any(len(paths) > NAMES_SHOWN for _, paths in rules):
-            talk("--verbose lists all that is left out")
+            talk("--verbose lists all paths that are left out")
 
 
 def _plan(client: Client, spec: SpecFile) -> PlanView:
@@ -273,7 +273,7 @@ def _follow(client: Client, job: JobView, *, logs: bool, quiet: bool) -> JobView
             return client.wait(job.id, each=Follower(view, client, logs=logs).look)
     except KeyboardInterrupt:
         if not quiet:
-            say(f"detached: {job.name} goes on; " + _ways_back(job))
+            say(f"detached: {job.name} continues; " + _ways_back(job))
         raise
 
 

@@ -69,7 +69,7 @@ def watch(
                 ended = client.wait(found.id, each=Follower(LineProgress(), client, logs=True).look, poll_seconds=every)
                 print(ended.state.value)
         except KeyboardInterrupt:
-            say(f"{found.name} goes on; lockstep watch {found.id} comes back to it")
+            say(f"{found.name} continues; reattach with: lockstep watch {found.id}")
             raise
     if ended.outcome is not None and ended.state is not JobState.SUCCEEDED:
         say(ended.outcome.message)

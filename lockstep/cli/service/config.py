@@ -21,7 +21,7 @@ from lockstep.client.errors import ClientError, ExitCode, UsageError
 
 app = App(
     name="config",
-    help="Say which server and token are used, and keep them in a file.",
+    help="Show or set the server address and the token.",
     help_epilogue="",
     help_format="plaintext",
 )
@@ -64,7 +64,7 @@ def get(name: Setting, /) -> ExitCode:
     if value is None:
         raise ClientError(
             f"{file} sets no {name}",
-            next_step=f"lockstep config set {name} VALUE; lockstep config list says what is used",
+            next_step=f"lockstep config set {name} VALUE; lockstep config list shows the settings in use",
         )
     print(value)
     return ExitCode.OK
@@ -84,7 +84,7 @@ def set_(name: Setting, value: Annotated[str, Parameter(allow_leading_hyphen=Tru
     if value == "-":
         value = sys.stdin.read(TOKEN_BYTES_MAX).strip()
     if not value or not value.isprintable():
-        raise UsageError(f"config set {name}: the value is empty, or holds a line break or another control character")
+        raise UsageError(f"config set {name}: the value is empty or contains a control character, such as a line break")
     if name == "url" and not value.startswith(("http://", "https://")):
         raise UsageError(f"config set url: {value!r} is no address", next_step="write http://HOST:PORT")
     file = user_config_file()
@@ -106,7 +106,7 @@ def unset(name: Setting, /) -> ExitCode:
     file = user_config_file()
     if file.is_file() and name in read_file(file):
         _write(file, with_setting(file.read_text(encoding="utf-8"), name, None))
-        say(f"{name} is no longer in {file}")
+        say(f"{name} was removed from {file}")
     else:
         say(f"{file} sets no {name}")
     return ExitCode.OK
@@ -141,7 +141,8 @@ def with_setting(text: str, name: str, value: str | None) -> str:
     except tomllib.TOMLDecodeError:
         pass
     raise UsageError(
-        f"{name} cannot be changed in what is written there", next_step=f"edit {user_config_file()} by hand"
+        f"{name} cannot be changed, because the file has another layout than expected",
+        next_step=f"edit {user_config_file()} by hand",
     )
 
 

@@ -64,14 +64,14 @@ def drill(
     from lockstep.client.local.machine import Machine
 
     if not STEPS_MIN <= steps <= STEPS_MAX:
-        raise UsageError(f"--steps is a whole number from {STEPS_MIN} to {STEPS_MAX}, got {steps}")
+        raise UsageError(f"--steps: expected a whole number from {STEPS_MIN} to {STEPS_MAX}, got {steps}")
     link = connection or Connection()
     machine = Machine(Home.of(os.environ))
     machine.check(link.server().url)
     with link.client() as client:
         running = others(client) if fault in PROGRAMS else []
         if running and not yes and not _confirmed(fault, running):
-            say("nothing was started or killed")
+            say("no process was started or killed")
             return ExitCode.FAILED
         report = Drill(
             client,
@@ -94,7 +94,7 @@ def _confirmed(fault: Fault, running: list[JobView]) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ClientError(
             f"the {fault} is the whole service's, and {jobs} run{'s' if len(running) == 1 else ''}",
-            next_step="they must survive it; if that may be tried now, pass --yes",
+            next_step="these jobs must survive it; pass --yes to run the drill now",
         )
     print(f"the {fault} is the whole service's; kill it while {jobs} run? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -114,7 +114,7 @@ def _print(report: DrillReport, form: str) -> None:
 def _facts(report: DrillReport, *, wide: bool) -> Iterator[tuple[str, str]]:
     from lockstep.cli.text import output as out
 
-    held = "held: nothing was lost, nothing was doubled, and the weights are the same"
+    held = "passed: no step was lost or doubled, and the weights are equal"
     yield "drill", out.Word(held, "green") if report.held else out.Word("did not hold", "red")
     for problem in report.problems:
         yield "", problem
@@ -130,7 +130,7 @@ def _facts(report: DrillReport, *, wide: bool) -> Iterator[tuple[str, str]]:
     undisturbed = f"{out.duration(report.undisturbed_pause_seconds)} in the undisturbed run"
     attempts = f"{report.attempts} attempt{'s' if report.attempts != 1 else ''}"
     yield "training", f"{attempts}; {longest} ({undisturbed})"
-    again = f"; {report.steps_again} trained again from the checkpoint, shown once" if report.steps_again else ""
+    again = f"; {report.steps_again} repeated from the checkpoint, reported once" if report.steps_again else ""
     yield "steps", f"{report.steps}: {report.steps_lost} lost, {report.steps_doubled} doubled{again}"
     yield "processes", f"{report.processes_left} left over"
     if report.different or not report.tensors:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = App(
     name="nodes",
-    help="List nodes and who holds their devices; drain and resume them.",
+    help="List nodes and the jobs on their devices; drain and resume nodes.",
     help_epilogue="",
     help_format="plaintext",
 )
@@ -42,7 +42,7 @@ def nodes(*, output: Output | None = None, connection: Connection | None = None)
         for node in found:
             print(node.name)
     elif not found:
-        say("no node has registered yet: lockstep up starts one here, lockstep agent one on another machine")
+        say("no node is registered; start one here with `lockstep up`, or on another machine with `lockstep agent`")
     elif form == "wide":
         columns = ["NODE", "STATE", "DEVICE", "TYPE", "MEMORY", "JOB", *why]
         rows = [row + [node.reason or ""] * len(why) for node in found for row in _device_rows(node)]
@@ -53,7 +53,7 @@ def nodes(*, output: Output | None = None, connection: Connection | None = None)
         out.print_table(columns, [_row(node, now) + [node.reason or ""] * len(why) for node in found], right=("FREE",))
     for node in found:
         if node.state == "quarantined":
-            say(f"{node.name} gets no more work; once it is mended: lockstep nodes resume {node.name}")
+            say(f"{node.name} gets no new jobs; undo this with: lockstep nodes resume {node.name}")
     return ExitCode.OK
 
 
@@ -68,7 +68,7 @@ def drain(node: str, /, *, connection: Connection | None = None) -> ExitCode:
     """
     with (connection or Connection()).client() as client:
         found = client.drain(node)
-    say(f"{found.name} is {found.state} and gets no more work; lockstep nodes resume {found.name} gives it work again")
+    say(f"{found.name} is {found.state} and gets no new jobs; undo this with: lockstep nodes resume {found.name}")
     return ExitCode.OK
 
 

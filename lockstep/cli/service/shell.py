@@ -55,7 +55,7 @@ def open_(
     elif print_ or with_token or not _has_browser() or not _opened(address, server.token):
         print(address)
         if server.token is not None:
-            say("the page asks for the token; `lockstep open --with-token` prints an address that carries it")
+            say("the page asks for the token; `lockstep open --with-token` prints an address that contains it")
     return ExitCode.OK
 
 
@@ -69,7 +69,7 @@ def _opened(address: str, token: str | None) -> bool:
             started = webbrowser.open(way.url)
             came = started and way.wait(BROWSER_SECONDS)
     if started:
-        late = f"a browser was started, but did not come for the token within {BROWSER_SECONDS:.0f} s; open {address}"
+        late = f"a browser was started, but did not request the token within {BROWSER_SECONDS:.0f} s; open {address}"
         say(f"opened {address}" if came else late)
     return started
 

@@ -210,7 +210,7 @@ def service_frame(
 ) -> list[Line]:
     """The whole service: its nodes with their devices, then the jobs that run, start and wait."""
     states = Counter(job.state for job in jobs)
-    counts = ", ".join(f"{states[state]} {state}" for state in ORDER if states[state]) or "no job waits or runs"
+    counts = ", ".join(f"{states[state]} {state}" for state in ORDER if states[state]) or "no job is queued or running"
     devices = [device for node in nodes for device in node.devices]
     busy = sum(device.job_id is not None for device in devices)
     shown: list[Line] = [

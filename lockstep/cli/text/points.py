@@ -47,7 +47,7 @@ def write(
     wanted = list(names) or there
     for name in wanted:
         if name not in there:
-            say(f"no points of {name}; lockstep metrics {job} -o name lists what there is")
+            say(f"no points of {name}; lockstep metrics {job} -o name lists the series")
             continue
         for point in every_point(client, job, name, from_step=from_step, to_step=to_step, attempts=attempts):
             put(point)
@@ -76,7 +76,8 @@ def write_view(found: MetricsView, put: Callable[[Point], object]) -> None:
     for series in found.series:
         if series.count > len(series.step):
             say(
-                f"{series.count} points of {series.name} are written as {len(series.step)}; lockstep export writes each"
+                f"{series.count} points of {series.name} are shown as {len(series.step)}; "
+                "lockstep export writes all of them"
             )
         for step, time, value in zip(series.step, series.time, series.value, strict=True):
             put(Point(series.name, series.attempt, step, time, value))

@@ -18,9 +18,9 @@ LOSS: Final = "train/loss"
 WENT_ON: Final[dict[Fault, str]] = {
     "rank": "a new attempt completed a step",
     "launcher": "a new attempt completed a step",
-    "agent": "a restarted agent told of a new step",
-    "scheduler": "a restarted scheduler looked at a job submitted after the kill",
-    "api": "a restarted api could work",
+    "agent": "a restarted agent reported a new step",
+    "scheduler": "a restarted scheduler processed a job submitted after the kill",
+    "api": "a restarted api was ready",
     "broker": "a restarted broker answered",
 }
 """Sign of recovery after each fault."""
@@ -90,17 +90,17 @@ def problems(report: DrillReport, *, within_seconds: float) -> list[str]:
             found.append(f"the fault was not {what} within {within_seconds:g} s")
     attempts = 1 if report.fault in PROGRAMS else 2
     if report.attempts != attempts:
-        found.append(f"attempts: {report.attempts}, and this fault means {attempts}")
+        found.append(f"attempts: {report.attempts}, expected {attempts}")
     if report.fault not in PROGRAMS and report.gone_seconds is None:
-        found.append(f"ranks of the ended attempt still ran after {within_seconds:g} s")
+        found.append(f"ranks of the ended attempt were still running after {within_seconds:g} s")
     if report.steps_lost:
         found.append(f"steps of {report.steps} that are missing from {LOSS}: {report.steps_lost}")
     if report.steps_doubled:
         found.append(f"steps that are in {LOSS} twice: {report.steps_doubled}")
     if report.fault in PROGRAMS and report.steps_again:
-        found.append(f"steps that were trained again, although no rank was touched: {report.steps_again}")
+        found.append(f"steps that were repeated although no rank was killed: {report.steps_again}")
     if report.processes_left:
-        found.append(f"processes of the job that outlived it: {report.processes_left}")
+        found.append(f"processes left running after the job's end: {report.processes_left}")
     if report.different or not report.tensors:
         named = ", ".join(report.different[:5]) or "none was found"
         found.append(f"tensors of {report.tensors} in the final weights that differ: {len(report.different)} ({named})")

@@ -133,8 +133,8 @@ class Drill:
         if not plan.placement:
             why = f": {plan.queue.reason}" if plan.queue is not None else ""
             raise ClientError(
-                f"a drill's job needs two free devices of one node now, and would wait{why}",
-                next_step="lockstep nodes shows who holds them; without GPUs, lockstep up --cpu-slots 2 has two",
+                f"the drill's job needs two free devices on one node and would wait{why}",
+                next_step="lockstep nodes shows the jobs that use them; without GPUs, run: lockstep up --cpu-slots 2",
             )
         if self._fault in PROGRAMS:
             self._machine.program(PROGRAMS[self._fault])  # Found now, or refused before anything is started.
@@ -146,8 +146,8 @@ class Drill:
         victim, killed = self._victim(hit)
         if self._sparing and self._fault in PROGRAMS and (found := others(self._client, self._own)):
             raise ClientError(
-                f"{found[0].name} ({found[0].id}) has started meanwhile, so nothing was killed",
-                next_step="wait for its end, or pass --yes",
+                f"{found[0].name} ({found[0].id}) has started, so no process was killed",
+                next_step="wait until it ends, or pass --yes",
             )
         kill(victim)
         began = self._clock()
@@ -179,15 +179,15 @@ class Drill:
             job = self._client.job(job_id)
             if job.state in TERMINAL:
                 raise ClientError(
-                    f"{job.name} was over ({job.state}) before the fault could be injected",
-                    next_step=f"give it more than {self._steps} --steps",
+                    f"{job.name} ended ({job.state}) before the fault was injected",
+                    next_step=f"raise --steps above {self._steps}",
                 )
             if job.state is JobState.RUNNING and job.progress is not None:
                 saved = max((one.step for one in self._client.checkpoints(job_id)), default=None)
                 if saved is not None and job.progress.step > saved:
                     return job.progress.step
             if self._clock() > deadline:
-                raise TimedOutError(f"{job.name} did not get to its first checkpoint in {self._wait_seconds:g} s")
+                raise TimedOutError(f"{job.name} did not reach its first checkpoint in {self._wait_seconds:g} s")
             time.sleep(POLL_SECONDS)
 
     def _victim(self, job_id: str) -> tuple[ProcessStat, str]:
@@ -200,8 +200,8 @@ class Drill:
             job = self._client.job(job_id)
             where = ", ".join(job.attempt.nodes) if job.attempt is not None else "no node"
             raise ClientError(
-                f"{job.name} ({job.state}) has no processes on this machine; it was given to {where}",
-                next_step="drain the other nodes for the drill, or run it there",
+                f"{job.name} ({job.state}) has no processes on this machine; it was placed on {where}",
+                next_step="drain the other nodes, or run the drill there",
             )
         if self._fault == "launcher":
             return launcher, f"the launcher of {job_id}"

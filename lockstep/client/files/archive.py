@@ -104,11 +104,11 @@ def pack(folder: Path, target: Path) -> CodeArchive:
     """
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
-        raise UsageError(f"--code {folder}: {what}; the folder with your code was expected")
+        raise UsageError(f"--code {folder}: {what}; expected the folder with your code")
     found = _find(folder)
     files = found.files
     if not files:
-        raise UsageError(f"--code {folder}: there is no file in it", next_step="look at its .lockstepignore")
+        raise UsageError(f"--code {folder}: the folder has no files to send", next_step="check its .lockstepignore")
     _check_size(folder, files)
     with (
         target.open("wb") as raw,
@@ -164,7 +164,7 @@ def _find(folder: Path) -> _Found:
             elif path.is_file():  # a link to a file arrives as the file
                 found.files.append((relative, path))
             else:
-                why = "a link to nothing" if path.is_symlink() else "neither a file nor a folder"
+                why = "a broken link" if path.is_symlink() else "neither a file nor a folder"
                 found.left_out.append(SkippedPath(relative, why))
         folders[:] = entered
     packed = {parent for name, _ in found.files for parent in PurePosixPath(name).parents}
@@ -174,7 +174,7 @@ def _find(folder: Path) -> _Found:
             # Of the real folder, because no link may lead through another one (domain.archive_tree).
             found.links.append((name, Path(os.path.relpath(target, path.parent)).as_posix()))
         else:
-            found.left_out.append(SkippedPath(name, "a link to what is left out"))
+            found.left_out.append(SkippedPath(name, "a link to an excluded file"))
     for part in found:
         part.sort()
     return found
@@ -190,7 +190,7 @@ def _check_inside(folder: Path, top: Path, path: Path) -> None:
     if path.is_symlink() and not path.resolve().is_relative_to(top):
         raise UsageError(
             f"--code {folder}: {path.relative_to(top).as_posix()} is a link to {path.resolve()}, outside the folder",
-            next_step="copy what it points to, or name the link in .lockstepignore",
+            next_step="copy its target into the folder, or list the link in .lockstepignore",
         )
 
 
@@ -205,8 +205,8 @@ def _ignore_of(folder: Path) -> Ignore:
 def _check_size(folder: Path, files: list[tuple[str, Path]]) -> None:
     if len(files) > limits.UPLOAD_FILES_MAX:
         raise UsageError(
-            f"--code {folder}: {len(files):,} files, at most {limits.UPLOAD_FILES_MAX:,} are taken",
-            next_step="name what the job does not need in .lockstepignore",
+            f"--code {folder}: {len(files):,} files; at most {limits.UPLOAD_FILES_MAX:,} are allowed",
+            next_step="list files that the job does not need in .lockstepignore",
         )
     total = sum(path.stat().st_size for _, path in files)
     if total > limits.UPLOAD_UNPACKED_BYTES_MAX:
@@ -217,8 +217,8 @@ def _too_large(folder: Path, files: list[tuple[str, Path]], size: str, limit: st
     biggest = sorted(((path.stat().st_size, name) for name, path in files), reverse=True)[:BIGGEST_NAMED]
     named = ", ".join(f"{name} ({_mib(size)})" for size, name in biggest)
     return UsageError(
-        f"--code {folder}: {size}, at most {limit} is taken; the biggest files: {named}",
-        next_step="name what the job does not need in .lockstepignore; data belongs on the nodes",
+        f"--code {folder}: {size}; at most {limit} is allowed; the biggest files: {named}",
+        next_step="list files that the job does not need in .lockstepignore; keep data on the nodes",
     )
 
 

@@ -28,7 +28,7 @@ _SPEC: Final = "spec.json"
 _CONFIG: Final = "config.json"
 _TRAINING_FILES: Final = frozenset({"state.pt", MANIFEST})
 """Files of a checkpoint that only a resumed run reads."""
-TAKE_ANOTHER: Final = "take another checkpoint: lockstep ckpt ls shows them"
+TAKE_ANOTHER: Final = "use another checkpoint; lockstep ckpt ls lists them"
 _BLOCK_BYTES: Final = 1 << 20
 
 
@@ -62,12 +62,12 @@ def fetch(
     files = [file for file in checkpoint.files if not model_only or file.name not in _TRAINING_FILES]
     if not any(file.name == MODEL for file in files) and model_only:
         raise UsageError(
-            f"the checkpoint of step {checkpoint.step} has no {MODEL}: only a run's last one does",
-            next_step="take the whole checkpoint, without --model-only",
+            f"the checkpoint of step {checkpoint.step} has no {MODEL}: only the last checkpoint of a run has it",
+            next_step="fetch the whole checkpoint, without --model-only",
         )
     target = parent / f"step-{checkpoint.step:08d}"
     if target.exists():
-        raise UsageError(f"{target} is there already", next_step="remove it, or name another folder with -C")
+        raise UsageError(f"{target} is there already", next_step="remove it, or give another folder with -C")
     partial = target.with_name(f".{target.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -123,7 +123,7 @@ def check_file(
     client.read_checkpoint_file(job, checkpoint, file, take)
     if digest.hexdigest() != file.sha256:
         raise DigestMismatchError(
-            f"{file.name} of step {checkpoint.step} is damaged: its SHA-256 is not the one in the manifest",
+            f"{file.name} of step {checkpoint.step} is damaged: its SHA-256 differs from the manifest",
             next_step=TAKE_ANOTHER,
         )
 
@@ -141,8 +141,8 @@ def verify(folder: Path) -> tuple[int, int, int]:
         manifest = read_manifest(text)
     except FileNotFoundError:
         raise DigestMismatchError(
-            f"{folder} has no {MANIFEST}: it is no checkpoint, or was never finished",
-            next_step="name a folder such as checkpoints/step-00000050",
+            f"{folder} has no {MANIFEST}: it is not a checkpoint, or was not completed",
+            next_step="give a folder such as checkpoints/step-00000050",
         ) from None
     except ManifestError as error:
         raise DigestMismatchError(f"{folder / MANIFEST} {error}") from None
@@ -152,9 +152,9 @@ def verify(folder: Path) -> tuple[int, int, int]:
             raise DigestMismatchError(f"{path} is missing")
         size = path.stat().st_size
         if size != expected.bytes:
-            raise DigestMismatchError(f"{path} has {size:,} bytes, but was written with {expected.bytes:,}")
+            raise DigestMismatchError(f"{path} has {size:,} bytes; the manifest has {expected.bytes:,}")
         if _sha256(path) != expected.sha256:
-            raise DigestMismatchError(f"{path} has changed since it was written: its SHA-256 differs")
+            raise DigestMismatchError(f"{path} was changed after it was written: its SHA-256 differs")
     return manifest.step, len(manifest.files), len(text) + sum(file.bytes for file in manifest.files.values())
 
 

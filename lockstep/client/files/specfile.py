@@ -22,7 +22,7 @@ from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.views import FieldProblem
 
-_YAML_NEXT: Final = "check the indentation, brackets and quotes there and in the line before"
+_YAML_NEXT: Final = "check indentation, brackets and quotes in this line and the one before"
 VALUES_MAX: Final = 20_000
 """Values in one document, aliases written out: a few lines of YAML can otherwise mean billions."""
 
@@ -146,12 +146,12 @@ def _text(file: str, stdin: TextIO) -> str:
     except OSError as error:
         raise UsageError(
             f"{file}: cannot be read: {(error.strerror or str(error)).lower()}",
-            next_step="name the YAML file of a job, such as examples/gpt.yaml",
+            next_step="give the YAML file of a job, such as examples/gpt.yaml",
         ) from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: is not UTF-8 text (byte {error.start})") from None
     if len(text.encode()) > limits.SPEC_BYTES_MAX:
-        raise UsageError(f"{file}: is larger than {limits.SPEC_BYTES_MAX // 1024} KiB, which no job spec is")
+        raise UsageError(f"{file}: is larger than {limits.SPEC_BYTES_MAX // 1024} KiB, the limit for a job spec")
     return text
 
 
@@ -169,10 +169,10 @@ def _load(text: str, source: str) -> tuple[Any, dict[str, int]]:
         mark = error.problem_mark or error.context_mark
         what = " ".join(filter(None, (error.context, error.problem))).replace("\n", " ")
         place = f"{source}:{mark.line + 1}" if mark is not None else source
-        raise SpecRefusedError(f"{place}: this is not YAML: {what}", [], next_step=_YAML_NEXT) from None
+        raise SpecRefusedError(f"{place}: not valid YAML: {what}", [], next_step=_YAML_NEXT) from None
     except (YAMLError, ValueError, RecursionError) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SpecRefusedError(f"{source}: this is not YAML: {what}", [], next_step=_YAML_NEXT) from None
+        raise SpecRefusedError(f"{source}: not valid YAML: {what}", [], next_step=_YAML_NEXT) from None
     return value, lines
 
 
@@ -197,7 +197,7 @@ def _plain(value: Any, source: str, pointer: str, lines: dict[str, int], seen: l
     """Return the value as JSON; values without a JSON form (dates, sets, names that are no text) are refused with their location."""
     seen[0] += 1
     if seen[0] > VALUES_MAX:
-        raise SpecRefusedError(f"{source}: more than {VALUES_MAX:,} values, which no job spec has", [])
+        raise SpecRefusedError(f"{source}: more than {VALUES_MAX:,} values, the limit for a job spec", [])
     if isinstance(value, dict):
         odd = next((key for key in value if not isinstance(key, str)), None)
         if odd is not None:
@@ -213,9 +213,7 @@ def _plain(value: Any, source: str, pointer: str, lines: dict[str, int], seen: l
 def _odd(source: str, pointer: str, lines: dict[str, int], shown: str) -> SpecRefusedError:
     place = f"{source}:{lines[pointer]}" if pointer in lines else source
     field = pointer.lstrip("/").replace("/", ".")
-    words = (
-        f"{shown} is not a text, a number, true, false, a list or an object; put it in quotes if it is meant as text"
-    )
+    words = f"{shown} is not a text, a number, true, false, a list or an object; quote it if it is a text"
     return SpecRefusedError(f"{place}: {field}: {words}", [FieldProblem(pointer=pointer, message=words)])
 
 

@@ -67,7 +67,7 @@ def tensors(path: Path) -> dict[str, Tensor]:
                         raise ValueError(f"{name} ends {left:,} bytes early")
                     found[name] = Tensor(about["dtype"], tuple(about["shape"]), digest.hexdigest())
         except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DigestMismatchError(f"{path} is no safetensors file: {error}") from None
+            raise DigestMismatchError(f"{path} is not a safetensors file: {error}") from None
     return found
 
 

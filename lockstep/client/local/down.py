@@ -27,13 +27,16 @@ def run(home: Home, *, tell: Callable[[str], None]) -> int:
     if not home.is_locked():
         if running is not None:
             home.run_file.unlink(missing_ok=True)
-            tell(f"no service runs in {home.folder}; the last one (process {running.pid}) did not end in order")
+            tell(f"no service runs in {home.folder}; the last one (process {running.pid}) did not shut down cleanly")
         else:
             tell(f"no service runs in {home.folder}")
         return ExitCode.OK
     if running is None:
-        raise ClientError(f"the service in {home.folder} is just starting or ending", next_step="try again in a moment")
-    tell(f"stopping the service at {running.url}; running jobs go on at the next `lockstep up`")
+        raise ClientError(
+            f"the service in {home.folder} is starting or stopping",
+            next_step="try again in a moment",
+        )
+    tell(f"stopping the service at {running.url}; running jobs continue at the next `lockstep up`")
     started = time.monotonic()
     # The lock is held, and its holder begins by removing another's run.json: the id is that of the process we mean.
     with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
@@ -41,8 +44,8 @@ def run(home: Home, *, tell: Callable[[str], None]) -> int:
     while home.is_locked():
         if time.monotonic() - started > DOWN_SECONDS:
             raise TimedOutError(
-                f"the service (process {running.pid}) still runs {DOWN_SECONDS:g} s after it was asked to end",
-                next_step=f"look at {home.logs}, then kill -9 {running.pid}: its programs die with it",
+                f"the service (process {running.pid}) still runs {DOWN_SECONDS:g} s after the request to stop",
+                next_step=f"check {home.logs}, then run: kill -9 {running.pid} (its programs end with it)",
             )
         time.sleep(POLL_SECONDS)
     # The lock is free a moment before its holder has ended.

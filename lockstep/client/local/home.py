@@ -78,8 +78,8 @@ class Home:
                 (self.folder / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise UsageError(
-                f"{self.folder}: cannot keep the service's data there: {error.strerror}",
-                next_step="name another folder with --home or LOCKSTEP_HOME",
+                f"{self.folder}: cannot store the service's data: {error.strerror}",
+                next_step="give another folder with --home or LOCKSTEP_HOME",
             ) from None
 
     def running(self) -> RunFile | None:
@@ -119,10 +119,10 @@ class Home:
                 yield
         except BlockingIOError:
             other = self.running()
-            where = f"at {other.url} (process {other.pid})" if other else "and is just starting"
+            where = f"at {other.url} (process {other.pid})" if other else "and is starting"
             raise ClientError(
                 f"a service already runs in {self.folder}, {where}",
-                next_step="use it, stop it with `lockstep down`, or name another folder with --home",
+                next_step="use it, stop it with `lockstep down`, or give another folder with --home",
             ) from None
 
     @contextlib.contextmanager
@@ -156,6 +156,6 @@ def _own_private_folder(folder: Path) -> None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise ClientError(
-            f"{folder} is not a folder that you alone can use: the broker's socket cannot go there",
-            next_step="name a --home with a path shorter than 80 characters",
+            f"{folder} is not a private folder of this user, so the broker's socket cannot be created in it",
+            next_step="use a --home with a path shorter than 80 characters",
         )

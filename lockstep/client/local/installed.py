@@ -28,6 +28,6 @@ def require(needed: tuple[str, ...], *, find: Callable[[str], object] = find_spe
     missing = [name for name in dict.fromkeys(needed) if find(name) is None]
     if missing:
         raise UsageError(
-            f"this is a client alone: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed here",
-            next_step=f"install the service too, with {with_extra('all')} (from a clone: pip install '.[all]')",
+            f"only the client is installed: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
+            next_step=f"install the service with {with_extra('all')} (from a clone: pip install '.[all]')",
         )

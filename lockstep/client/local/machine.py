@@ -79,13 +79,13 @@ class Machine:
         if sys.platform != "linux":
             raise UsageError(f"a drill finds processes in /proc, which {sys.platform} does not have")
         running = self._home.running() if self._home.is_locked() else None
-        there = "a drill ends processes, so it works on the machine, and with the LOCKSTEP_HOME, of a `lockstep up`"
+        there = "run the drill on the machine of `lockstep up`, with its LOCKSTEP_HOME: a drill kills processes"
         if running is None:
-            raise UsageError(f"no service runs in {self._home.folder}, and {url} is elsewhere: {there}")
+            raise UsageError(f"no service runs in {self._home.folder}, and {url} is not on this machine: {there}")
         if running.url.rstrip("/") != url.rstrip("/"):
             raise UsageError(
-                f"{url} is not the service in {self._home.folder}, which is at {running.url}: {there}",
-                next_step="leave out --url and LOCKSTEP_URL to drill the one here",
+                f"{url} is not the service in {self._home.folder}(at {running.url}): {there}",
+                next_step="omit --url and LOCKSTEP_URL to use the local service",
             )
         if not running.ready:
             raise UnreachableError(f"the service at {url} is still starting", next_step="try again in a moment")
@@ -103,7 +103,8 @@ class Machine:
         pid = None if running is None else running.pids.get(name)
         if running is None or pid is None:
             raise ClientError(
-                f"no {name} of this service runs here", next_step="it may be starting, or be another machine's"
+                f"no {name} of this service runs on this machine",
+                next_step="it may be starting, or run on another machine",
             )
         found = living(pid)
         if found is None or found.parent != running.pid:

@@ -98,7 +98,10 @@ def service(home: Home, options: Options, environment: Mapping[str, str]) -> Ser
     settled = {**defaults, **asked, "LOCKSTEP_HOME": str(home.folder)}
     host, port = settled["LOCKSTEP_HOST"], _number(settled, "LOCKSTEP_PORT", int)
     if not 0 < port < 65_536:
-        raise UsageError(f"LOCKSTEP_PORT is a port from 1 to 65535, got {port}", next_step="choose another with --port")
+        raise UsageError(
+            f"LOCKSTEP_PORT: expected a port from 1 to 65535, got {port}",
+            next_step="choose another port with --port",
+        )
     scale = _number({"LOCKSTEP_TIMINGS_SCALE": "1", **settled}, "LOCKSTEP_TIMINGS_SCALE", float)
     broker = [_program("broker", "--socket", str(socket), "--dir", str(home.folder / "broker"))] if own_broker else []
     worker = _program(
@@ -140,4 +143,4 @@ def _number(settled: Mapping[str, str], name: str, kind: type[N]) -> N:
     try:
         return kind(settled[name])
     except ValueError:
-        raise UsageError(f"{name} is a number, got {settled[name]!r}") from None
+        raise UsageError(f"{name}: expected a number, got {settled[name]!r}") from None

@@ -126,7 +126,7 @@ class ServiceSupervisor:
         wait = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2.0 ** min(each.ends - 1, 30))
         each.start_at = now + wait
         name = each.program.name
-        self._tell(f"{name} ended ({how(code)}); starting it again in {wait:g} s; its log: {self.log_of(each.program)}")
+        self._tell(f"{name} ended ({how(code)}); restarting it in {wait:g} s; its log: {self.log_of(each.program)}")
 
     def start(self, program: Program) -> subprocess.Popen[bytes]:
         """Start one process of ``program``."""

@@ -104,7 +104,10 @@ def run(home: Home, service: Service, *, tell: Tell, ready: Probe | None = None,
                 if supervisor.tend():
                     home.write_run_file(run_file.model_copy(update={"ready": True, "pids": supervisor.pids()}))
                 time.sleep(POLL_SECONDS)
-            tell("stopping: running jobs are stopped and go on at the next `lockstep up`; once more to hurry")
+            tell(
+                "stopping: running jobs are stopped and continue at the next `lockstep up`; "
+                "press Ctrl-C again to end at once"
+            )
         finally:
             supervisor.stop(stop.again)
             home.run_file.unlink(missing_ok=True)
@@ -137,7 +140,7 @@ def _check_port(service: Service) -> None:
     except OSError as error:
         raise UsageError(
             f"port {service.port} of {service.host} cannot be used: {(error.strerror or str(error)).lower()}",
-            next_step="choose another with --port",
+            next_step="choose another port with --port",
         ) from None
 
 
@@ -149,10 +152,10 @@ def _migrate(supervisor: ServiceSupervisor, program: Program, stop: Stop) -> Non
             end(process, program.stop_seconds)
             if stop():
                 return
-            raise ClientError(f"bringing the databases up to date took longer than {MIGRATE_SECONDS:g} s")
+            raise ClientError(f"migrating the databases took longer than {MIGRATE_SECONDS:g} s")
         time.sleep(POLL_SECONDS)
     if (code := reap(process)) != 0:
-        raise _did_not_start("bringing the databases up to date failed", how(code), supervisor.log_of(program))
+        raise _did_not_start("migrating the databases failed", how(code), supervisor.log_of(program))
 
 
 def _start(home: Home, supervisor: ServiceSupervisor, run_file: RunFile, stop: Stop, ready: Probe) -> None:
@@ -178,7 +181,7 @@ def _await_node(supervisor: ServiceSupervisor, stop: Stop, tell: Tell, has_node:
         if has_node():
             return
         if time.monotonic() > deadline:
-            tell("this machine's node has not registered yet: jobs wait until it does; see the worker's log")
+            tell("the node of this machine is not registered yet, so jobs wait; see the log of the worker")
             return
         time.sleep(PROBE_SECONDS)
 
@@ -222,7 +225,7 @@ def _a_node_is_ready(service: Service) -> bool:
 
 def _greet(home: Home, service: Service, tell: Tell) -> None:
     tell(f"Lockstep is up at {service.url}")
-    tell(f"  pages   {service.url}/  (lockstep open signs you in)")
+    tell(f"  pages   {service.url}/  (sign in with: lockstep open)")
     if Path(service.token_file).exists():
         tell(f"  token   {service.token_file}")
     tell(f"  data    {home.folder}")
@@ -267,5 +270,5 @@ def _await_detached(home: Home, process: subprocess.Popen[bytes]) -> None:
         if running is not None and running.pid == process.pid and running.ready:
             return
         if time.monotonic() > deadline:
-            raise ClientError("`lockstep up` is not ready after a long wait", next_step=f"read {home.logs}")
+            raise ClientError("`lockstep up` did not become ready in time", next_step=f"read {home.logs}")
         time.sleep(POLL_SECONDS)

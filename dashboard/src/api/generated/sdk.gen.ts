@@ -41,7 +41,7 @@ export const submitJob = <ThrowOnError extends boolean = false>(options: Options
 });
 
 /**
- * Say what a job would do, without submitting it
+ * Plan a job without submitting it
  */
 export const planJob = <ThrowOnError extends boolean = false>(options: Options<PlanJobData, ThrowOnError>): RequestResult<PlanJobResponses, PlanJobErrors, ThrowOnError> => (options.client ?? client).post<PlanJobResponses, PlanJobErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -54,7 +54,7 @@ export const planJob = <ThrowOnError extends boolean = false>(options: Options<P
 });
 
 /**
- * Queued jobs in the order in which they go
+ * List queued jobs in scheduling order
  *
  * The first 500.
  */
@@ -65,7 +65,7 @@ export const listQueue = <ThrowOnError extends boolean = false>(options?: Option
 });
 
 /**
- * Delete a job that has ended, with its points, lines and checkpoints
+ * Delete an ended job with its metrics, logs and checkpoints
  */
 export const deleteJob = <ThrowOnError extends boolean = false>(options: Options<DeleteJobData, ThrowOnError>): RequestResult<DeleteJobResponses, DeleteJobErrors, ThrowOnError> => (options.client ?? client).delete<DeleteJobResponses, DeleteJobErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -94,7 +94,7 @@ export const cancelJob = <ThrowOnError extends boolean = false>(options: Options
 /**
  * Submit a job's spec again, with changes
  *
- * The new job is checked as every submit is; `errors` point into its spec. It uses the same code archive.
+ * The new job is validated like every job; `errors` point into its spec. It uses the same code archive.
  */
 export const cloneJob = <ThrowOnError extends boolean = false>(options: Options<CloneJobData, ThrowOnError>): RequestResult<CloneJobResponses, CloneJobErrors, ThrowOnError> => (options.client ?? client).post<CloneJobResponses, CloneJobErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -116,7 +116,7 @@ export const getJobMetrics = <ThrowOnError extends boolean = false>(options: Opt
 });
 
 /**
- * List the attempts at a job, newest first
+ * List the attempts of a job, newest first
  *
  * The newest 500.
  */
@@ -127,7 +127,7 @@ export const listJobAttempts = <ThrowOnError extends boolean = false>(options: O
 });
 
 /**
- * Read the spec a job runs by, with every default filled in
+ * Read the spec of a job, with all defaults filled in
  */
 export const getJobSpec = <ThrowOnError extends boolean = false>(options: Options<GetJobSpecData, ThrowOnError>): RequestResult<GetJobSpecResponses, GetJobSpecErrors, ThrowOnError> => (options.client ?? client).get<GetJobSpecResponses, GetJobSpecErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -136,7 +136,7 @@ export const getJobSpec = <ThrowOnError extends boolean = false>(options: Option
 });
 
 /**
- * List what happened to a job
+ * List the events of a job
  */
 export const listJobEvents = <ThrowOnError extends boolean = false>(options: Options<ListJobEventsData, ThrowOnError>): RequestResult<ListJobEventsResponses, ListJobEventsErrors, ThrowOnError> => (options.client ?? client).get<ListJobEventsResponses, ListJobEventsErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -147,7 +147,7 @@ export const listJobEvents = <ThrowOnError extends boolean = false>(options: Opt
 /**
  * Read series of several jobs
  *
- * In the order of `jobs`. A job that has none of the series is there without any.
+ * In the order of `jobs`. A job without these series has an empty list.
  */
 export const getSeries = <ThrowOnError extends boolean = false>(options: Options<GetSeriesData, ThrowOnError>): RequestResult<GetSeriesResponses, GetSeriesErrors, ThrowOnError> => (options.client ?? client).get<GetSeriesResponses, GetSeriesErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -156,7 +156,7 @@ export const getSeries = <ThrowOnError extends boolean = false>(options: Options
 });
 
 /**
- * A job's series as one file
+ * Download a job's series as one file
  *
  * Every point, as CSV (RFC 4180): `name,attempt,step,time,value`, with time in seconds since the epoch, and `NaN`, `Infinity` and `-Infinity` as values. By name and attempt, then as they were stored. Points that are stored meanwhile may be in it.
  */
@@ -176,7 +176,7 @@ export const listJobCheckpoints = <ThrowOnError extends boolean = false>(options
 });
 
 /**
- * One checkpoint and its files
+ * Read a checkpoint and the list of its files
  */
 export const getJobCheckpoint = <ThrowOnError extends boolean = false>(options: Options<GetJobCheckpointData, ThrowOnError>): RequestResult<GetJobCheckpointResponses, GetJobCheckpointErrors, ThrowOnError> => (options.client ?? client).get<GetJobCheckpointResponses, GetJobCheckpointErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -185,7 +185,7 @@ export const getJobCheckpoint = <ThrowOnError extends boolean = false>(options: 
 });
 
 /**
- * A file of a checkpoint
+ * Download a file of a checkpoint
  */
 export const getJobCheckpointFile = <ThrowOnError extends boolean = false>(options: Options<GetJobCheckpointFileData, ThrowOnError>): RequestResult<GetJobCheckpointFileResponses, GetJobCheckpointFileErrors, ThrowOnError> => (options.client ?? client).get<GetJobCheckpointFileResponses, GetJobCheckpointFileErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -196,7 +196,7 @@ export const getJobCheckpointFile = <ThrowOnError extends boolean = false>(optio
 /**
  * Read a page of a job's log lines
  *
- * Oldest line first: from the log's beginning, from a place (`cursor`), up to a place (`before`), or its end (`tail`). The work of one page is bounded, so that a page may have fewer lines than asked for, or none, although more follow: go on with `next_cursor` until `complete`, or backwards with `prev_cursor` until it is null.
+ * Oldest line first. The page starts at the beginning of the log or at `cursor`, ends at `before`, or contains the end of the log (`tail`). The work for one page is limited, so a page may have fewer lines than `limit`, or none, although more lines exist: continue with `next_cursor` until `complete`, or backwards with `prev_cursor` until it is null.
  */
 export const getJobLogs = <ThrowOnError extends boolean = false>(options: Options<GetJobLogsData, ThrowOnError>): RequestResult<GetJobLogsResponses, GetJobLogsErrors, ThrowOnError> => (options.client ?? client).get<GetJobLogsResponses, GetJobLogsErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -205,9 +205,9 @@ export const getJobLogs = <ThrowOnError extends boolean = false>(options: Option
 });
 
 /**
- * A job's log as one file
+ * Download a job's log as one file
  *
- * All lines that were stored when it was asked for, or those that the filters choose, as plain text.
+ * All lines stored at the time of the request, or those that match the filters, as plain text.
  */
 export const downloadJobLogs = <ThrowOnError extends boolean = false>(options: Options<DownloadJobLogsData, ThrowOnError>): RequestResult<DownloadJobLogsResponses, DownloadJobLogsErrors, ThrowOnError> => (options.client ?? client).get<DownloadJobLogsResponses, DownloadJobLogsErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -232,7 +232,7 @@ export const followJobLogs = <ThrowOnError extends boolean = false>(options: Opt
 });
 
 /**
- * Whether a code archive is there
+ * Check that a code archive is stored
  */
 export const getUpload = <ThrowOnError extends boolean = false>(options: Options<GetUploadData, ThrowOnError>): RequestResult<GetUploadResponses, GetUploadErrors, ThrowOnError> => (options.client ?? client).get<GetUploadResponses, GetUploadErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -241,7 +241,7 @@ export const getUpload = <ThrowOnError extends boolean = false>(options: Options
 });
 
 /**
- * Send a code archive
+ * Upload a code archive
  */
 export const putUpload = <ThrowOnError extends boolean = false>(options: Options<PutUploadData, ThrowOnError>): RequestResult<PutUploadResponses, PutUploadErrors, ThrowOnError> => (options.client ?? client).put<PutUploadResponses, PutUploadErrors, ThrowOnError>({
     bodySerializer: null,
@@ -255,7 +255,7 @@ export const putUpload = <ThrowOnError extends boolean = false>(options: Options
 });
 
 /**
- * List nodes, their devices and who holds them
+ * List nodes, their devices and the jobs on them
  */
 export const listNodes = <ThrowOnError extends boolean = false>(options?: Options<ListNodesData, ThrowOnError>): RequestResult<ListNodesResponses, ListNodesErrors, ThrowOnError> => (options?.client ?? client).get<ListNodesResponses, ListNodesErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -264,7 +264,7 @@ export const listNodes = <ThrowOnError extends boolean = false>(options?: Option
 });
 
 /**
- * Give a node no more work; what runs there runs on
+ * Stop placing jobs on a node; running jobs continue
  */
 export const drainNode = <ThrowOnError extends boolean = false>(options: Options<DrainNodeData, ThrowOnError>): RequestResult<DrainNodeResponses, DrainNodeErrors, ThrowOnError> => (options.client ?? client).post<DrainNodeResponses, DrainNodeErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -273,7 +273,7 @@ export const drainNode = <ThrowOnError extends boolean = false>(options: Options
 });
 
 /**
- * Give a node work again, whether it was drained or quarantined
+ * Resume a drained or quarantined node
  */
 export const resumeNode = <ThrowOnError extends boolean = false>(options: Options<ResumeNodeData, ThrowOnError>): RequestResult<ResumeNodeResponses, ResumeNodeErrors, ThrowOnError> => (options.client ?? client).post<ResumeNodeResponses, ResumeNodeErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
@@ -282,18 +282,18 @@ export const resumeNode = <ThrowOnError extends boolean = false>(options: Option
 });
 
 /**
- * Whether the process answers
+ * Check that the process is running
  */
 export const livez = <ThrowOnError extends boolean = false>(options?: Options<LivezData, ThrowOnError>): RequestResult<LivezResponses, unknown, ThrowOnError> => (options?.client ?? client).get<LivezResponses, unknown, ThrowOnError>({ url: '/livez', ...options });
 
 /**
- * Whether jobs are accepted
+ * Check that jobs are accepted
  *
- * A caller with a valid token also gets the reasons, which may name hosts and folders.
+ * Requests with a valid token also get the reasons, which may contain hosts and folders.
  */
 export const readyz = <ThrowOnError extends boolean = false>(options?: Options<ReadyzData, ThrowOnError>): RequestResult<ReadyzResponses, ReadyzErrors, ThrowOnError> => (options?.client ?? client).get<ReadyzResponses, ReadyzErrors, ThrowOnError>({ url: '/readyz', ...options });
 
 /**
- * Figures of the service, as Prometheus reads them
+ * Metrics of the service in the Prometheus text format
  */
 export const scrapeMetrics = <ThrowOnError extends boolean = false>(options?: Options<ScrapeMetricsData, ThrowOnError>): RequestResult<ScrapeMetricsResponses, ScrapeMetricsErrors, ThrowOnError> => (options?.client ?? client).get<ScrapeMetricsResponses, ScrapeMetricsErrors, ThrowOnError>({ url: '/metrics', ...options });

@@ -1996,7 +1996,7 @@ export type ListJobsData = {
         /**
          * Search
          *
-         * A part of the name, or 4 or more characters of the id's beginning or end.
+         * Part of the name, or a prefix or suffix of at least 4 characters of the id.
          */
         search?: string | null;
         /**
@@ -2010,13 +2010,13 @@ export type ListJobsData = {
         /**
          * Owner
          *
-         * Who submitted it.
+         * User who submitted the job.
          */
         owner?: string | null;
         /**
          * Node
          *
-         * A node on which an attempt at it was placed.
+         * Node on which an attempt of the job was placed.
          */
         node?: string | null;
         /**
@@ -2028,7 +2028,7 @@ export type ListJobsData = {
         /**
          * Cursor
          *
-         * `next_cursor` of the page before
+         * `next_cursor` of the previous page.
          */
         cursor?: string | null;
         /**
@@ -2049,19 +2049,19 @@ export type ListJobsErrors = {
      */
     401: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2079,14 +2079,14 @@ export type ListJobsResponse = ListJobsResponses[keyof ListJobsResponses];
 
 export type SubmitJobData = {
     /**
-     * A job spec. Unknown fields are refused.
+     * A job spec. Unknown fields are rejected.
      */
     body: JobSpec;
     headers?: {
         /**
          * Idempotency-Key
          *
-         * Visible ASCII, chosen by the caller. A repeat with the same key and body returns the same job.
+         * Visible ASCII, chosen by the client. A repeated request with the same key and body returns the same job.
          */
         'idempotency-key'?: string | null;
     };
@@ -2097,7 +2097,7 @@ export type SubmitJobData = {
 
 export type SubmitJobErrors = {
     /**
-     * The body is not JSON.
+     * The body is not valid JSON.
      */
     400: Problem;
     /**
@@ -2105,7 +2105,7 @@ export type SubmitJobErrors = {
      */
     401: Problem;
     /**
-     * It contradicts something that already happened. Nothing was changed.
+     * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
     /**
@@ -2113,23 +2113,23 @@ export type SubmitJobErrors = {
      */
     413: Problem;
     /**
-     * The body is of a media type that is not read here.
+     * The media type of the body is not supported.
      */
     415: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2142,7 +2142,7 @@ export type SubmitJobError = SubmitJobErrors[keyof SubmitJobErrors];
 
 export type SubmitJobResponses = {
     /**
-     * A repeat: the job of the first time. `Idempotent-Replay: true`.
+     * Repeated request: the job of the first one, with `Idempotent-Replay: true`.
      */
     200: JobView;
     /**
@@ -2155,7 +2155,7 @@ export type SubmitJobResponse = SubmitJobResponses[keyof SubmitJobResponses];
 
 export type PlanJobData = {
     /**
-     * A job spec. Unknown fields are refused.
+     * A job spec. Unknown fields are rejected.
      */
     body: JobSpec;
     path?: never;
@@ -2165,7 +2165,7 @@ export type PlanJobData = {
 
 export type PlanJobErrors = {
     /**
-     * The body is not JSON.
+     * The body is not valid JSON.
      */
     400: Problem;
     /**
@@ -2177,23 +2177,23 @@ export type PlanJobErrors = {
      */
     413: Problem;
     /**
-     * The body is of a media type that is not read here.
+     * The media type of the body is not supported.
      */
     415: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2222,19 +2222,19 @@ export type ListQueueErrors = {
      */
     401: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2256,7 +2256,7 @@ export type DeleteJobData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2270,27 +2270,27 @@ export type DeleteJobErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * It contradicts something that already happened. Nothing was changed.
+     * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2303,7 +2303,7 @@ export type DeleteJobError = DeleteJobErrors[keyof DeleteJobErrors];
 
 export type DeleteJobResponses = {
     /**
-     * Nothing of it is left.
+     * Deleted.
      */
     204: void;
 };
@@ -2316,7 +2316,7 @@ export type GetJobData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2330,23 +2330,23 @@ export type GetJobErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2368,7 +2368,7 @@ export type CancelJobData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2382,27 +2382,27 @@ export type CancelJobErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * It contradicts something that already happened. Nothing was changed.
+     * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2415,7 +2415,7 @@ export type CancelJobError = CancelJobErrors[keyof CancelJobErrors];
 
 export type CancelJobResponses = {
     /**
-     * Cancelled if nothing of it ran; otherwise `intent` is `cancel` until its processes are gone.
+     * The job: cancelled if no process was running, else with `intent` `cancel` until all processes have ended.
      */
     202: JobView;
 };
@@ -2424,11 +2424,11 @@ export type CancelJobResponse = CancelJobResponses[keyof CancelJobResponses];
 
 export type CloneJobData = {
     /**
-     * Values that change. Nothing, or `{}`, submits the same spec again.
+     * Values to change. An empty body or `{}` submits the same spec again.
      */
     body?: {
         /**
-         * A value for each JSON pointer (RFC 6901) into the job's spec. Each is taken whole, null included; objects that are missing on the way are made.
+         * New value for each JSON pointer (RFC 6901) into the job's spec. A value replaces the old one entirely, also if it is null; missing parent objects are created.
          */
         set?: {
             [key: string]: unknown;
@@ -2438,7 +2438,7 @@ export type CloneJobData = {
         /**
          * Idempotency-Key
          *
-         * Visible ASCII, chosen by the caller. A repeat with the same key and body returns the same job.
+         * Visible ASCII, chosen by the client. A repeated request with the same key and body returns the same job.
          */
         'idempotency-key'?: string | null;
     };
@@ -2446,7 +2446,7 @@ export type CloneJobData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2456,7 +2456,7 @@ export type CloneJobData = {
 
 export type CloneJobErrors = {
     /**
-     * The body is not JSON.
+     * The body is not valid JSON.
      */
     400: Problem;
     /**
@@ -2464,11 +2464,11 @@ export type CloneJobErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * It contradicts something that already happened. Nothing was changed.
+     * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
     /**
@@ -2476,23 +2476,23 @@ export type CloneJobErrors = {
      */
     413: Problem;
     /**
-     * The body is of a media type that is not read here.
+     * The media type of the body is not supported.
      */
     415: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -2505,7 +2505,7 @@ export type CloneJobError = CloneJobErrors[keyof CloneJobErrors];
 
 export type CloneJobResponses = {
     /**
-     * A repeat: the job of the first time. `Idempotent-Replay: true`.
+     * Repeated request: the job of the first one, with `Idempotent-Replay: true`.
      */
     200: JobView;
     /**
@@ -2522,7 +2522,7 @@ export type GetJobMetricsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2530,7 +2530,7 @@ export type GetJobMetricsData = {
         /**
          * Names
          *
-         * Series, repeated or with commas; none asks for all.
+         * Names of series, repeated or separated by commas. Default: all.
          */
         names?: Array<string>;
         /**
@@ -2540,25 +2540,25 @@ export type GetJobMetricsData = {
         /**
          * To Step
          *
-         * The last step, itself included.
+         * Last step, inclusive.
          */
         to_step?: number | null;
         /**
          * Attempts
          *
-         * `current` hides what a later attempt ran again.
+         * `current` hides points of steps that a later attempt repeated.
          */
         attempts?: 'current' | 'all';
         /**
          * Max Points
          *
-         * Of each series; more are put into buckets.
+         * Maximum per series; longer series are aggregated into buckets.
          */
         max_points?: number;
         /**
          * Since
          *
-         * `cursor` of the answer before, to the same question: only what was stored after it, if `complete` is false; everything, where a later attempt hides points that were given.
+         * `cursor` of the previous response to the same query. The response contains only the points stored since, with `complete` false; or all points if a later attempt hides points already sent.
          */
         since?: string | null;
     };
@@ -2571,23 +2571,23 @@ export type GetJobMetricsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2609,7 +2609,7 @@ export type ListJobAttemptsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2623,23 +2623,23 @@ export type ListJobAttemptsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2661,7 +2661,7 @@ export type GetJobSpecData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2675,23 +2675,23 @@ export type GetJobSpecErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2713,7 +2713,7 @@ export type ListJobEventsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2721,13 +2721,13 @@ export type ListJobEventsData = {
         /**
          * Order
          *
-         * Which come first: the oldest, or the newest.
+         * Sort order: oldest or newest event first.
          */
         order?: 'oldest' | 'newest';
         /**
          * Cursor
          *
-         * `next_cursor` of the page before, in the same order; or the id of an event, to read on from it in either order.
+         * `next_cursor` of the previous page, with the same order; or the id of the event to continue from, in either order.
          */
         cursor?: number | null;
         /**
@@ -2744,23 +2744,23 @@ export type ListJobEventsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2783,7 +2783,7 @@ export type GetSeriesData = {
         /**
          * Names
          *
-         * Series, repeated or with commas.
+         * Names of series, repeated or separated by commas.
          */
         names: Array<string>;
         /**
@@ -2793,31 +2793,31 @@ export type GetSeriesData = {
         /**
          * To Step
          *
-         * The last step, itself included.
+         * Last step, inclusive.
          */
         to_step?: number | null;
         /**
          * Attempts
          *
-         * `current` hides what a later attempt ran again.
+         * `current` hides points of steps that a later attempt repeated.
          */
         attempts?: 'current' | 'all';
         /**
          * Max Points
          *
-         * Of each series; more are put into buckets.
+         * Maximum per series; longer series are aggregated into buckets.
          */
         max_points?: number;
         /**
          * Jobs
          *
-         * As one job is named in a path; repeated or with commas.
+         * References to jobs, as in a path; repeated or separated by commas.
          */
         jobs: Array<string>;
         /**
          * Since
          *
-         * `cursor` of each job of the answer before, to the same question, in the order of `jobs`; repeated or with commas. Only what was stored after it, where `complete` is false.
+         * `cursor` of each job from the previous response to the same query, in the order of `jobs`; repeated or separated by commas. The response contains only points stored since, where `complete` is false.
          */
         since?: Array<string>;
     };
@@ -2830,23 +2830,23 @@ export type GetSeriesErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2868,7 +2868,7 @@ export type DownloadJobMetricsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2876,7 +2876,7 @@ export type DownloadJobMetricsData = {
         /**
          * Names
          *
-         * Series, repeated or with commas; none asks for all.
+         * Names of series, repeated or separated by commas. Default: all.
          */
         names?: Array<string>;
         /**
@@ -2886,13 +2886,13 @@ export type DownloadJobMetricsData = {
         /**
          * To Step
          *
-         * The last step, itself included.
+         * Last step, inclusive.
          */
         to_step?: number | null;
         /**
          * Attempts
          *
-         * `current` hides what a later attempt ran again.
+         * `current` hides points of steps that a later attempt repeated.
          */
         attempts?: 'current' | 'all';
     };
@@ -2905,23 +2905,23 @@ export type DownloadJobMetricsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2943,7 +2943,7 @@ export type ListJobCheckpointsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -2957,23 +2957,23 @@ export type ListJobCheckpointsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -2995,13 +2995,13 @@ export type GetJobCheckpointData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
         /**
          * Which
          *
-         * A step; `last`, the newest; or `best`, where the job has `keep_best`.
+         * A step, `last` (the newest) or `best` (for jobs with `keep_best`).
          */
         which: string;
     };
@@ -3009,7 +3009,7 @@ export type GetJobCheckpointData = {
         /**
          * Attempt
          *
-         * Only of this attempt; two of them may have saved the same step.
+         * Attempt that saved it; two attempts may have saved the same step.
          */
         attempt?: number | null;
     };
@@ -3022,23 +3022,23 @@ export type GetJobCheckpointErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3060,19 +3060,19 @@ export type GetJobCheckpointFileData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
         /**
          * Which
          *
-         * A step; `last`, the newest; or `best`, where the job has `keep_best`.
+         * A step, `last` (the newest) or `best` (for jobs with `keep_best`).
          */
         which: string;
         /**
          * Name
          *
-         * As `files` names it.
+         * Name from `files`.
          */
         name: string;
     };
@@ -3080,7 +3080,7 @@ export type GetJobCheckpointFileData = {
         /**
          * Attempt
          *
-         * Only of this attempt; two of them may have saved the same step.
+         * Attempt that saved it; two attempts may have saved the same step.
          */
         attempt?: number | null;
     };
@@ -3093,7 +3093,7 @@ export type GetJobCheckpointFileErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
@@ -3101,19 +3101,19 @@ export type GetJobCheckpointFileErrors = {
      */
     416: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3126,7 +3126,7 @@ export type GetJobCheckpointFileResponses = {
      */
     200: Blob | File;
     /**
-     * The rest of it, from the first byte that `Range` asks for.
+     * The rest of the file, from the first byte of `Range`.
      */
     206: Blob | File;
 };
@@ -3139,7 +3139,7 @@ export type GetJobLogsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -3147,7 +3147,7 @@ export type GetJobLogsData = {
         /**
          * Attempt
          *
-         * None shows all attempts.
+         * Default: all attempts.
          */
         attempt?: number | null;
         /**
@@ -3163,31 +3163,31 @@ export type GetJobLogsData = {
         /**
          * Search
          *
-         * Lines that contain this, upper or lower case.
+         * Lines that contain this text, ignoring case.
          */
         search?: string | null;
         /**
          * Since
          *
-         * Lines written then or later, by their node's clock: RFC 3339, or seconds since the epoch.
+         * Lines written at this time or later by the node's clock: RFC 3339 or seconds since the epoch.
          */
         since?: number | string | null;
         /**
          * Until
          *
-         * Lines written before that.
+         * Lines written before this time.
          */
         until?: number | string | null;
         /**
          * Cursor
          *
-         * `next_cursor` of a page: the lines that follow it.
+         * `next_cursor` of a page: the lines after it.
          */
         cursor?: string | null;
         /**
          * Before
          *
-         * `prev_cursor` of a page: the lines that precede it.
+         * `prev_cursor` of a page: the lines before it.
          */
         before?: string | null;
         /**
@@ -3197,7 +3197,7 @@ export type GetJobLogsData = {
         /**
          * Tail
          *
-         * The last so many lines, oldest first.
+         * Number of lines from the end, oldest first.
          */
         tail?: number | null;
     };
@@ -3210,23 +3210,23 @@ export type GetJobLogsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3248,7 +3248,7 @@ export type DownloadJobLogsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -3256,7 +3256,7 @@ export type DownloadJobLogsData = {
         /**
          * Attempt
          *
-         * None shows all attempts.
+         * Default: all attempts.
          */
         attempt?: number | null;
         /**
@@ -3272,19 +3272,19 @@ export type DownloadJobLogsData = {
         /**
          * Search
          *
-         * Lines that contain this, upper or lower case.
+         * Lines that contain this text, ignoring case.
          */
         search?: string | null;
         /**
          * Since
          *
-         * Lines written then or later, by their node's clock: RFC 3339, or seconds since the epoch.
+         * Lines written at this time or later by the node's clock: RFC 3339 or seconds since the epoch.
          */
         since?: number | string | null;
         /**
          * Until
          *
-         * Lines written before that.
+         * Lines written before this time.
          */
         until?: number | string | null;
     };
@@ -3297,23 +3297,23 @@ export type DownloadJobLogsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3335,7 +3335,7 @@ export type FollowJobLogsData = {
         /**
          * Last-Event-Id
          *
-         * Where to resume.
+         * Id of the last received event.
          */
         'last-event-id'?: string | null;
     };
@@ -3343,7 +3343,7 @@ export type FollowJobLogsData = {
         /**
          * Reference
          *
-         * An id; 4 or more characters of its beginning or end; a name (the newest job of it); or `last`.
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
          */
         reference: string;
     };
@@ -3351,7 +3351,7 @@ export type FollowJobLogsData = {
         /**
          * Attempt
          *
-         * None shows all attempts.
+         * Default: all attempts.
          */
         attempt?: number | null;
         /**
@@ -3367,31 +3367,31 @@ export type FollowJobLogsData = {
         /**
          * Search
          *
-         * Lines that contain this, upper or lower case.
+         * Lines that contain this text, ignoring case.
          */
         search?: string | null;
         /**
          * Since
          *
-         * Lines written then or later, by their node's clock: RFC 3339, or seconds since the epoch.
+         * Lines written at this time or later by the node's clock: RFC 3339 or seconds since the epoch.
          */
         since?: number | string | null;
         /**
          * Until
          *
-         * Lines written before that.
+         * Lines written before this time.
          */
         until?: number | string | null;
         /**
          * Cursor
          *
-         * An event's id, or `next_cursor` of a page: what follows it.
+         * Id of an event or `next_cursor` of a page: the stream starts after it.
          */
         cursor?: string | null;
         /**
          * Tail
          *
-         * Begin with the last so many lines.
+         * Start with this many lines from the end.
          */
         tail?: number | null;
     };
@@ -3404,23 +3404,23 @@ export type FollowJobLogsErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3433,7 +3433,7 @@ export type FollowJobLogsResponses = {
      */
     200: unknown;
     /**
-     * The job has ended, and the caller has every line.
+     * The job has ended, and the client has all lines.
      */
     204: void;
 };
@@ -3460,23 +3460,23 @@ export type GetUploadErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3494,7 +3494,7 @@ export type GetUploadResponse = GetUploadResponses[keyof GetUploadResponses];
 
 export type PutUploadData = {
     /**
-     * A tar archive compressed with gzip: the code folder's content.
+     * Content of the code folder, as a gzip-compressed tar archive.
      */
     body: Blob | File;
     path: {
@@ -3519,23 +3519,23 @@ export type PutUploadErrors = {
      */
     413: Problem;
     /**
-     * The body is of a media type that is not read here.
+     * The media type of the body is not supported.
      */
     415: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -3548,11 +3548,11 @@ export type PutUploadError = PutUploadErrors[keyof PutUploadErrors];
 
 export type PutUploadResponses = {
     /**
-     * It was already there.
+     * The archive was stored before.
      */
     200: UploadView;
     /**
-     * It is kept.
+     * The archive is stored.
      */
     201: UploadView;
 };
@@ -3572,19 +3572,19 @@ export type ListNodesErrors = {
      */
     401: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
 };
@@ -3606,7 +3606,7 @@ export type DrainNodeData = {
         /**
          * Name
          *
-         * A node's whole name.
+         * Full name of a node.
          */
         name: string;
     };
@@ -3620,23 +3620,23 @@ export type DrainNodeErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -3662,7 +3662,7 @@ export type ResumeNodeData = {
         /**
          * Name
          *
-         * A node's whole name.
+         * Full name of a node.
          */
         name: string;
     };
@@ -3676,23 +3676,23 @@ export type ResumeNodeErrors = {
      */
     401: Problem;
     /**
-     * There is no such job or upload.
+     * The job or upload does not exist.
      */
     404: Problem;
     /**
-     * A value cannot be accepted; `errors` points to each. Nothing was written.
+     * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
     /**
-     * This token has made more requests than it may. Nothing was done; try again after `Retry-After` seconds.
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
      */
     429: Problem;
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * The database or the store does not answer, or too many ask at once. Nothing was written; try again after `Retry-After` seconds.
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
      */
     503: Problem;
     /**
@@ -3737,11 +3737,11 @@ export type ReadyzData = {
 
 export type ReadyzErrors = {
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
     /**
-     * They are not; `checks` says why.
+     * Jobs are not accepted; `checks` contains the reasons.
      */
     503: Health;
 };
@@ -3766,7 +3766,7 @@ export type ScrapeMetricsData = {
 
 export type ScrapeMetricsErrors = {
     /**
-     * A defect of Lockstep; the log has the cause under the request's id.
+     * Internal error; the log has the cause under the request's id.
      */
     500: Problem;
 };

@@ -32,7 +32,7 @@ const RESTARTED = [
   event("requeued", 1, "node borea fell silent", { reason: "lost" }),
   event("placed", null, "placed on atlas", { nodes: ["atlas"] }),
   event("running", 2),
-  event("resumed", 2, "Training goes on from the checkpoint of step 100.", { step: 100 }),
+  event("resumed", 2, "Training resumes from the checkpoint of step 100.", { step: 100 }),
 ];
 
 describe("chapters", () => {

@@ -40,12 +40,12 @@ export function choose<F extends Listed>(files: readonly F[], patterns: string):
   const byName = new Map(files.map((file) => [nameIn(file), file]));
   const chosen = taken([...byName.keys()], patterns).map((name) => ({ name, file: byName.get(name) as F }));
   const folder = files[0]?.webkitRelativePath.split("/")[0] ?? "the folder";
-  if (chosen.length === 0) throw new NotSent(`There is no file in ${folder} to send.`, "Look at its .lockstepignore.");
+  if (chosen.length === 0) throw new NotSent(`${folder} has no files to send.`, "Check its .lockstepignore.");
   const total = chosen.reduce((sum, { file }) => sum + file.size, 0);
   if (chosen.length > LIMITS.files_max) {
     throw new NotSent(
       `${folder} has ${number(chosen.length)} files; at most ${number(LIMITS.files_max)} are taken.`,
-      "Name what the job does not need in .lockstepignore.",
+      "List files that the job does not need in .lockstepignore.",
     );
   }
   if (total > LIMITS.unpacked_bytes_max) throw tooLarge(folder, total, LIMITS.unpacked_bytes_max, chosen);
@@ -63,7 +63,7 @@ export function tooLarge(
   const named = biggest.map(({ name, file }) => `${name} (${bytes(file.size)})`).join(", ");
   return new NotSent(
     `${what} has ${bytes(size)}; at most ${bytes(most)} is taken.${named === "" ? "" : ` The biggest files: ${named}.`}`,
-    "Name what the job does not need in .lockstepignore; data belongs on the nodes.",
+    "List files that the job does not need in .lockstepignore; keep data on the nodes.",
   );
 }
 

@@ -99,7 +99,8 @@ function writeJson(
     return "null";
   };
   budget.left -= 1;
-  if (budget.left < 0) return odd.length > 0 ? "null" : refuse(`More than ${VALUES_MAX} values, which no job spec has`);
+  if (budget.left < 0)
+    return odd.length > 0 ? "null" : refuse(`More than ${VALUES_MAX} values, the limit for a job spec`);
   if (isAlias(node)) {
     const meant = node.resolve(document);
     return meant === undefined ? refuse(`There is no anchor &${node.source}`) : writeJson(document, meant, odd, budget);
