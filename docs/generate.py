@@ -32,6 +32,8 @@ from lockstep.domain.spec.job import JobSpec  # noqa: E402
 from tests.engine import contract  # noqa: E402
 from tests.faults import record  # noqa: E402
 
+import programs  # noqa: E402  # beside this file  # isort: skip
+
 NOTICE = "<!-- Written by docs/generate.py. Change the code it is drawn from, then run `make docs`. -->\n"
 
 
@@ -60,6 +62,7 @@ def pages() -> dict[str, str]:
         "reasons.md": reasons(),
         "spec.md": spec(),
         "environment.md": environment(),
+        "cli.md": filled("cli.md", commands=programs.commands()),
         "contract.md": f"{NOTICE}\n{contract.page()}",
         "reliability.md": filled("reliability.md", states="\n".join(diagram()), faults=record.table()),
     }

@@ -44,6 +44,7 @@ KINDS: dict[str, Kind] = {
         r"\b(nesterov|SGD|Sgd|sgd)\b",
         {
             "docs/contract.md": "names a case of a test",
+            "docs/tasks.md": "has it in examples",
             "engine/conformance/case.py": "has optimizers of its own, as every engine it compares",
             "engine/conformance/engines/lockstep.py": "names the kit's optimizers",
             "engine/conformance/reference.py": "has the kit's optimizers, in plain torch",
@@ -82,7 +83,10 @@ KINDS: dict[str, Kind] = {
         r"""drainNode|DrainNode|set_draining|/drain"|client\.drain\b|DrainDialog|NodesPage|["']/nodes["']"""
         r"|useNodes\b",
         elsewhere={"dashboard/src/features/queue/QueuePage.tsx": "links to the page"},
-        beside={"api/app.py", "api/http/tags.py", "domain/views.py", "lockstep/cli/app.py"},
+        beside={
+            *("api/app.py", "api/http/tags.py", "domain/views.py", "lockstep/cli/app.py"),
+            "docs/cli.md",
+        },
     ),
     "A database column": Kind(
         r"\bleft_at\b",
