@@ -85,7 +85,7 @@ KINDS: dict[str, Kind] = {
         elsewhere={"dashboard/src/features/queue/QueuePage.tsx": "links to the page"},
         beside={
             *("api/app.py", "api/http/tags.py", "domain/views.py", "lockstep/cli/app.py"),
-            "docs/cli.md",
+            *("docs/cli.md", "docs/http.md"),
         },
     ),
     "A database column": Kind(

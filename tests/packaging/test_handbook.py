@@ -12,7 +12,10 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 MAP = DOCS / "README.md"
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("*/README.md")})
-WRAPPED = ("CONTRIBUTING.md", "SECURITY.md", "docs/README.md", "docs/cli.md", "docs/tasks.md")
+WRAPPED = (
+    *("CONTRIBUTING.md", "SECURITY.md", "docs/README.md", "docs/cli.md", "docs/client.md"),
+    *("docs/http.md", "docs/tasks.md"),
+)
 """Pages whose lines have at most 100 columns; tables, links and code are longer where they must."""
 COLUMNS_MAX = 100
 LINK = re.compile(r"\]\(([^)\s]+)\)")
