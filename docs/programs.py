@@ -32,6 +32,14 @@ _CONTENTS: Final = re.compile(r"^#+ Table of Contents\n\n(?: *- .*\n)+\n", re.MU
 _CONTINUED: Final = re.compile(r"\n {4}(?=\S)")
 _BOTH: Final = re.compile(r"^(Also the .*)\.\n\nAlso the options of (.*)\.$", re.MULTILINE)
 _GROUP: Final = re.compile(r"^\*\*(\w+)\*\*:\n\n(?:\* .*\n)+\n?", re.MULTILINE)
+_INSTEAD: Final = {
+    "LOCKSTEP_CPU_SLOTS": "Devices of a node without GPUs; by default the cores, at least 2.",
+    "LOCKSTEP_LOG_FORMAT": "Log lines for people, or one JSON object per line.",
+    "LOCKSTEP_NODE_ADDRESS": "Address of this node for others ([page](several_nodes.md)).",
+    "LOCKSTEP_NODE_NAME": "Unique name of this node; by default the host's name.",
+    "LOCKSTEP_SERIES_URL": "By default `series.db` beside the SQLite file, or the same database.",
+}
+"""Meanings that a class does not state, or states for readers of the code."""
 _MEANINGS: Final = {
     ExitCode.OK: "done; of `submit` and `wait`: the job succeeded",
     ExitCode.FAILED: "the job failed, or the request was refused",
@@ -68,7 +76,10 @@ def settings() -> list[Setting]:
             needed = name in schema.get("required", ())
             setting = found.setdefault(variable, Setting(variable, [], definition, needed, ""))
             setting.programs.append(program)
-            setting.meaning = setting.meaning or texts.get(name, "")
+            setting.meaning = setting.meaning or _INSTEAD.get(variable) or texts.get(name, "")
+    silent = [setting.name for setting in found.values() if not setting.meaning]
+    if silent:
+        raise ValueError(f"expected a docstring in the class of each setting, not of {silent}")
     return list(found.values())
 
 

@@ -85,7 +85,7 @@ KINDS: dict[str, Kind] = {
         elsewhere={"dashboard/src/features/queue/QueuePage.tsx": "links to the page"},
         beside={
             *("api/app.py", "api/http/tags.py", "domain/views.py", "lockstep/cli/app.py"),
-            *("docs/cli.md", "docs/http.md"),
+            "docs/cli.md",
         },
     ),
     "A database column": Kind(
@@ -94,6 +94,10 @@ KINDS: dict[str, Kind] = {
     ),
     "A setting": Kind(
         r"\b(rate_limit_requests|cpu_slots|LOCKSTEP_RATE_LIMIT_REQUESTS|LOCKSTEP_CPU_SLOTS)\b",
+        {
+            "docs/http.md": "has the limit in its table",
+            "docs/programs.py": "words a meaning for the page",
+        },
     ),
 }
 

@@ -15,7 +15,7 @@ from lockstep.domain.life.outcomes import Reason
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("state_machine.md", "reasons.md", "spec.md", "environment.md")
-FILLED = ("reliability.md", "cli.md")
+FILLED = ("reliability.md", "cli.md", "variables.md")
 """Pages with marks, between which the generated text goes."""
 
 

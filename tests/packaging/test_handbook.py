@@ -14,7 +14,7 @@ MAP = DOCS / "README.md"
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("*/README.md")})
 WRAPPED = (
     *("CONTRIBUTING.md", "SECURITY.md", "docs/README.md", "docs/cli.md", "docs/client.md"),
-    *("docs/http.md", "docs/tasks.md"),
+    *("docs/http.md", "docs/tasks.md", "docs/variables.md"),
 )
 """Pages whose lines have at most 100 columns; tables, links and code are longer where they must."""
 COLUMNS_MAX = 100
