@@ -33,6 +33,8 @@ from lockstep.domain.spec.job import JobSpec  # noqa: E402
 from tests.engine import contract  # noqa: E402
 from tests.faults import record  # noqa: E402
 
+import programs  # noqa: E402  # beside this file  # isort: skip
+
 NOTICE = "<!-- Written by docs/generate.py. Change the code it is drawn from, then run `make docs`. -->\n"
 
 
@@ -61,6 +63,8 @@ def pages() -> dict[str, str]:
         "reasons.md": reasons(),
         "spec.md": spec(),
         "environment.md": environment(),
+        "cli.md": filled("cli.md", commands=programs.commands()),
+        "variables.md": filled("variables.md", settings=variables()),
         "contract.md": f"{NOTICE}\n{contract.page()}",
         "reliability.md": filled("reliability.md", states="\n".join(diagram()), faults=record.table()),
     }
@@ -118,6 +122,21 @@ def environment() -> str:
         "The working folder is the job's code; a script has its own folder first on the import path, as under `python`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def variables() -> str:
+    """Rows of the variables that the programs of a service read."""
+    titles = ("variable", "read by", "value", "default", "meaning")
+    lines = [f"| {' | '.join(titles)} |", "| --- | --- | --- | --- | --- |"]
+    for setting in programs.settings():
+        kind = _type(setting.definition, {}).removesuffix(" or null")
+        value = setting.definition.get("default")
+        default = "" if value in (None, "", []) else f"`{_value(value)}`"
+        if setting.needed:
+            default = "*needed*"
+        readers, meaning = ", ".join(setting.programs), _cell(setting.meaning)
+        lines.append(f"| `{setting.name}` | {readers} | {kind} | {default} | {meaning} |")
+    return "\n".join(lines)
 
 
 def state_machine() -> str:

@@ -15,6 +15,8 @@ from lockstep.domain.life.outcomes import Reason
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("state_machine.md", "reasons.md", "spec.md", "environment.md")
+FILLED = ("reliability.md", "cli.md", "variables.md")
+"""Pages with marks, between which the generated text goes."""
 
 
 def _run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +33,7 @@ def test_the_committed_pages_are_fresh() -> None:
 def test_a_stale_page_is_named_and_not_touched_by_the_check(tmp_path: Path) -> None:
     (tmp_path / "domain").symlink_to(ROOT / "domain")
     (tmp_path / "docs").mkdir()
-    for name in ("generate.py", "contract.md", "reliability.md", *PAGES):
+    for name in ("generate.py", "programs.py", "contract.md", *FILLED, *PAGES):
         shutil.copy(ROOT / "docs" / name, tmp_path / "docs" / name)
     stale = tmp_path / "docs" / "reasons.md"
     stale.write_text("old\n")
@@ -52,7 +54,7 @@ def test_the_diagram_has_an_arrow_for_every_step_and_source(page: str) -> None:
 def test_what_is_drawn_goes_between_its_marks_and_what_was_written_stays(tmp_path: Path) -> None:
     (tmp_path / "domain").symlink_to(ROOT / "domain")
     (tmp_path / "docs").mkdir()
-    for name in ("generate.py", "reliability.md"):
+    for name in ("generate.py", "programs.py", *FILLED):
         shutil.copy(ROOT / "docs" / name, tmp_path / "docs" / name)
     page = tmp_path / "docs" / "reliability.md"
     fresh = page.read_text()
