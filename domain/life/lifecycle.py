@@ -81,17 +81,23 @@ class Step(NamedTuple):
 _LIVE = frozenset({JobState.STARTING, JobState.RUNNING})
 
 STEPS: Final[dict[str, Step]] = {
-    "place": Step(frozenset({JobState.QUEUED}), JobState.STARTING, "the scheduler found devices and wrote an attempt"),
+    "place": Step(
+        frozenset({JobState.QUEUED}),
+        JobState.STARTING,
+        "the scheduler assigned devices and created an attempt",
+    ),
     "run": Step(
         frozenset({JobState.STARTING}),
         JobState.RUNNING,
-        "all ranks have met, or the processes of a script have started",
+        "all ranks are connected, or the processes of a script have started",
     ),
-    "succeed": Step(frozenset({JobState.RUNNING}), JobState.SUCCEEDED, "every rank ended well"),
-    "fail": Step(_LIVE, JobState.FAILED, "an attempt failed for good, or no retry is left"),
-    "requeue": Step(_LIVE, JobState.QUEUED, "the attempt was lost, preempted, or failed in a way that may pass"),
+    "succeed": Step(frozenset({JobState.RUNNING}), JobState.SUCCEEDED, "all ranks ended successfully"),
+    "fail": Step(_LIVE, JobState.FAILED, "an attempt failed permanently, or no retry is left"),
+    "requeue": Step(_LIVE, JobState.QUEUED, "the attempt was lost, preempted, or failed with a retryable error"),
     "cancel": Step(
-        frozenset({JobState.QUEUED}) | _LIVE, JobState.CANCELLED, "somebody cancelled it and nothing of it runs"
+        frozenset({JobState.QUEUED}) | _LIVE,
+        JobState.CANCELLED,
+        "a user cancelled it and none of its processes is running",
     ),
 }
 """Every legal step of a job, by name."""
