@@ -72,5 +72,5 @@ def decide(parts: Sequence[GangMember]) -> Outcome | None:
     if lesser:
         return lesser[0]
     _at, _rank, outcome = min(told, key=lambda one: one[1])
-    message = outcome.message if len(parts) == 1 else f"all ranks on {len(parts)} nodes ended well"
+    message = outcome.message if len(parts) == 1 else f"all ranks on {len(parts)} nodes succeeded"
     return outcome.model_copy(update={"message": message})

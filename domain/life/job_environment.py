@@ -37,8 +37,8 @@ OF_LOCKSTEP: Final = (
     Variable("LOCKSTEP_TENSORBOARD", "Folder whose TensorBoard event files become series.", only="`kind: script`"),
 )
 OF_TORCHRUN: Final = (
-    Variable("RANK", "Rank of this process among all of the attempt, from 0."),
-    Variable("LOCAL_RANK", "Rank on this node, from 0; also the index of its device."),
+    Variable("RANK", "Rank of this process in the attempt, from 0."),
+    Variable("LOCAL_RANK", "Rank on this node, from 0, and index of its device."),
     Variable("WORLD_SIZE", "Number of ranks of the attempt."),
     Variable("LOCAL_WORLD_SIZE", "Number of ranks on this node."),
     Variable("GROUP_RANK", "Rank of this node, from 0."),
@@ -46,17 +46,21 @@ OF_TORCHRUN: Final = (
     Variable("ROLE_NAME", "`rank`."),
     Variable("ROLE_RANK", "As `RANK`."),
     Variable("ROLE_WORLD_SIZE", "As `WORLD_SIZE`."),
-    Variable("MASTER_ADDR", "Address at which the ranks meet."),
-    Variable("MASTER_PORT", "Port at which the ranks meet; free for this attempt."),
+    Variable("MASTER_ADDR", "Address of the rendezvous."),
+    Variable("MASTER_PORT", "Port of the rendezvous, reserved for this attempt."),
     Variable(
         "TORCHELASTIC_RESTART_COUNT",
-        "Number of attempts before this one (`LOCKSTEP_ATTEMPT` − 1): what torchrun shows after as many restarts.",
+        "Number of attempts before this one (`LOCKSTEP_ATTEMPT` − 1), as torchrun sets it after as many restarts.",
     ),
-    Variable("TORCHELASTIC_MAX_RESTARTS", "`0`: retries are new attempts, by `retry.max`."),
+    Variable("TORCHELASTIC_MAX_RESTARTS", "`0`: retries are new attempts, limited by `retry.max`."),
     Variable("TORCHELASTIC_RUN_ID", "Job id and attempt number."),
     Variable("TORCHELASTIC_ERROR_FILE", "File for the exception of torch's `record` decorator."),
     Variable("TORCHELASTIC_USE_AGENT_STORE", "`False`: rank 0 opens the store."),
-    Variable("TORCHELASTIC_SIGNALS_TO_HANDLE", "`SIGQUIT`; used by the launcher alone.", only="several nodes"),
+    Variable(
+        "TORCHELASTIC_SIGNALS_TO_HANDLE",
+        "`SIGQUIT`; used by the launcher only.",
+        only="several nodes",
+    ),
     Variable("TORCH_NCCL_ASYNC_ERROR_HANDLING", "`1`, as under torchrun.", can_be_replaced=True),
     Variable("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "`1`: ranks do not share the launcher's store."),
 )
@@ -70,7 +74,7 @@ OF_THE_MACHINE: Final = (
     ),
     Variable("PYTHONUNBUFFERED", "`1`: lines arrive as they are printed.", can_be_replaced=True),
     Variable("GLOO_SOCKET_IFNAME", "Interface of the node's address.", only="several nodes", can_be_replaced=True),
-    Variable("NCCL_SOCKET_IFNAME", "The same, with `=` before it.", only="several nodes", can_be_replaced=True),
+    Variable("NCCL_SOCKET_IFNAME", "The same, with the prefix `=`.", only="several nodes", can_be_replaced=True),
 )
 SET: Final = (*OF_LOCKSTEP, *OF_TORCHRUN, *OF_THE_MACHINE)
 
@@ -96,6 +100,6 @@ KEPT: Final = (
     Kept("(?i:https?_proxy|no_proxy|all_proxy)", "`http_proxy`, `https_proxy`, `no_proxy`, `all_proxy`, in any case"),
     Kept(
         "(?:CUDA|NVIDIA|NCCL|GLOO|TP_SOCKET|UCX|FI)_[A-Z0-9_]+",
-        "all that begin with `CUDA_`, `NVIDIA_`, `NCCL_`, `GLOO_`, `TP_SOCKET_`, `UCX_`, `FI_`",
+        "all with the prefix `CUDA_`, `NVIDIA_`, `NCCL_`, `GLOO_`, `TP_SOCKET_`, `UCX_`, `FI_`",
     ),
 )

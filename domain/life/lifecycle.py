@@ -86,18 +86,22 @@ _LIVE = frozenset({JobState.STARTING, JobState.RUNNING})
 
 STEPS: Final[dict[str, Transition]] = {
     "place": Transition(
-        frozenset({JobState.QUEUED}), JobState.STARTING, "the scheduler found devices and wrote an attempt"
+        frozenset({JobState.QUEUED}),
+        JobState.STARTING,
+        "the scheduler assigned devices and created an attempt",
     ),
     "run": Transition(
         frozenset({JobState.STARTING}),
         JobState.RUNNING,
-        "all ranks have met, or the processes of a script have started",
+        "all ranks are connected, or the processes of a script have started",
     ),
-    "succeed": Transition(frozenset({JobState.RUNNING}), JobState.SUCCEEDED, "every rank ended well"),
-    "fail": Transition(_LIVE, JobState.FAILED, "an attempt failed for good, or no retry is left"),
-    "requeue": Transition(_LIVE, JobState.QUEUED, "the attempt was lost, preempted, or failed in a way that may pass"),
+    "succeed": Transition(frozenset({JobState.RUNNING}), JobState.SUCCEEDED, "all ranks ended successfully"),
+    "fail": Transition(_LIVE, JobState.FAILED, "an attempt failed permanently, or no retry is left"),
+    "requeue": Transition(_LIVE, JobState.QUEUED, "the attempt was lost, preempted, or failed with a retryable error"),
     "cancel": Transition(
-        frozenset({JobState.QUEUED}) | _LIVE, JobState.CANCELLED, "somebody cancelled it and nothing of it runs"
+        frozenset({JobState.QUEUED}) | _LIVE,
+        JobState.CANCELLED,
+        "a user cancelled it and none of its processes is running",
     ),
 }
 """Every legal step of a job, by name."""

@@ -66,5 +66,5 @@ def read_manifest(text: bytes) -> Manifest:
         line = error.errors()[0]
         where = "/".join(map(str, line["loc"]))
         if where == "format":
-            raise ManifestError(f"has format {line['input']!r}; this version reads {FORMAT}") from None
+            raise ManifestError(f"has format {line['input']!r}; expected {FORMAT}") from None
         raise ManifestError(f"cannot be read ({where + ': ' if where else ''}{line['msg']})") from None

@@ -126,13 +126,16 @@ RULES: Final[dict[Reason, _Rule]] = {
     Reason.CANCELLED: _Rule(_NEVER, False, "cancelled", ""),
     Reason.TIMED_OUT: _Rule(_NEVER, True, "failed", "Raise timeout_seconds, or give the job fewer steps."),
     Reason.SHUTDOWN: _Rule(
-        _RETRY, False, "failed", "The job goes on from its checkpoint when the service is up again."
+        _RETRY, False, "failed", "The job resumes from its checkpoint when the service is up again."
     ),
-    Reason.PREEMPTED: _Rule(_RETRY, False, "failed", "The job goes on from its checkpoint when devices are free."),
+    Reason.PREEMPTED: _Rule(_RETRY, False, "failed", "The job resumes from its checkpoint when devices are free."),
     Reason.USER_ERROR: _Rule(_NEVER, True, "failed", "Read the traceback, fix the code, and submit again."),
     Reason.BAD_SPEC: _Rule(_NEVER, True, "failed", "Correct the spec and submit again."),
     Reason.CODE_UNAVAILABLE: _Rule(
-        _RETRY, True, "failed", "Check that the node reaches the store, then submit again with --code."
+        _RETRY,
+        True,
+        "failed",
+        "Check that the node can reach the store, then submit again with --code.",
     ),
     Reason.OUT_OF_MEMORY: _Rule(
         RetryClass.REPLAN,
@@ -147,36 +150,56 @@ RULES: Final[dict[Reason, _Rule]] = {
         "failed",
         "Lower train.loader.workers, or use a node with more memory.",
     ),
-    Reason.KILLED: _Rule(_RETRY, True, "failed", "Look at the node's system log for who sent the signal."),
+    Reason.KILLED: _Rule(_RETRY, True, "failed", "Check the node's system log for the sender of the signal."),
     Reason.NON_FINITE: _Rule(_NEVER, True, "failed", "Lower the learning rate, or set clip_grad_norm."),
     Reason.DIVERGED: _Rule(
         _ELSEWHERE,
         True,
         "failed",
-        "Test the memory and the links of the named rank's device; a task that changes parameters itself does this too.",
+        "Test the memory and the links of that rank's device. A task that changes parameters "
+        "itself has the same effect.",
     ),
     Reason.STALL: _Rule(
-        _RETRY, True, "failed", "Look at the stacks of the ranks: one waits for what the others do not do."
+        _RETRY,
+        True,
+        "failed",
+        "Compare the stacks of the ranks: one waits for an operation that the others do not enter.",
     ),
     Reason.EXIT_STALL: _Rule(
-        _NEVER, True, "failed", "Let all ranks end together: one is waiting for another that has left."
+        _NEVER,
+        True,
+        "failed",
+        "Make all ranks end together: one waits for another that has exited.",
     ),
-    Reason.NETWORK: _Rule(_RETRY, True, "failed", "Check that the nodes reach each other on the ranks' ports."),
+    Reason.NETWORK: _Rule(_RETRY, True, "failed", "Check that the nodes can reach each other on the ranks' ports."),
     Reason.STORAGE: _Rule(_ELSEWHERE, True, "failed", "Free space on the node or in the store.", blames_node=True),
     Reason.LAUNCH_FAILED: _Rule(
-        _ELSEWHERE, True, "failed", "Read the launcher's own lines in the job's logs.", blames_node=True
+        _ELSEWHERE,
+        True,
+        "failed",
+        "Read the lines of the launcher in the job's log.",
+        blames_node=True,
     ),
     Reason.LOST: _Rule(
-        _ELSEWHERE, True, "failed", "Check the node: lockstep nodes shows when it was last heard.", blames_node=True
+        _ELSEWHERE,
+        True,
+        "failed",
+        "Check the node: lockstep nodes shows its last heartbeat.",
+        blames_node=True,
     ),
-    Reason.CUT_OFF: _Rule(
-        _RETRY, False, "failed", "Check that the database answers, and that the node's agent is running."
-    ),
+    Reason.CUT_OFF: _Rule(_RETRY, False, "failed", "Check that the database and the node's agent are running."),
     Reason.UNANSWERED: _Rule(
-        _ELSEWHERE, False, "failed", "Check the node: lockstep nodes shows when it was last heard.", blames_node=True
+        _ELSEWHERE,
+        False,
+        "failed",
+        "Check the node: lockstep nodes shows its last heartbeat.",
+        blames_node=True,
     ),
     Reason.VERSION: _Rule(
-        _ELSEWHERE, False, "failed", "Upgrade Lockstep on the node: lockstep nodes shows the version of each."
+        _ELSEWHERE,
+        False,
+        "failed",
+        "Upgrade Lockstep on the node: lockstep nodes shows the version of each node.",
     ),
 }
 """Meaning of each reason. Every reason has exactly one line."""
@@ -226,8 +249,8 @@ _DEVICE_MEMORY: Final = re.compile(
     r"OutOfMemoryError|\b(CUDA|HIP|XPU|MPS backend)( error:)? out of memory", re.IGNORECASE
 )
 DEVICE_MEMORY_ADVICE: Final = (
-    "The memory of the device ran out. Use a smaller micro-batch with more accumulation steps in the script, lower "
-    "precision or activation checkpointing, or ask for devices with more memory."
+    "The device ran out of memory. Use a smaller micro-batch with more accumulation steps in the "
+    "script, lower precision or activation checkpointing, or ask for devices with more memory."
 )
 
 
@@ -334,7 +357,7 @@ def _which_retry(before: AttemptHistory, record: AttemptHistory, ending: Attempt
         return "not counted as a retry"
     which = f"retry {record.charged} of {ending.retries_max}"
     if before.charged and record.step > before.step:
-        return f"{which}: the count starts again, because the job got from step {before.step} to step {record.step}"
+        return f"{which}: the count is reset, because the job advanced from step {before.step} to step {record.step}"
     if record.charged > 1:
         return f"{which} without progress" + (f" since step {record.step}" if record.step else "")
     return which
@@ -362,8 +385,9 @@ def _why_not_again(record: AttemptHistory, ending: AttemptEnd, *, charged: bool)
     if charged and len(record.stuck_nodes) >= STUCK_NODES_MAX:
         nodes = ", ".join(record.stuck_nodes)
         return (
-            f"it failed on {len(record.stuck_nodes)} nodes ({nodes}) after the same step, so the fault is the job's own",
-            f"Look at what the job does after step {record.stuck_step}: its code, or the samples of that batch.",
+            f"it failed on {len(record.stuck_nodes)} nodes ({nodes}) after the same step, so "
+            "the job itself is the cause",
+            f"Check the job's code and the samples of the batch after step {record.stuck_step}.",
         )
     if charged and record.charged > ending.retries_max:
         counted = "an attempt" if record.charged == 1 else f"{record.charged} attempts in a row"
@@ -371,15 +395,16 @@ def _why_not_again(record: AttemptHistory, ending: AttemptEnd, *, charged: bool)
         note = f"{counted} got {further}, and retry.max is {ending.retries_max}"
         if earlier := ending.number - record.charged:
             note += (
-                f"; {earlier} of the {ending.number} attempts {'is' if earlier == 1 else 'are'} not in this count, "
-                "which starts again when the job gets further and leaves out ends such as a preemption"
+                f"; {earlier} of the {ending.number} attempts {'is' if earlier == 1 else 'are'} "
+                "not counted, because progress resets the count and ends such as a preemption "
+                "are excluded"
             )
         return note, ""
     if not charged and record.fruitless >= FRUITLESS_MAX:
         return (
-            f"{record.fruitless} attempts in a row ended soon and got no further",
-            "Find out what ends it: the job's own code may stop its launcher, or the service restarts too often.",
+            f"{record.fruitless} attempts in a row ended early and made no progress",
+            "Find the cause: the job's code may stop its launcher, or the service restarts too often.",
         )
     if ending.number >= ATTEMPTS_MAX:
-        return f"it was tried {ending.number} times", ""
+        return f"it had {ending.number} attempts", ""
     return "", ""

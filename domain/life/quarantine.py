@@ -58,7 +58,7 @@ def to_quarantine(failures: Sequence[NodeFailure], *, together_seconds: float) -
         own = _own(node, failures, together_seconds)
         if len(own) >= JOBS_MAX:
             told = ", ".join(f"{failure.reason} (job {failure.job_id})" for failure in own[:SHOWN_MAX])
-            found[node] = f"it failed {len(own)} jobs for its own reasons and none succeeded in between: {told}"
+            found[node] = f"it failed {len(own)} jobs for reasons of the node, with no success in between: {told}"
     return found
 
 

@@ -51,9 +51,10 @@ class Timings:
                 raise ValueError(f"{field.name} must be positive and finite, got {getattr(self, field.name)}")
         if not 2 * self.heartbeat_seconds < self.fence_seconds < self.lease_seconds < self.replace_after_seconds:
             raise ValueError(
-                "timings must satisfy 2 × heartbeat < fence < lease < replace_after, got "
-                f"2 × {self.heartbeat_seconds}, {self.fence_seconds}, {self.lease_seconds}, "
-                f"{self.replace_after_seconds}: otherwise two attempts of one job could run at once"
+                "timings must satisfy 2 × heartbeat < fence < lease < replace_after, got 2 × "
+                f"{self.heartbeat_seconds}, {self.fence_seconds}, {self.lease_seconds}, "
+                f"{self.replace_after_seconds}: otherwise two attempts of one job could run at "
+                "the same time"
             )
 
     def scaled(self, factor: float) -> Timings:

@@ -116,7 +116,7 @@ def place(requests: Iterable[PlacementRequest], nodes: Sequence[Node], *, now: f
     waiting = 0
     for request in sorted(requests, key=turn):
         if request.not_before > now:
-            answer: Placed | str = f"tries again in {max(1, round(request.not_before - now))} s after a failure"
+            answer: Placed | str = f"retries in {max(1, round(request.not_before - now))} s after a failure"
         else:
             answer = cluster.decide(request)
         if isinstance(answer, Placed):
@@ -167,15 +167,15 @@ class _Cluster:
         """Return the reason for holding nothing: nodes are missing or held by earlier jobs."""
         for pool in pools:
             if pool.could_serve(request):
-                return f"behind job {pool.last_holder}, which waits for the same devices"
+                return f"behind job {pool.last_holder}, which needs the same devices"
         if not self.nodes:
             return "no node is registered yet"
         if not self.pools:
             registered = _count(len(self.nodes), "node")
-            return f"no node is ready: {registered} registered, none of them ready for work: lockstep nodes says why"
+            return f"no node is ready: {registered} registered, none of them ready; lockstep nodes shows the reasons"
         kind = request.device_type
         if not pools:
-            return f"no node that is ready has devices of type {kind} (there are: {', '.join(self.pools)})"
+            return f"no ready node has devices of type {kind} (available types: {', '.join(self.pools)})"
         of_type = f" of type {kind}" if kind else ""
         if request.nodes == 1:
             most = max(max(pool.capacity.values()) for pool in pools)
@@ -183,7 +183,10 @@ class _Cluster:
         if request.nodes is not None:
             each = request.devices // request.nodes
             most = max(sum(1 for has in pool.capacity.values() if has >= each) for pool in pools)
-            return f"needs {request.nodes} nodes with {_count(each, 'device')}{of_type} each; {most} such are ready now"
+            return (
+                f"needs {request.nodes} nodes with {_count(each, 'device')}{of_type} each; {most} "
+                "such nodes are ready now"
+            )
         most = max(sum(pool.capacity.values()) for pool in pools)
         one_type = of_type or (" of one type" if len(pools) > 1 else "")
         return f"needs {_count(request.devices, 'device')}{one_type}; all nodes ready now have {most}"
@@ -306,7 +309,7 @@ class _Pool:
         emptiest_first = (name for names in reversed(self.by_free) for name in names)
         if capable >= count:
             names = _first(count, (name for name in emptiest_first if self.capacity[name] >= each), request.avoid)
-            assert names is not None, "as many were counted"
+            assert names is not None, "the count was the same"
         elif request.nodes is None:  # nodes of several sizes: only the largest ones are few enough
             names = sorted(emptiest_first, key=lambda name: (-self.capacity[name], name))[:count]
         else:

@@ -38,11 +38,11 @@ def put(document: dict[str, Any], path: Sequence[str], value: object) -> None:
             continue
         where = ".".join(path[:number])
         if not isinstance(here, list):
-            raise FieldNotFoundError(f"{where} is a single value and has no {name!r} in it")
+            raise FieldNotFoundError(f"{where} is a single value and has no field {name!r}")
         if not (name.isdecimal() and name.isascii() and int(name) < len(here)):
             count = len(here)
-            there = f"its {count} entries are 0 to {count - 1}" if count else "it is empty"
-            advice = "to add one, set the whole list"
+            there = f"use an index from 0 to {count - 1}" if count else "it is empty"
+            advice = "to add an entry, set the whole list"
             raise FieldNotFoundError(f"{where} has no entry {name[:40]!r}: {there}; {advice}")
         if last:
             here[int(name)] = value

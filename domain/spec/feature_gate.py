@@ -28,9 +28,9 @@ LATER: Final = (
         "/resources/gpus",
         lambda spec: spec.resources.gpus.model_dump() if isinstance(spec.resources.gpus, GpuRange) else None,
         "elastic jobs",
-        "write one number, such as gpus: 2",
+        "use one number, such as gpus: 2",
     ),
-    _Later("/secrets", lambda spec: list(spec.secrets) or None, "secrets", "use env for what is not secret"),
+    _Later("/secrets", lambda spec: list(spec.secrets) or None, "secrets", "use env for values that are not secret"),
 )
 """Every such function, in the order of the spec. ``docs/spec.md`` marks the fields with it."""
 
@@ -41,5 +41,5 @@ def not_yet(spec: JobSpec) -> Iterator[FieldError]:
         value = later.value(spec)
         if value is not None:
             yield FieldError(
-                later.pointer, f"this version of Lockstep does not have {later.what} yet", value, later.instead
+                later.pointer, f"{later.what}: not available in this version of Lockstep", value, later.instead
             )

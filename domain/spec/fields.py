@@ -42,7 +42,7 @@ class Section(BaseModel):
 
 def no_nul(text: str) -> str:
     if "\0" in text:
-        raise at_field((), "expected a text without NUL characters, which no program can be given", "remove it")
+        raise at_field((), "expected a text without NUL characters", "remove it")
     return text
 
 
@@ -55,13 +55,17 @@ def git_url(url: str) -> str:
     scp_like = re.fullmatch(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^-].*", url)
     if not scp_like and not (separator and transport in GIT_TRANSPORTS and rest and not rest.startswith("-")):
         accepted = ", ".join(f"{name}://" for name in GIT_TRANSPORTS)
-        raise at_field((), f"expected an address that begins with {accepted}, or user@host:path", "write it in full")
+        raise at_field(
+            (),
+            f"expected an address that begins with {accepted}, or user@host:path",
+            "give the full address",
+        )
     user, at, _ = rest.partition("/")[0].rpartition("@")
     if separator and at and ":" in user:
         raise at_field(
             (),
-            "has a password in it, which everybody who reads the job would see",
-            "leave it out, and give the service's machines a key or a credential helper",
+            "contains a password, which would be visible to every reader of the job",
+            "remove it, and set up a key or a credential helper on the service's machines",
             show=False,
         )
     return no_nul(url)
@@ -69,13 +73,18 @@ def git_url(url: str) -> str:
 
 def git_ref(ref: str) -> str:
     if ref.startswith("-") or not re.fullmatch(r"[^\s\0~^:?*\[\\]+", ref):
-        raise at_field((), "expected a branch, a tag or a whole commit id", "such as main, v1.2 or 40 digits")
+        raise at_field((), "expected a branch, a tag or a full commit id", "such as main, v1.2 or 40 digits")
     return ref
 
 
 def _not_reserved(name: str) -> str:
     if name in RESERVED_ENV or name.startswith(("LOCKSTEP_", "TORCHELASTIC_")):
-        raise at_field((), "this variable is set by the launcher for each rank", "use another name", show=False)
+        raise at_field(
+            (),
+            "this variable is reserved: the launcher sets it for each rank",
+            "use another name",
+            show=False,
+        )
     return name
 
 

@@ -59,7 +59,7 @@ class GpuRange(Section):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min > self.max:
-            raise at_field(("max",), f"expected at least min ({self.min})", "exchange min and max, or raise max")
+            raise at_field(("max",), f"expected at least min ({self.min})", "swap min and max, or raise max")
         return self
 
 
@@ -83,8 +83,8 @@ class Resources(Section):
         if self.nodes is not None and isinstance(self.gpus, int) and self.gpus % self.nodes:
             raise at_field(
                 ("gpus",),
-                f"expected a multiple of nodes ({self.nodes}), so that each node gives equally many",
-                "change gpus, or leave nodes out",
+                f"expected a multiple of nodes ({self.nodes}), because all nodes provide the same number",
+                "change gpus, or omit nodes",
             )
         return self
 
@@ -206,7 +206,7 @@ class Train(Section):
     def _one_length(self) -> Self:
         if self.steps is None and self.epochs is None:
             raise at_field(
-                ("steps",), "expected steps or epochs, and neither is there", "add one, such as steps: 200", show=False
+                ("steps",), "expected steps or epochs, got neither", "add one, such as steps: 200", show=False
             )
         if self.steps is not None and self.epochs is not None:
             raise at_field(("epochs",), f"expected either steps ({self.steps}) or epochs, not both", "remove one")
@@ -224,15 +224,16 @@ class Train(Section):
         if self.compile and cap is not None and cap < 1:
             raise at_field(
                 ("strategy", "bucket_cap_mb"),
-                "expected at least 1 with compile: torch cuts the graph where buckets end, and the first has 1 MiB",
-                "raise it, or leave it out",
+                "expected at least 1 with compile: torch splits the graph at bucket "
+                "boundaries, and the first bucket has 1 MiB",
+                "raise it, or omit it",
             )
         best = self.checkpoint.keep_best
         if best is not None and best.startswith("eval/") and self.eval.every_steps is None:
             raise at_field(
                 ("eval", "every_steps"),
-                f"is needed, because checkpoint.keep_best is {best}",
-                "say how often to evaluate, such as eval: {every_steps: 50}",
+                f"is required, because checkpoint.keep_best is {best}",
+                "set an evaluation interval, such as eval: {every_steps: 50}",
                 show=False,
             )
         return self
@@ -252,7 +253,7 @@ class Train(Section):
             tasks.parse_args(self.task, self.task_args)
         except ValidationError as error:
             # `domain.spec.reading` explains the inner error's lines in the same words as the spec's own.
-            raise at_field(("task_args",), f"not the arguments of {self.task}", inner=error) from None
+            raise at_field(("task_args",), f"do not match the arguments of {self.task}", inner=error) from None
         return self
 
 
@@ -270,7 +271,11 @@ class Script(Section):
     @classmethod
     def _not_empty(cls, command: list[str]) -> list[str]:
         if not command[0].strip():
-            raise at_field((0,), "expected a script or a program", "write it first, such as [train.py, --lr, 0.1]")
+            raise at_field(
+                (0,),
+                "expected a script or a program",
+                "put the script first, such as [train.py, --lr, 0.1]",
+            )
         return command
 
 
@@ -361,17 +366,22 @@ class JobSpec(Section):
             if present and self.kind != section:
                 raise at_field(
                     (section,),
-                    f"expected no such section, because kind is {self.kind}",
+                    f"section not allowed, because kind is {self.kind}",
                     "remove one of them",
                     show=False,
                 )
             if not present and self.kind == section:
-                raise at_field((section,), f"is needed, because kind is {self.kind}", "add it to the spec", show=False)
+                raise at_field(
+                    (section,),
+                    f"is required, because kind is {self.kind}",
+                    "add it to the spec",
+                    show=False,
+                )
         if self.train is not None and tasks.is_own_task(self.train.task) and self.code is None:
             raise at_field(
                 ("code",),
-                f"is needed, because the task {self.train.task} is a file of the job's code",
-                "send its folder: lockstep submit FILE --code DIR",
+                f"is required, because the task {self.train.task} is a file of the job's code",
+                "send the code folder: lockstep submit FILE --code DIR",
                 show=False,
             )
         return self

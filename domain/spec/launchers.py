@@ -42,8 +42,9 @@ def launcher_refusals(spec: JobSpec) -> Iterator[FieldError]:
     name, arguments = found
     several = (spec.resources.nodes or 1) > 1
     message = (
-        f"{name} would be started {spec.world_size()} times and start ranks of its own each time: "
-        "Lockstep starts the ranks itself, with torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...)"
+        f"{name} would be started {spec.world_size()} times, and would start its own ranks each "
+        "time: Lockstep starts the ranks itself, with torchrun's variables (RANK, WORLD_SIZE, "
+        "MASTER_ADDR, ...)"
     )
     once = "" if several else f"; or set script.nproc_per_node: 1, which starts {name} once, with all devices"
     yield FieldError(

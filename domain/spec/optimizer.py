@@ -48,7 +48,7 @@ class SGD(Section):
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Self:
         if self.nesterov and self.momentum == 0:
-            raise at_field(("nesterov",), "expected a momentum above 0 with it", "set momentum, such as 0.9")
+            raise at_field(("nesterov",), "requires a momentum above 0", "set momentum, such as 0.9")
         return self
 
 

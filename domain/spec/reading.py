@@ -41,8 +41,8 @@ def read_spec(document: object) -> JobSpec:
         ``invalid`` with one ``FieldError`` per wrong value; ``not_yet`` where a documented field has no function yet.
     """
     if not isinstance(document, dict):
-        message = f"a job spec is an object with fields such as name and kind, not {_kind_of(document)}"
-        field = FieldError("", message, _plain(document), "start from one of the examples")
+        message = f"expected a job spec: an object with fields such as name and kind, got {_kind_of(document)}"
+        field = FieldError("", message, _plain(document), "start with one of the examples")
         raise LockstepError(ErrorCode.INVALID, message, next_step=field.next_step, fields=(field,))
     try:
         spec = JobSpec.model_validate(document)
@@ -145,11 +145,11 @@ def value_at(document: object, location: Location) -> object:
 _TAGS: Final = frozenset({"adamw", "sgd"})
 _Say = Callable[[Mapping[str, Any]], tuple[str, str]]
 _EXPECTED: Final[dict[str, _Say]] = {
-    "missing": lambda _: ("is needed and missing", "add it to the spec"),
+    "missing": lambda _: ("is required", "add it to the spec"),
     "invalid_key": lambda _: ("expected a text as the field's name", "put it in quotes"),
     "int_type": lambda _: ("expected a whole number", "write it as a number, such as 8"),
     "int_parsing": lambda _: ("expected a whole number", "write it as a number, such as 8"),
-    "int_from_float": lambda _: ("expected a whole number", "leave out the part after the point"),
+    "int_from_float": lambda _: ("expected a whole number", "remove the fractional part"),
     "int_parsing_size": lambda _: ("expected a smaller number", "check the number of digits"),
     "float_type": lambda _: ("expected a number", "write it as a number, such as 3.0e-4"),
     "float_parsing": lambda _: ("expected a number", "write it as a number, such as 3.0e-4"),
@@ -166,9 +166,9 @@ _EXPECTED: Final[dict[str, _Say]] = {
     "less_than_equal": lambda c: (f"expected at most {_bound(c['le'])}", f"use {_bound(c['le'])} or less"),
     "string_too_short": lambda c: (f"expected at least {_count(c['min_length'], 'character')}", "write it out"),
     "string_too_long": lambda c: (f"expected at most {_count(c['max_length'], 'character')}", "shorten it"),
-    "too_short": lambda c: (f"expected at least {_count(c['min_length'], 'entry', 'entries')}", "add what is missing"),
+    "too_short": lambda c: (f"expected at least {_count(c['min_length'], 'entry', 'entries')}", "add the missing part"),
     "too_long": lambda c: (f"expected at most {_count(c['max_length'], 'entry', 'entries')}", "remove some"),
-    "string_pattern_mismatch": lambda c: (f"expected {PATTERNS[c['pattern']]}", "write it with these characters"),
+    "string_pattern_mismatch": lambda c: (f"expected {PATTERNS[c['pattern']]}", "use only these characters"),
 }
 """Expectation and next step for each kind of pydantic error that a spec can meet."""
 
@@ -199,13 +199,13 @@ def _explain(line: Any, model: type[BaseModel], location: Location) -> tuple[str
             {name for found in _models_at(model, location[len(line["base"]) :]) for name in found.model_fields}
         )
         return f"expected an object with fields such as {', '.join(names[:3])}", "write it as {name: value}"
-    return str(line["msg"]).removeprefix("Value error, "), "write one of these" if kind == "choice" else "correct it"
+    return str(line["msg"]).removeprefix("Value error, "), "use one of these" if kind == "choice" else "correct it"
 
 
 def _no_such_field(location: Location, model: type[BaseModel]) -> tuple[str, str]:
     name = str(location[-1])
     known = sorted({field for found in _models_at(model, location[:-1]) for field in found.model_fields})
-    message = f"there is no such field here; known: {', '.join(known)}"
+    message = f"unknown field; expected one of {', '.join(known)}"
     surely = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     here = ".".join(str(part) for part in location if part not in _TAGS)
     elsewhere = [path for path in _paths(model) if path.rpartition(".")[2] == name and path != here]

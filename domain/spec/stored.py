@@ -69,7 +69,10 @@ def read_tolerantly(document: Any, validate: Callable[[Any], T]) -> T:
             raise
     found = validate(_without(document, ignored))
     names = ", ".join(".".join(map(str, place)) for place in ignored)
-    log.warning("fields of another version of Lockstep are ignored, because their values ask for nothing: %s", names)
+    log.warning(
+        "fields of another version of Lockstep are ignored, because their values have no effect: %s",
+        names,
+    )
     return found
 
 
@@ -96,7 +99,7 @@ def _in_words(error: ValidationError, model: type[BaseModel], document: object) 
     unknown = {pointer_of(place) for place in _unknown(error, document)}
     fields = field_errors(error, model, document)
     named = [
-        f"it does not know {_name(field.pointer)} = {field.value!r}"
+        f"unknown field {_name(field.pointer)} = {field.value!r}"
         if field.pointer in unknown
         else f"{_name(field.pointer)}: {field.message}"
         for field in fields[:NAMED_MAX]

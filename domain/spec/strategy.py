@@ -73,20 +73,20 @@ class Strategy(Section):
                 raise at_field(
                     (field,),
                     f"is a setting of {' and '.join(names)}, and name is {self.name}",
-                    f"leave it out, or write name: {names[0]}",
+                    f"remove it, or set name: {names[0]}",
                 )
         for field in ("powersgd_rank", "powersgd_start_step"):
             if getattr(self, field) is not None and self.compression != "powersgd":
                 raise at_field(
                     (field,),
                     f"is a setting of compression: powersgd, and compression is {self.compression}",
-                    "leave it out, or write compression: powersgd",
+                    "remove it, or set compression: powersgd",
                 )
         if self.sync_every_steps is None and self.name in _FOR["sync_every_steps"]:
             raise at_field(
                 ("sync_every_steps",),
-                f"is needed, because name is {self.name}",
-                "say after how many steps the ranks are averaged, such as sync_every_steps: 16",
+                f"is required, because name is {self.name}",
+                "set the number of steps between averages, such as sync_every_steps: 16",
                 show=False,
             )
         return self
@@ -98,14 +98,14 @@ class Strategy(Section):
         if precision == "fp16":
             raise at_field(
                 ("train", "strategy", "compression"),
-                "remembers errors of gradients, and with precision fp16 their scale changes from step to step",
+                "stores errors of gradients, whose scale changes at each step with precision fp16",
                 "use precision bf16 or fp32, or compression bf16",
             )
         if steps is not None and steps <= self.powersgd_starts:
             raise at_field(
                 ("train", "strategy", "powersgd_start_step"),
-                f"{self.powersgd_starts} of {steps} steps are sent whole: nothing would be compressed",
-                "write a smaller powersgd_start_step, such as a tenth of the steps",
+                f"{self.powersgd_starts} of {steps} steps are sent uncompressed, so nothing would be compressed",
+                "use a smaller powersgd_start_step, such as a tenth of the steps",
                 show=False,
             )
 
@@ -119,7 +119,7 @@ class Strategy(Section):
         elif gpu_type == "cpu":
             found = "is one process that drives several GPUs, and gpu_type is cpu"
         if found:
-            raise at_field(("train", "strategy", "name"), found, "write name: ddp, which does both")
+            raise at_field(("train", "strategy", "name"), found, "set name: ddp, which supports both")
 
     @property
     def label(self) -> str:

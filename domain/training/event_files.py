@@ -165,9 +165,9 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
         elif wire in {_FIXED64, _FIXED32}:
             size = 8 if wire == _FIXED64 else 4
         else:
-            raise MalformedEventsError(f"a record is no event: it has a field of wire type {wire}")
+            raise MalformedEventsError(f"a record is not an event: a field has wire type {wire}")
         if size > end - place:
-            raise MalformedEventsError("a record is no event: a field ends behind its end")
+            raise MalformedEventsError("a record is not an event: a field exceeds the record")
         yield field, wire, message[place : place + size]
         place += size
 
@@ -178,7 +178,7 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << (7 * shift)
         if byte < 0x80:
             return number & 0xFFFF_FFFF_FFFF_FFFF, place + shift + 1
-    raise MalformedEventsError("a record is no event: a number in it does not end")
+    raise MalformedEventsError("a record is not an event: a number is not terminated")
 
 
 def _signed(value: bytes) -> int:

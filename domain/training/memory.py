@@ -109,7 +109,7 @@ class PlannedMemory(Described, BaseModel):
         if most is None:
             return has
         if most == 0:
-            return f"{has}: not a single sample fits"
+            return f"{has}: no micro-batch fits, not even one sample"
         only = "only " if self.micro_batch_size is not None and self.micro_batch_size > most else ""
         return f"{has}: {only}micro-batches of up to {most} fit"
 

@@ -38,15 +38,19 @@ class Metric(NamedTuple):
 
 METRICS: Final = (
     Metric("train/loss", "loss", "weighted mean over the whole batch, all ranks"),
-    Metric("train/lr", "per step", "same on all ranks"),
-    Metric("train/grad_norm", "2-norm", "of the whole batch's gradient, before clipping"),
-    Metric("train/loss_scale", "factor", "same on all ranks; precision fp16 only"),
+    Metric("train/lr", "per step", "equal on all ranks"),
+    Metric("train/grad_norm", "2-norm", "norm of the whole batch's gradient, before clipping"),
+    Metric("train/loss_scale", "factor", "equal on all ranks; precision fp16 only"),
     Metric("train/weight", "samples or tokens", "sum over the whole batch"),
     Metric("eval/loss", "loss", "weighted mean over the eval split"),
     Metric("throughput/samples_per_second", "samples/s", "all ranks together"),
     Metric("throughput/tokens_per_second", "tokens/s", "all ranks together; language models only"),
-    Metric("throughput/tflops_per_second", "TFLOP/s", "all ranks together; model FLOPs of forward and backward"),
-    Metric("throughput/mfu", "fraction", "model FLOPs over what the devices could do at best; known devices only"),
+    Metric(
+        "throughput/tflops_per_second",
+        "TFLOP/s",
+        "all ranks together; model FLOPs of forward and backward",
+    ),
+    Metric("throughput/mfu", "fraction", "model FLOPs divided by the devices' peak; known devices only"),
     Metric("time/step_seconds", "s", "rank 0, wall clock of the whole step"),
     Metric("time/data_seconds", "s", "rank 0, waiting for samples"),
     Metric("time/forward_seconds", "s", "rank 0"),
@@ -122,15 +126,15 @@ def from_json(value: object) -> float:
         If ``value`` is neither a number nor the name of a non-finite one.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"a metric is a number, or one of {', '.join(_NON_FINITE)}; got {value!r}")
+        raise ValueError(f"expected a number or one of {', '.join(_NON_FINITE)}; got {value!r}")
     if isinstance(value, str):
         if value not in _NON_FINITE:
-            raise ValueError(f"a metric is a number, or one of {', '.join(_NON_FINITE)}; got {value!r}")
+            raise ValueError(f"expected a number or one of {', '.join(_NON_FINITE)}; got {value!r}")
         return _NON_FINITE[value]
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"a metric is a number below {sys.float_info.max:.2g}, got one of more digits") from None
+        raise ValueError(f"expected a number below {sys.float_info.max:.2g}, got a larger one") from None
 
 
 def encode(record: StepValues) -> str:
@@ -165,15 +169,15 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> StepValues:
         # Four times as fast as json.loads, and there are thousands in a second.
         document = pydantic_core.from_json(line)
     except ValueError as error:
-        raise ValueError(f"it is not JSON: {error}") from None
+        raise ValueError(f"not valid JSON: {error}") from None
     if not isinstance(document, dict):
-        raise ValueError('a metrics line is a JSON object such as {"step": 1, "loss": 2.5}')
+        raise ValueError('expected a JSON object such as {"step": 1, "loss": 2.5}')
     step = document.pop("step", default_step)
     time = document.pop("time", now)
     if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**62:
-        raise ValueError(f"step is a whole number from 0 up, got {step!r}")
+        raise ValueError(f"step: expected a whole number of at least 0, got {step!r}")
     if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time < _TIME_MAX:
-        raise ValueError(f"time is seconds since the epoch, got {time!r}")
+        raise ValueError(f"time: expected seconds since the epoch, got {time!r}")
     values = document.get("values")
     if not isinstance(values, Mapping):
         values = document
@@ -182,8 +186,8 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> StepValues:
     for name, value in values.items():
         if not _is_name(name):
             refused[name] = (
-                "it is no metric name: letters, digits, '_', '.', '/', ' ' and '-', "
-                f"at most {limits.METRIC_NAME_CHARS_MAX}"
+                "not a metric name: expected letters, digits, '_', '.', '/', ' ' and '-', at "
+                f"most {limits.METRIC_NAME_CHARS_MAX}"
             )
         elif type(value) is float:
             numbers[name] = value

@@ -94,7 +94,7 @@ class BatchPlan(BaseModel):
             plan's.
         """
         if self.micro_batch_size is None:
-            raise ValueError("the micro-batch is not settled yet")
+            raise ValueError("the micro-batch is not chosen yet")
         size = self.batch_size if batch_size is None else batch_size
         start, stop = part(size, self.world_size, rank)
         count = accumulation_steps(size, self.micro_batch_size, self.world_size)
@@ -118,7 +118,7 @@ class BatchPlan(BaseModel):
         """The plan in words: "64 = 2 ranks × 8 samples × 4 accumulation steps"."""
         ranks = _count(self.world_size, "rank")
         if self.micro_batch_size is None or self.accumulation_steps is None:
-            return f"{self.batch_size} over {ranks}; the micro-batch is settled by the first attempt"
+            return f"{self.batch_size} over {ranks}; the first attempt chooses the micro-batch"
         steps = _count(self.accumulation_steps, "accumulation step")
         sizes = {stop - start for rank in {0, self.world_size - 1} for start, stop in self.micro_batches(rank)}
         if len(sizes) == 1:
@@ -131,7 +131,7 @@ class BatchPlan(BaseModel):
         )
         shard = " or ".join(map(str, shards))
         micro = f"{min(sizes)} to {max(sizes)}"
-        return f"{self.batch_size} over {ranks}: shares of {shard}, each in {steps} of {micro} samples"
+        return f"{self.batch_size} over {ranks}: shards of {shard}, each in {steps} of {micro} samples"
 
 
 def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
@@ -166,18 +166,19 @@ def check_batch(spec: JobSpec) -> Iterator[FieldError]:
     if size < world:
         yield FieldError(
             "/train/batch/size",
-            f"a batch of {size} cannot be shared by {world} ranks: at least one sample per rank is expected",
+            f"a batch of {size} cannot be split over {world} ranks: expected at least one sample per rank",
             size,
-            f"ask for at most {size} gpus, or a batch of at least {world}",
+            f"request at most {size} gpus, or a batch of at least {world}",
         )
         return
     micro = spec.train.batch.micro_size
     if micro == "auto" and spec.train.strategy.name in _SEARCHLESS:
         yield FieldError(
             "/train/batch/micro_size",
-            f"auto tries sizes on each rank alone, and under {spec.train.strategy.name} no rank can compute alone",
+            f"auto tests sizes on each rank separately, and with {spec.train.strategy.name} "
+            "no rank can compute separately",
             micro,
-            "name how many samples one device takes at a time, such as micro_size: 8",
+            "set the samples per device and micro-batch, such as micro_size: 8",
         )
     if micro != "auto" and accumulation_steps(size, micro, world) > limits.PLAN_SLOTS_MAX:
         yield FieldError(

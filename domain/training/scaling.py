@@ -131,17 +131,18 @@ def advice(rows: Sequence[Row], strategy: Strategy, *, swept: bool = False) -> s
     if update >= _BOUND:
         shares = run.world_size > 1 and strategy.name not in _SHARED_UPDATE and _takes(strategy, name="zero1")
         return (
-            f"update-bound: on {ranks} {update:.0%} of the step is the optimizer's; a larger batch.size has fewer updates"
-            f"{', train.strategy.name: zero1 shares them' if shares else ''}"
+            f"update-bound: on {ranks} the optimizer takes {update:.0%} of the step; a larger "
+            "batch.size needs fewer "
+            f"updates{', train.strategy.name: zero1 shares them' if shares else ''}"
         )
     if most is fewest or most.efficiency >= _GOOD:
-        return f"compute-bound, as it should be: on {ranks} {run.compute_seconds / run.step_seconds:.0%} of the step computes"
+        return f"compute-bound, the goal: on {ranks} {run.compute_seconds / run.step_seconds:.0%} of the step computes"
     slower = _growth(run, fewest.measured)
     if slower > _SLOWER:
         return _in_the_way(ranks, slower, strategy)
     return (
-        f"on {ranks} {most.efficiency:.0%} of linear: no part of the step stands out; a larger batch.size gives each rank "
-        "more to do per step"
+        f"on {ranks} {most.efficiency:.0%} of linear, without a dominant part of the step; a "
+        "larger batch.size gives each rank more work per step"
     )
 
 
@@ -151,8 +152,8 @@ def best_bucket(runs: Sequence[ScalingRun]) -> str:
     usual = next((run for run in runs if run.bucket_cap_mb is None), best)
     gain = usual.step_seconds / best.step_seconds - 1
     if best is usual or gain < 0.03:
-        return "leave strategy.bucket_cap_mb out: no size is more than 3 % faster than torch's own"
-    return f"strategy.bucket_cap_mb: {best.bucket_cap_mb:g} is {gain:.0%} faster than torch's own sizes"
+        return "omit strategy.bucket_cap_mb: no size is more than 3 % faster than torch's default"
+    return f"strategy.bucket_cap_mb: {best.bucket_cap_mb:g} is {gain:.0%} faster than torch's default"
 
 
 def _growth(run: ScalingRun, first: ScalingRun) -> float:
@@ -184,10 +185,11 @@ def _takes(strategy: Strategy, **changes: object) -> bool:
 def _in_the_way(ranks: str, slower: float, strategy: Strategy) -> str:
     if strategy.one_process or strategy.name in COLLECTIVE_FORWARD:
         return (
-            f"on {ranks} forward and backward take {slower:.1f} times as long for each sample as on the fewest: under "
-            f"{strategy.name} the devices wait for each other in both; use fewer of them or a larger batch.size"
+            f"on {ranks} forward and backward take {slower:.1f} times as long per sample as on "
+            f"the fewest ranks: with {strategy.name} the devices wait for each other in both; use "
+            "fewer devices or a larger batch.size"
         )
     return (
-        f"on {ranks} each sample takes {slower:.1f} times as long to compute as on the fewest: the ranks share cores, "
-        "memory or power; use fewer ranks on this node"
+        f"on {ranks} the computation takes {slower:.1f} times as long per sample as on the fewest "
+        "ranks: the ranks share cores, memory or power; use fewer ranks on this node"
     )

@@ -44,7 +44,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
             changed("train.optimiser", {"lr": 1}),
             {
                 "pointer": "/train/optimiser",
-                "message": "there is no such field here; known: activation_checkpointing, batch, checkpoint,",
+                "message": "unknown field; expected one of activation_checkpointing, batch, checkpoint,",
                 "next_step": "did you mean optimizer?",
             },
             id="unknown field",
@@ -53,9 +53,9 @@ def changed(path: str, value: Any) -> dict[str, Any]:
             {**changed("train.batch", {"size": 3, "micro_size": 1}), "resources": {"gpus": 4}},
             {
                 "pointer": "/train/batch/size",
-                "message": "a batch of 3 cannot be shared by 4 ranks: at least one sample per rank is expected",
+                "message": "a batch of 3 cannot be split over 4 ranks: expected at least one sample per rank",
                 "value": 3,
-                "next_step": "ask for at most 3 gpus, or a batch of at least 4",
+                "next_step": "request at most 3 gpus, or a batch of at least 4",
             },
             id="batch smaller than world size",
         ),
@@ -137,7 +137,7 @@ def test_a_body_that_is_not_json_is_refused_with_its_place(api: Api) -> None:
 
 def test_json_that_is_no_object_is_refused(api: Api) -> None:
     found = problem(api.http.post("/v1/jobs", content=b"[1]", headers=JSON), 422, "invalid")
-    assert "a job spec is an object with fields such as name and kind, not a list" in found["detail"]
+    assert "expected a job spec: an object with fields such as name and kind, got a list" in found["detail"]
 
 
 def test_another_media_type_is_refused(api: Api) -> None:
@@ -182,8 +182,14 @@ def test_a_wrong_token_and_a_missing_one_are_told_apart(api: Api) -> None:
 
 def test_an_archive_with_a_way_out_is_refused_and_not_kept(api: Api) -> None:
     for bad, says in (
-        (member("../evil.py"), "member '../evil.py' leads out of the archive's folder; nothing was kept"),
-        (link("out", "/etc"), "member 'out' links to '/etc', out of the archive's folder; nothing was kept"),
+        (
+            member("../evil.py"),
+            "member '../evil.py' is outside the archive's folder; nothing was kept",
+        ),
+        (
+            link("out", "/etc"),
+            "member 'out' links to '/etc', outside the archive's folder; nothing was kept",
+        ),
     ):
         archive = packed(member("train.py"), bad)
         found = problem(

@@ -46,8 +46,8 @@ def test_an_entry_that_a_list_does_not_have_is_refused_with_the_ones_it_has(
         said = lockstep("clone", "tiny", "--set", f"script.command.{name}=x")
         assert said.code == 2
         assert said.err.splitlines()[0] == (
-            f"lockstep: --set script.command.{name}=x: script.command has no entry {name!r}: its 3 entries are 0 to 2; "
-            "to add one, set the whole list"
+            f"lockstep: --set script.command.{name}=x: script.command has no entry {name!r}: use "
+            "an index from 0 to 2; to add an entry, set the whole list"
         )
     assert server.requests("POST", CLONE) == []
 

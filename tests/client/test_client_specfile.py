@@ -79,8 +79,8 @@ def test_a_pointer_of_the_servers_answer_finds_its_line() -> None:
         ("a:\n  b: 2026-01-01\n", "stdin:2: a.b: 2026-01-01 is not"),
         ("a: 1\n2: 3\n", "stdin:2: 2: the name 2 is not"),
         ("a: .nan\n", "stdin:1: a: nan is not"),
-        ("- 1\n", "stdin: a job spec is an object"),
-        ("", "stdin: a job spec is an object"),
+        ("- 1\n", "stdin: expected a job spec: an object"),
+        ("", "stdin: expected a job spec: an object"),
     ],
 )
 def test_what_is_no_spec_at_all_is_refused_at_its_line(text: str, message: str) -> None:

@@ -188,7 +188,7 @@ def test_a_wrong_spec_is_refused_before_anything_is_sent(
     spec.write_text(YAML.replace("steps:", "stepss:"))
     said = lockstep("submit", str(spec))
     assert said.code == 1
-    assert f"{spec}:7: train.stepss: there is no such field" in said.err
+    assert f"{spec}:7: train.stepss: unknown field" in said.err
     assert accepting.asked == []
 
 

@@ -46,7 +46,7 @@ def test_objects_on_the_way_are_made_and_single_values_make_room() -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        (["a", "3"], "a has no entry '3': its 3 entries are 0 to 2"),
+        (["a", "3"], "a has no entry '3': use an index from 0 to 2"),
         (["a", "-1"], "a has no entry '-1'"),
         (["a", "x"], "a has no entry 'x'"),
         (["a", "0", "b"], "a.0 is a single value"),

@@ -156,6 +156,6 @@ def test_bytes_that_are_no_event_are_refused_by_name_or_hold_no_number(payload: 
     try:
         found = scalars(payload)
     except MalformedEventsError as error:
-        assert str(error).startswith("a record is no event")  # noqa: PT017 - either may happen
+        assert str(error).startswith("a record is not an event")  # noqa: PT017 - either may happen
     else:
         assert all(isinstance(scalar.value, float) for scalar in found)

@@ -64,7 +64,7 @@ def test_a_success_is_told_by_node_rank_0_for_all() -> None:
     decided = decide([part(1, Reason.SUCCEEDED, at=1.0), part(0, Reason.SUCCEEDED, at=2.0, last_step=9)])
     assert decided is not None
     assert (decided.reason, decided.last_step, decided.message) == (
-        Reason.SUCCEEDED, 9, "all ranks on 2 nodes ended well",
+        Reason.SUCCEEDED, 9, "all ranks on 2 nodes succeeded",
     )  # fmt: skip
 
 

@@ -25,9 +25,21 @@ KNOWN: dict[str, Any] = {
     ("changes", "says", "of_device"),
     [
         ({}, "computed from the task", "4.0 GiB on each cpu: micro-batches of up to 32 fit"),
-        ({"source": "code"}, "computed from your code", "4.0 GiB on each cpu: micro-batches of up to 32 fit"),
-        ({"micro_batch_size_max": 4}, "micro-batches of 8", "4.0 GiB on each cpu: only micro-batches of up to 4 fit"),
-        ({"micro_batch_size_max": 0}, "micro-batches of 8", "4.0 GiB on each cpu: not a single sample fits"),
+        (
+            {"source": "code"},
+            "computed from your code",
+            "4.0 GiB on each cpu: micro-batches of up to 32 fit",
+        ),
+        (
+            {"micro_batch_size_max": 4},
+            "micro-batches of 8",
+            "4.0 GiB on each cpu: only micro-batches of up to 4 fit",
+        ),
+        (
+            {"micro_batch_size_max": 0},
+            "micro-batches of 8",
+            "4.0 GiB on each cpu: no micro-batch fits, not even one sample",
+        ),
         ({"micro_batch_size_max": None}, "micro-batches of 8", "4.0 GiB on each cpu"),
         ({"capacity_bytes": None}, "about 1.0 GiB per rank (weights 1.0)", None),
         (

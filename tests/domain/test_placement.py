@@ -97,7 +97,7 @@ def test_positions_count_the_jobs_that_wait() -> None:
 def test_a_large_job_that_waits_keeps_its_node_from_later_small_ones() -> None:
     decisions = decide([job("large", 4, created_at=1), job("small", 1, created_at=2)], [node("a", 4, 3)])
     assert why(decisions["large"]) == "waits for 1 more free device of type cpu (needs 4, 3 are free on a)"
-    assert why(decisions["small"]) == "behind job large, which waits for the same devices"
+    assert why(decisions["small"]) == "behind job large, which needs the same devices"
 
 
 def test_a_waiting_job_holds_no_more_nodes_than_it_needs() -> None:
@@ -128,7 +128,7 @@ def test_a_job_that_no_ready_node_can_serve_holds_nothing() -> None:
 
 def test_a_node_that_is_not_ready_gets_no_work() -> None:
     assert why(decide([job("j", 1)], [node("a", 4, ready=False)])["j"]) == (
-        "no node is ready: 1 node registered, none of them ready for work: lockstep nodes says why"
+        "no node is ready: 1 node registered, none of them ready; lockstep nodes shows the reasons"
     )
 
 
@@ -136,7 +136,7 @@ def test_a_job_in_backoff_neither_starts_nor_holds() -> None:
     decisions = decide(
         [job("later", 4, not_before=1012.4), job("small", 2, created_at=1)], [node("a", 4, 3)], now=1000.0
     )
-    assert why(decisions["later"]) == "tries again in 12 s after a failure"
+    assert why(decisions["later"]) == "retries in 12 s after a failure"
     assert where(decisions["small"]) == {"a": (1, 2)}
 
 
@@ -170,10 +170,26 @@ def test_two_good_nodes_are_better_than_one_to_avoid() -> None:
     [
         (job("j", 1), [], "no node is registered yet"),
         (job("j", 8), [node("a", 2), node("b", 2)], "needs 8 devices; all nodes ready now have 4"),
-        (job("j", 8, kind="cpu"), [node("a", 4)], "needs 8 devices of type cpu; all nodes ready now have 4"),
-        (job("j", 1, kind="H200"), [node("a", 4)], "no node that is ready has devices of type H200 (there are: cpu)"),
-        (job("j", 8, nodes=2), [node("a", 4)], "needs 2 nodes with 4 devices each; 1 such are ready now"),
-        (job("j", 4), [node("a", 4, 2)], "waits for 2 more free devices of type cpu (needs 4, 2 are free on a)"),
+        (
+            job("j", 8, kind="cpu"),
+            [node("a", 4)],
+            "needs 8 devices of type cpu; all nodes ready now have 4",
+        ),
+        (
+            job("j", 1, kind="H200"),
+            [node("a", 4)],
+            "no ready node has devices of type H200 (available types: cpu)",
+        ),
+        (
+            job("j", 8, nodes=2),
+            [node("a", 4)],
+            "needs 2 nodes with 4 devices each; 1 such nodes are ready now",
+        ),
+        (
+            job("j", 4),
+            [node("a", 4, 2)],
+            "waits for 2 more free devices of type cpu (needs 4, 2 are free on a)",
+        ),
         (
             job("j", 8, nodes=2),
             [node("a", 8, 8), node("b", 4, 1)],

@@ -106,9 +106,19 @@ def test_ceiling_division_is_exact_at_any_size(a: int, b: int) -> None:
         (64, 8, 2, "64 = 2 ranks × 8 samples × 4 accumulation steps"),
         (8, 8, 1, "8 = 1 rank × 8 samples × 1 accumulation step"),
         (6, 1, 2, "6 = 2 ranks × 1 sample × 3 accumulation steps"),
-        (60, 8, 2, "60 over 2 ranks: shares of 30, each in 4 accumulation steps of 7 to 8 samples"),
-        (65, 8, 2, "65 over 2 ranks: shares of 32 or 33, each in 5 accumulation steps of 6 to 7 samples"),
-        (3, 1, 2, "3 over 2 ranks: shares of 1 or 2, each in 2 accumulation steps of 0 to 1 samples"),
+        (60, 8, 2, "60 over 2 ranks: shards of 30, each in 4 accumulation steps of 7 to 8 samples"),
+        (
+            65,
+            8,
+            2,
+            "65 over 2 ranks: shards of 32 or 33, each in 5 accumulation steps of 6 to 7 samples",
+        ),
+        (
+            3,
+            1,
+            2,
+            "3 over 2 ranks: shards of 1 or 2, each in 2 accumulation steps of 0 to 1 samples",
+        ),
     ],
 )
 def test_the_plan_in_words(batch: int, micro: int, world: int, sentence: str) -> None:
@@ -132,9 +142,9 @@ def test_an_unsettled_micro_batch_says_so_and_has_no_slots() -> None:
     spec = JobSpec.model_validate(changed(train_document(), "/train/batch", {"size": 64}))
     unsettled = plan_of(spec, world_size=2)
     assert unsettled is not None
-    assert unsettled.sentence() == "64 over 2 ranks; the micro-batch is settled by the first attempt"
+    assert unsettled.sentence() == "64 over 2 ranks; the first attempt chooses the micro-batch"
     assert (unsettled.micro_batch_size, unsettled.accumulation_steps) == (None, None)
-    with pytest.raises(ValueError, match="not settled"):
+    with pytest.raises(ValueError, match="not chosen"):
         unsettled.micro_batches(0)
 
 

@@ -29,11 +29,23 @@ def only(document: object) -> FieldError:
 
 # (changed pointer, value sent, pointer of the error, words its message has, words its next step has)
 CASES: list[tuple[str, Any, str, str, str]] = [
-    ("/name", "Bad Name", "/name", "lower-case letters, digits, '.', '_' and '-'", "write it with these characters"),
+    (
+        "/name",
+        "Bad Name",
+        "/name",
+        "lower-case letters, digits, '.', '_' and '-'",
+        "use only these characters",
+    ),
     ("/name", 7, "/name", "expected a text, got 7", "quotes"),
     ("/kind", "trian", "/kind", "expected train or script, got 'trian'", "did you mean train?"),
     ("/resources/gpus", 0, "/resources/gpus", "expected at least 1, got 0", "use 1 or more"),
-    ("/resources/gpus", 5000, "/resources/gpus", "expected at most 4096, got 5000", "use 4096 or less"),
+    (
+        "/resources/gpus",
+        5000,
+        "/resources/gpus",
+        "expected at most 4096, got 5000",
+        "use 4096 or less",
+    ),
     (
         "/resources/gpus",
         "two",
@@ -41,20 +53,74 @@ CASES: list[tuple[str, Any, str, str, str]] = [
         "a number of devices, or {min: 1, max: 8}, got 'two'",
         "one of these",
     ),
-    ("/resources/gpus", True, "/resources/gpus", "expected a number, got true", "write it as a number"),
-    ("/resources/gpus", 2.5, "/resources/gpus", "expected a whole number, got 2.5", "after the point"),
-    ("/resources/gpus", {"min": 1}, "/resources/gpus/max", "is needed and missing", "add it"),
-    ("/resources/gpus", {"min": 4, "max": 2}, "/resources/gpus/max", "at least min (4), got 2", "raise max"),
-    ("/resources", {"gpus": 3, "nodes": 2}, "/resources/gpus", "a multiple of nodes (2)", "leave nodes out"),
-    ("/train/batch", 64, "/train/batch", "an object with fields such as micro_size, size, got 64", "{name: value}"),
+    (
+        "/resources/gpus",
+        True,
+        "/resources/gpus",
+        "expected a number, got true",
+        "write it as a number",
+    ),
+    (
+        "/resources/gpus",
+        2.5,
+        "/resources/gpus",
+        "expected a whole number, got 2.5",
+        "fractional part",
+    ),
+    ("/resources/gpus", {"min": 1}, "/resources/gpus/max", "is required", "add it"),
+    (
+        "/resources/gpus",
+        {"min": 4, "max": 2},
+        "/resources/gpus/max",
+        "at least min (4), got 2",
+        "raise max",
+    ),
+    (
+        "/resources",
+        {"gpus": 3, "nodes": 2},
+        "/resources/gpus",
+        "a multiple of nodes (2)",
+        "omit nodes",
+    ),
+    (
+        "/train/batch",
+        64,
+        "/train/batch",
+        "an object with fields such as micro_size, size, got 64",
+        "{name: value}",
+    ),
     ("/train/batch/size", -1, "/train/batch/size", "expected at least 1, got -1", "use 1 or more"),
-    ("/train/batch/micro_size", "aut", "/train/batch/micro_size", "a number of samples, or auto, got 'aut'", "these"),
-    ("/train/batch/micro_size", 0, "/train/batch/micro_size", "expected at least 1, got 0", "use 1 or more"),
-    ("/train/batch/micro_sice", 8, "/train/batch/micro_sice", "known: micro_size, size", "did you mean micro_size?"),
+    (
+        "/train/batch/micro_size",
+        "aut",
+        "/train/batch/micro_size",
+        "a number of samples, or auto, got 'aut'",
+        "these",
+    ),
+    (
+        "/train/batch/micro_size",
+        0,
+        "/train/batch/micro_size",
+        "expected at least 1, got 0",
+        "use 1 or more",
+    ),
+    (
+        "/train/batch/micro_sice",
+        8,
+        "/train/batch/micro_sice",
+        "expected one of micro_size, size",
+        "did you mean micro_size?",
+    ),
     ("/train/steps", -5, "/train/steps", "expected at least 1, got -5", "use 1 or more"),
-    ("/train/steps", None, "/train/steps", "expected steps or epochs, and neither is there", "add one"),
-    ("/train/epochs", 3, "/train/epochs", "either steps (10) or epochs, not both, got 3", "remove one"),
-    ("/train/lr", 0.1, "/train/lr", "there is no such field here", "did you mean train.optimizer.lr?"),
+    ("/train/steps", None, "/train/steps", "expected steps or epochs, got neither", "add one"),
+    (
+        "/train/epochs",
+        3,
+        "/train/epochs",
+        "either steps (10) or epochs, not both, got 3",
+        "remove one",
+    ),
+    ("/train/lr", 0.1, "/train/lr", "unknown field", "did you mean train.optimizer.lr?"),
     (
         "/train/task",
         "causal_ml",
@@ -62,15 +128,27 @@ CASES: list[tuple[str, Any, str, str, str]] = [
         "built-in task (causal_lm, hf_causal_lm, image_classification)",
         "mean causal_lm?",
     ),
-    ("/train/task", "x.py:X", "/code", "is needed, because the task x.py:X is a file", "--code DIR"),
+    (
+        "/train/task",
+        "x.py:X",
+        "/code",
+        "is required, because the task x.py:X is a file",
+        "--code DIR",
+    ),
     (
         "/train/task_args",
         {"layerz": 2},
         "/train/task_args/layerz",
-        "known: context, dropout, glob, heads",
+        "expected one of context, dropout, glob, heads",
         "mean layers?",
     ),
-    ("/train/task_args", {"layers": 0}, "/train/task_args/layers", "expected at least 1, got 0", "use 1 or more"),
+    (
+        "/train/task_args",
+        {"layers": 0},
+        "/train/task_args/layers",
+        "expected at least 1, got 0",
+        "use 1 or more",
+    ),
     (
         "/train/task_args",
         {"width": 100, "heads": 3},
@@ -78,13 +156,25 @@ CASES: list[tuple[str, Any, str, str, str]] = [
         "multiple of heads (3), got 100",
         "use 99",
     ),
-    ("/train/optimizer", {"name": "sgdd"}, "/train/optimizer/name", "adamw or sgd, got 'sgdd'", "did you mean sgd?"),
-    ("/train/optimizer", {"lr": 0}, "/train/optimizer/lr", "expected more than 0, got 0", "a value above 0"),
+    (
+        "/train/optimizer",
+        {"name": "sgdd"},
+        "/train/optimizer/name",
+        "adamw or sgd, got 'sgdd'",
+        "did you mean sgd?",
+    ),
+    (
+        "/train/optimizer",
+        {"lr": 0},
+        "/train/optimizer/lr",
+        "expected more than 0, got 0",
+        "a value above 0",
+    ),
     (
         "/train/optimizer",
         {"name": "sgd", "betas": [0, 0]},
         "/train/optimizer/betas",
-        "known: lr, momentum",
+        "expected one of lr, momentum",
         "remove it",
     ),
     (
@@ -94,7 +184,13 @@ CASES: list[tuple[str, Any, str, str, str]] = [
         "momentum above 0",
         "such as 0.9",
     ),
-    ("/train/optimizer/lr", "fast", "/train/optimizer/lr", "expected a number, got 'fast'", "such as 3.0e-4"),
+    (
+        "/train/optimizer/lr",
+        "fast",
+        "/train/optimizer/lr",
+        "expected a number, got 'fast'",
+        "such as 3.0e-4",
+    ),
     (
         "/train/schedule/min_lr",
         1,
@@ -102,24 +198,60 @@ CASES: list[tuple[str, Any, str, str, str]] = [
         "at most optimizer.lr (0.0003), got 1",
         "raise optimizer.lr",
     ),
-    ("/train/deterministic", "maybe", "/train/deterministic", "true or false, got 'maybe'", "write true or false"),
-    ("/code", {"foo": 1}, "/code", "exactly one of {upload: SHA256}, {git: URL, ref: REF} and {path: FOLDER}", "these"),
-    ("/code", {"git": "u", "path": "/x"}, "/code", "exactly one of {upload: SHA256}, {git", "these"),
-    ("/code", {"upload": "12"}, "/code/upload", "64 lower-case hexadecimal digits, got '12'", "these characters"),
-    ("/env/RANK", "0", "/env/RANK", "set by the launcher for each rank", "use another name"),
+    (
+        "/train/deterministic",
+        "maybe",
+        "/train/deterministic",
+        "true or false, got 'maybe'",
+        "write true or false",
+    ),
+    (
+        "/code",
+        {"foo": 1},
+        "/code",
+        "exactly one of {upload: SHA256}, {git: URL, ref: REF} and {path: FOLDER}",
+        "these",
+    ),
+    (
+        "/code",
+        {"git": "u", "path": "/x"},
+        "/code",
+        "exactly one of {upload: SHA256}, {git",
+        "these",
+    ),
+    (
+        "/code",
+        {"upload": "12"},
+        "/code/upload",
+        "64 lower-case hexadecimal digits, got '12'",
+        "these characters",
+    ),
+    ("/env/RANK", "0", "/env/RANK", "the launcher sets it for each rank", "use another name"),
     ("/env/1a", "x", "/env/1a", "not beginning with a digit, got '1a'", "these characters"),
     ("/env/PORT", 80, "/env/PORT", "expected a text, got 80", "quotes"),
     ("/labels/team", 1, "/labels/team", "expected a text, got 1", "quotes"),
-    ("/timeout_seconds", math.nan, "/timeout_seconds", "expected a finite number, got nan", "write a number"),
+    (
+        "/timeout_seconds",
+        math.nan,
+        "/timeout_seconds",
+        "expected a finite number, got nan",
+        "write a number",
+    ),
     (
         "/resourcess",
         {},
         "/resourcess",
-        "there is no such field here; known: code, env, kind",
+        "unknown field; expected one of code, env, kind",
         "did you mean resources?",
     ),
-    ("/a~b", 1, "/a~0b", "there is no such field here", "remove it"),
-    ("/resources/gpus", 65, "/train/batch/size", "a batch of 64 cannot be shared by 65 ranks", "at most 64 gpus"),
+    ("/a~b", 1, "/a~0b", "unknown field", "remove it"),
+    (
+        "/resources/gpus",
+        65,
+        "/train/batch/size",
+        "a batch of 64 cannot be split over 65 ranks",
+        "at most 64 gpus",
+    ),
 ]
 
 
@@ -172,12 +304,12 @@ def test_every_wrong_variable_is_named_at_once() -> None:
 @pytest.mark.parametrize("kind", ["train", "script"])
 def test_a_kind_without_its_section_says_which_is_needed(kind: str) -> None:
     field = only({"name": "a", "kind": kind})
-    assert (field.pointer, field.message) == (f"/{kind}", f"is needed, because kind is {kind}")
+    assert (field.pointer, field.message) == (f"/{kind}", f"is required, because kind is {kind}")
 
 
 def test_a_section_of_the_other_kind_is_refused_without_repeating_it() -> None:
     field = only({**train_document(), "script": {"command": ["train.py"]}})
-    assert (field.pointer, field.message) == ("/script", "expected no such section, because kind is train")
+    assert (field.pointer, field.message) == ("/script", "section not allowed, because kind is train")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +318,7 @@ def test_a_section_of_the_other_kind_is_refused_without_repeating_it() -> None:
 )
 def test_what_is_no_object_is_refused_by_its_kind(document: object, kind: str) -> None:
     error = refusal(document)
-    assert error.message == f"a job spec is an object with fields such as name and kind, not {kind}"
+    assert error.message == f"expected a job spec: an object with fields such as name and kind, got {kind}"
     assert [field.pointer for field in error.fields] == [""]
     assert error.next_step
 

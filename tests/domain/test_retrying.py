@@ -83,15 +83,16 @@ def test_each_retry_says_how_many_are_left_and_why_the_count_started_again() -> 
     said = [job.end(Reason.KILLED, reached=reached).explanation for reached in (1, 2, 2, 2)]
     assert said == [
         "retry 1 of 3",
-        "retry 1 of 3: the count starts again, because the job got from step 1 to step 2",
+        "retry 1 of 3: the count is reset, because the job advanced from step 1 to step 2",
         "retry 2 of 3 without progress since step 2",
         "retry 3 of 3 without progress since step 2",
     ]
     last = job.end(Reason.KILLED, reached=2)
     assert (last.step, last.explanation) == ("fail", "")
     assert last.note == (
-        "4 attempts in a row got no further than step 2, and retry.max is 3; 1 of the 5 attempts is not in this count, "
-        "which starts again when the job gets further and leaves out ends such as a preemption"
+        "4 attempts in a row got no further than step 2, and retry.max is 3; 1 of the 5 attempts "
+        "is not counted, because progress resets the count and ends such as a preemption are "
+        "excluded"
     )
 
 

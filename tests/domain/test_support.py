@@ -32,7 +32,7 @@ def test_what_is_not_there_yet_is_refused_by_name_and_with_what_to_write_instead
     assert error.code is ErrorCode.NOT_YET
     assert [(field.pointer, field.value) for field in error.fields] == [(pointer, asked)]
     assert what in error.fields[0].message
-    assert "this version of Lockstep does not have" in error.message
+    assert "not available in this version of Lockstep" in error.message
     assert error.next_step == error.fields[0].next_step != ""
 
 

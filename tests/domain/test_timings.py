@@ -31,7 +31,7 @@ def test_the_defaults_are_the_designs() -> None:
     ],
 )
 def test_an_order_in_which_two_attempts_could_run_is_refused(change: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="two attempts of one job could run at once"):
+    with pytest.raises(ValueError, match="two attempts of one job could run at the same time"):
         replace(Timings(), **change)
 
 

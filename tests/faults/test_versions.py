@@ -104,7 +104,7 @@ def test_a_new_api_with_the_scheduler_and_the_agent_of_the_version_before(
 
     succeeds(rolling, submit(api, "as-before"))
     asks = submit(api, "asks-for-what-is-new", retry={"max": 3, "jitter": 3.0})
-    why = f"Lockstep {VERSION} cannot read the job's spec: it does not know retry.jitter = 3.0"
+    why = f"Lockstep {VERSION} cannot read the job's spec: unknown field retry.jitter = 3.0"
     waits = f"upgrade the scheduler: {why}"
     until(lambda: waits_because(api, asks) == waits, PATIENCE_SECONDS, "the old scheduler gives its reason")
     succeeds(rolling, submit(api, "behind-it"))

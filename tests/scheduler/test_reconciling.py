@@ -51,7 +51,7 @@ def test_a_lost_job_is_not_placed_before_its_old_node_has_certainly_stopped(worl
     row = world.job(job)
     assert row.state is JobState.QUEUED
     assert row.wait_reason is not None
-    assert row.wait_reason.startswith("tries again in ")  # 70 s after the last renewal, not 61
+    assert row.wait_reason.startswith("retries in ")  # 70 s after the last renewal, not 61
 
 
 def test_a_node_that_never_answered_is_lost_from_the_placement_on(world: World) -> None:

@@ -57,7 +57,7 @@ def test_a_job_that_stops_its_own_launcher_waits_longer_and_longer_and_then_ends
             world.run_one()
             waits = world.job(job).wait_reason
             assert waits is not None
-            assert waits.startswith("tries again in ")
+            assert waits.startswith("retries in ")
     assert (world.state(job), world.job(job).attempt_count) == (JobState.FAILED, FRUITLESS_MAX)
 
 

@@ -39,7 +39,7 @@ def test_a_job_that_asks_for_something_unknown_waits_with_the_reason(world: Worl
     row = world.job(job)
     assert (row.state, row.attempt_count, row.outcome) == (JobState.QUEUED, 0, None)
     assert row.wait_reason == (
-        "upgrade the scheduler: Lockstep 0.1.0 cannot read the job's spec: it does not know novel = 3"
+        "upgrade the scheduler: Lockstep 0.1.0 cannot read the job's spec: unknown field novel = 3"
     )
     assert row.wait_position == 1
 

@@ -78,7 +78,7 @@ def test_a_retry_is_explained_in_the_event_and_in_the_jobs_outcome(database: Dat
         messages = [
             event.message for event in events.page(session, claimed.job_id, limit=100) if event.kind == "requeued"
         ]
-    expected = "it ended: killed; retry 1 of 2: the count starts again, because the job got from step 10 to step 20"
+    expected = "it ended: killed; retry 1 of 2: the count is reset, because the job advanced from step 10 to step 20"
     assert messages[-1] == outcome_of(database, claimed.job_id).message == expected
 
 
@@ -99,7 +99,7 @@ def test_a_job_that_stops_its_own_launcher_again_and_again_is_given_up(database:
     scenes.end(database, claimed, Reason.SHUTDOWN)
     job = scenes.job_of(database, claimed.job_id)
     assert (job.state, job.charged_attempts, job.attempt_count) == (JobState.FAILED, 0, FRUITLESS_MAX)
-    assert "30 attempts in a row ended soon" in outcome_of(database, claimed.job_id).message
+    assert "30 attempts in a row ended early" in outcome_of(database, claimed.job_id).message
 
 
 # -- the job's own fault -------------------------------------------------------------------------------------------

@@ -365,7 +365,8 @@ def test_a_spec_of_a_newer_version_is_given_back_and_is_not_called_bad(own_node:
     row = node.wait(job_id, "queued")
     assert row.outcome["reason"] == "version"
     assert row.outcome["message"] == (
-        f"node {node.name}: Lockstep {VERSION} cannot read the job's spec: it does not know retry.novel = 3; not counted as a retry"
+        f"node {node.name}: Lockstep {VERSION} cannot read the job's spec: unknown field "
+        "retry.novel = 3; not counted as a retry"
     )
     assert "Upgrade Lockstep on the node" in row.outcome["advice"]
     assert (row.charged_attempts, row.avoid_nodes) == (0, [node.name])

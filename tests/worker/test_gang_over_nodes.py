@@ -186,7 +186,7 @@ def test_two_nodes_form_one_gang_and_its_metrics_are_rank_0s(cluster: Cluster) -
     assert {one["GLOO_SOCKET_IFNAME"] for one in told} == {"lo"}
     cluster.done("calm")
     job = cluster.a.wait(job_id, "succeeded")
-    assert job.outcome["message"] == "all ranks on 2 nodes ended well"
+    assert job.outcome["message"] == "all ranks on 2 nodes succeeded"
     assert set(cluster.a.series(job_id)["said_by"].value) <= {0.0, 1.0}
     cluster.released(job_id, 60)
 

@@ -111,7 +111,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_told_once(folder: Folder, blobs
     (told,) = (folder.path / "spool/events.jsonl").read_text().splitlines()
     event = json.loads(told)
     assert (event["kind"], event["data"]["folder"]) == ("checkpoint_skipped", "of step 5")
-    assert "weights has changed" in event["data"]["why"]
+    assert "weights was changed" in event["data"]["why"]
 
 
 def test_a_checkpoint_that_was_damaged_on_its_way_is_fetched_again(

@@ -202,7 +202,7 @@ def test_a_bad_value_is_named_once_and_the_good_ones_of_its_line_arrive(faulty: 
     folder.file("spool/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
     assert _steps(faulty) == [1, 2, 3]
-    why = "a metric is a number, or one of NaN, Infinity, -Infinity; got"
+    why = "expected a number or one of NaN, Infinity, -Infinity; got"
     assert warnings == [
         f"values of 'note' in $LOCKSTEP_METRICS are dropped: {why} 'warming up'",
         f"values of 'eval' in $LOCKSTEP_METRICS are dropped: {why} None",

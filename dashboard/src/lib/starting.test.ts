@@ -41,7 +41,7 @@ describe("an estimated start", () => {
 });
 
 it.each([
-  ["behind job 01a2, which waits for the same devices", "it waits behind a job of unknown length"],
+  ["behind job 01a2, which needs the same devices", "it waits behind a job of unknown length"],
   ["waits for 2 more free devices of type cpu (needs 4, 2 are free on a)", "what holds its devices has no known end"],
   ["no node is registered yet", "no node that is ready can run it"],
   ["needs 8 devices on one node; the largest ready now has 4", "no node that is ready can run it"],

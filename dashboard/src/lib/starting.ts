@@ -22,7 +22,7 @@ export function startSentence({ when, more, isKnown }: StartWords): string {
 const UNKNOWN: readonly [RegExp, string][] = [
   [/^behind job /, "it waits behind a job of unknown length"],
   [/^waits for /, "what holds its devices has no known end"],
-  [/^no node|ready now/, "no node that is ready can run it"],
+  [/^no (ready )?node|ready now/, "no node that is ready can run it"],
 ];
 
 export function startWords({ reason, estimated_start: start }: QueuePlace, now: number): StartWords {

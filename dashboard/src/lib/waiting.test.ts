@@ -4,8 +4,8 @@ import { waitParts } from "./waiting";
 const ID = "01a201d6-041d-7787-80c4-00a52f02a2d6";
 
 it("names the job that is waited for, and leaves the other words as they are", () => {
-  const parts = waitParts(`behind job ${ID}, which waits for the same devices`, () => "wide-sweep");
-  expect(parts).toEqual(["behind job ", { job: ID, name: "wide-sweep" }, ", which waits for the same devices"]);
+  const parts = waitParts(`behind job ${ID}, which needs the same devices`, () => "wide-sweep");
+  expect(parts).toEqual(["behind job ", { job: ID, name: "wide-sweep" }, ", which needs the same devices"]);
 });
 
 it("shows the end of the id where the name is not known", () => {

@@ -84,7 +84,7 @@ function filesFacts(code: Code): Fact[] {
 
 function planFacts({ plan }: JobView): Fact[] {
   if (plan === null) return [];
-  const settled = (value: number | null) => (value === null ? "settled by the first attempt" : number(value));
+  const settled = (value: number | null) => (value === null ? "chosen by the first attempt" : number(value));
   return [
     ["Batch, samples a step", number(plan.batch_size)],
     ["Ranks", number(plan.world_size)],

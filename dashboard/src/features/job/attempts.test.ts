@@ -34,8 +34,8 @@ describe("a plan's sentence", () => {
   });
 
   it.each([
-    ["65 over 2 ranks: shares of 32 or 33, each in 5 accumulation steps of 6 to 7 samples", 65],
-    ["64 over 2 ranks; the micro-batch is settled by the first attempt", 64],
+    ["65 over 2 ranks: shards of 32 or 33, each in 5 accumulation steps of 6 to 7 samples", 65],
+    ["64 over 2 ranks; the first attempt chooses the micro-batch", 64],
   ])("has no factors where it is no product: %s", (sentence, batch) => {
     const parts = planParts(sentence);
     expect(parts).toMatchObject({ batch, factors: [] });
@@ -52,7 +52,7 @@ describe("the promise over attempts", () => {
     promiseOver(sentences.map((plan_sentence, place) => anAttempt(sentences.length - place, { plan_sentence })));
 
   it("is kept where the product is the same, whatever its factors", () => {
-    expect(made("64 = 1 rank × 16 samples × 4 accumulation steps", "64 over 3 ranks: shares of 21 or 22")).toEqual({
+    expect(made("64 = 1 rank × 16 samples × 4 accumulation steps", "64 over 3 ranks: shards of 21 or 22")).toEqual({
       isKept: true,
       words: "The batch was 64 samples a step in both attempts.",
     });

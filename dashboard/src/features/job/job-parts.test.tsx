@@ -86,7 +86,7 @@ describe("the promise", () => {
 
   it("is told in the service's words where the batch does not divide", () => {
     const plan = { batch_size: 65, micro_batch_size: 8, accumulation_steps: 5, world_size: 2 };
-    const sentence = "65 over 2 ranks: shares of 32 or 33, each in 5 of 6 to 7 samples";
+    const sentence = "65 over 2 ranks: shards of 32 or 33, each in 5 of 6 to 7 samples";
     show(<PromisePanel job={{ ...JOB, plan, plan_sentence: sentence }} />);
     expect(screen.getByText(sentence)).toBeTruthy();
   });
@@ -108,9 +108,9 @@ describe("progress", () => {
   });
 
   it("says why the job waits, and links to the one it waits for", () => {
-    const reason = `behind job ${JOB.id}, which waits for the same devices`;
+    const reason = `behind job ${JOB.id}, which needs the same devices`;
     show(<ProgressPanel job={{ ...JOB, state: "queued", queue: { position: 2, reason } }} />);
-    expect(screen.getByText(/^Behind job/).textContent).toBe("Behind job …f0ebe0, which waits for the same devices");
+    expect(screen.getByText(/^Behind job/).textContent).toBe("Behind job …f0ebe0, which needs the same devices");
     expect(screen.getByRole("link", { name: "…f0ebe0" }).getAttribute("href")).toContain(JOB.id);
     expect(screen.getByText("not known")).toBeTruthy();
     expect(screen.getByText(/it waits behind a job of unknown length/)).toBeTruthy();

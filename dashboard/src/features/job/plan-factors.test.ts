@@ -31,7 +31,7 @@ it("multiplies to the batch exactly where all slots are equal, and names all the
   }
 });
 
-it("says that the micro-batch is not settled yet", () => {
+it("says that the micro-batch is not chosen yet", () => {
   const plan = { batch_size: 64, world_size: 1, micro_batch_size: null, accumulation_steps: null };
   expect(planFactors(plan)).toMatchObject({ exact: false, factors: [{ value: "1", name: "rank" }, { value: "auto" }] });
 });

@@ -25,7 +25,7 @@ export function planFactors(plan: BatchPlan): PlanFactors {
     return {
       batch,
       exact: false,
-      factors: [world, { value: "auto", name: "micro-batch, settled by the first attempt" }],
+      factors: [world, { value: "auto", name: "micro-batch, chosen by the first attempt" }],
     };
   }
   const slots = ranks * steps;

@@ -13,14 +13,14 @@ function answer(items: object[]) {
 }
 
 it("shows who waits for what, in order, and names the job that is waited for", async () => {
-  const reason = `behind job ${FIRST}, which waits for the same devices`;
+  const reason = `behind job ${FIRST}, which needs the same devices`;
   const wide = aJob({ id: FIRST, name: "wide", state: "queued", queue: { position: 1, reason: "waits for 1 more" } });
   const next = aJob({ id: "2", name: "next", state: "queued", queue: { position: 2, reason } });
   serve(answer([{ ...wide, spec: { resources: { gpus: 8 } } }, next]));
   open("/queue", QueuePage);
   const rows = (await screen.findAllByRole("row")).slice(1).map((row) => row.textContent);
   expect(rows[0]).toMatch(/^1widedefault508 deviceswaits for 1 morenot known/);
-  expect(rows[1]).toContain("behind job wide, which waits for the same devices");
+  expect(rows[1]).toContain("behind job wide, which needs the same devices");
   expect(screen.getAllByRole("link", { name: "wide" }).map((link) => link.getAttribute("href"))).toEqual([
     `/jobs/${FIRST}`,
     `/jobs/${FIRST}`,

@@ -24,16 +24,16 @@ describe("the batch in factors", () => {
     for (let size = 1; size <= 40; size += 1) {
       for (let ranks = 1; ranks <= Math.min(size, 6); ranks += 1) {
         for (let micro = 1; micro <= Math.ceil(size / ranks); micro += 1) {
-          const batch = batchOf(view(size, ranks, micro, `${size} over ${ranks} ranks: shares`), ranks);
+          const batch = batchOf(view(size, ranks, micro, `${size} over ${ranks} ranks: shards`), ranks);
           const product = (batch?.factors ?? []).reduce((all, { text }) => all * Number.parseInt(text, 10), 1);
           if (batch?.factors.length) expect(product).toBe(size);
-          else expect(batch?.words).toBe(`over ${ranks} ranks: shares`);
+          else expect(batch?.words).toBe(`over ${ranks} ranks: shards`);
         }
       }
     }
   });
 
-  it("says that the micro-batch is not settled yet, and says ranks where one process drives all devices", () => {
+  it("says that the micro-batch is not chosen yet, and says ranks where one process drives all devices", () => {
     expect(batchOf(view(64, 2, null), 2)?.words).toBe("over 2 GPUs; the first attempt settles the micro-batch");
     expect(batchOf(view(64, 1, 8), 2)?.factors[0]?.text).toBe("1 rank");
   });

@@ -40,7 +40,10 @@ describe("the memory of a plan", () => {
     const short = words({ ...KNOWN, micro_batch_size_max: 4 });
     expect([short?.device, short?.isShort]).toEqual(["4.00 GiB on each cpu: only micro-batches of up to 4 fit", true]);
     const none = words({ ...KNOWN, micro_batch_size_max: 0 });
-    expect([none?.device, none?.isShort]).toEqual(["4.00 GiB on each cpu: not a single sample fits", true]);
+    expect([none?.device, none?.isShort]).toEqual([
+      "4.00 GiB on each cpu: no micro-batch fits, not even one sample",
+      true,
+    ]);
   });
 
   it("names the earlier job, and what it took", () => {

@@ -47,7 +47,7 @@ function deviceOf(memory: PlannedMemory): string | null {
   if (capacity == null) return null;
   const has = `${bytes(capacity)} on each ${type}`;
   if (most == null) return has;
-  if (most === 0) return `${has}: not a single sample fits`;
+  if (most === 0) return `${has}: no micro-batch fits, not even one sample`;
   return `${has}: ${isShort(memory) ? "only " : ""}micro-batches of up to ${most} fit`;
 }
 
