@@ -69,7 +69,7 @@ KINDS: dict[str, Kind] = {
     ),
     "A failure reason": Kind(
         r"\b(HOST_OUT_OF_MEMORY|host_out_of_memory|CODE_UNAVAILABLE|code_unavailable)\b",
-        beside={"engine/runtime/errors.py"},
+        beside={"engine/launcher/evidence.py", "engine/runtime/errors.py"},
     ),
     "A field of the job spec": Kind(
         r"\b(memory_headroom|metrics_days)\b",
