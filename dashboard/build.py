@@ -74,14 +74,14 @@ def build() -> None:
     digest = pages_digest()
     try:
         # Inside node_modules, because that is on the same file system, ignored by git, and ours.
-        with tempfile.TemporaryDirectory(dir=PACKAGES, prefix=".pages-") as aside:
-            made = Path(aside) / "new"
+        with tempfile.TemporaryDirectory(dir=PACKAGES, prefix=".pages-") as folder:
+            made = Path(folder) / "new"
             argv = ["node_modules/vite/bin/vite.js", "build", "--outDir", str(made), "--emptyOutDir"]
             _run("vite build", argv, VITE_SECONDS_MAX)
             _compress(made)
             (made / DIGEST).write_text(digest, encoding="utf-8")
             if PAGES.exists():
-                PAGES.rename(Path(aside) / "former")
+                PAGES.rename(Path(folder) / "former")
             made.rename(PAGES)
     except OSError as error:
         raise NotBuiltError(f"they could not be put into {PAGES}: {error}") from error

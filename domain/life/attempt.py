@@ -7,53 +7,38 @@ pipe, no socket, no parenthood. Every file is JSON, written to a temporary name 
 and renamed, so a reader never sees a partial file. Spools and logs are appended line by line, and a
 reader takes whole lines only.
 
-========================  ============  ====================================================================
-file                      writer        contents
-========================  ============  ====================================================================
-``assignment.json``       agent         the work (``AssignmentFile``); complete before the launcher
-starts
-``launcher.json``         launcher      its process (``LauncherFile``), so that a new agent can
-adopt it
-``fence``                 agent         a deadline (``FenceFile``) after which the launcher kills
-its ranks by itself
-``stop``                  agent         request for a graceful stop (``StopFile``)
-``result.json``           launcher      the outcome (``ResultFile``); its presence means that no
-rank is left
-``ranks.json``            launcher      ``{"ranks": [{"rank": int, "pid": int}]}`` once all were
-started: for drills and operators
-``errors/rank<R>.json``   rank R        ``{"reason": Reason, "exception": str, "traceback": str,
-"step": int, "time": float}``:
-                                        its failure; ``errors/elastic<R>.json`` is torch's
-                                        ``record``, for scripts
-``launch/``               launcher      the ranks' pipes and command; removed before the result is
-written
-``pulse/``                rank R        ``rank<R>``: its heartbeat (``engine.runtime.heartbeat``);
-removed as well
-``stacks/``               rank R        ``rank<R>.txt``, ``rank<R>.json``: stacks and last
-collectives of a run that stalled
-``spool/metrics.jsonl``   rank 0        one ``metrics.StepValues`` per line
-``spool/events.jsonl``    rank 0        one ``EngineEvent`` per line
-``spool/system.jsonl``    agent         one ``metrics.StepValues`` per line: the attempt's use of
-its node (``worker.devices.sampling``)
-``tensorboard/``          script        TensorBoard event files; scalars are stored as series
-(``worker.upload.tensorboard``)
-``logs/NNNNNN.jsonl``     launcher      one ``LogRecord`` per line, in segments numbered from 0; the
-agent deletes the oldest
-                                        of the segments before ``logs/shipped``
-``logs/shipped``          agent         ``ShippedFile``: the part of the logs that is in the
-database; the launcher
-                                        pauses its ranks when uploads lag
-``checkpoints/``          rank 0        one folder per checkpoint, complete when it has its
-``manifest.json``
-``resume/``               agent         the checkpoint to resume from, if any
-``init/``                 agent         another job's checkpoint with the initial weights, if
-``train.init_from`` names one
-``code/``                 agent         the job's code, unpacked, or nothing; the ranks' working
-directory
-``launcher.log``          agent         the launcher's own output
-``memory_before.json``    agent         ``MemoryFile``: device memory to return to before the
-devices are released
-========================  ============  ====================================================================
+* ``assignment.json`` (agent): the work (``AssignmentFile``); complete before the launcher starts.
+* ``launcher.json`` (launcher): its process (``LauncherFile``), so that a new agent can adopt it.
+* ``fence`` (agent): a deadline (``FenceFile``) after which the launcher kills its ranks by itself.
+* ``stop`` (agent): request for a graceful stop (``StopFile``).
+* ``result.json`` (launcher): the outcome (``ResultFile``); its presence means that no rank is left.
+* ``ranks.json`` (launcher): ``{"ranks": [{"rank": int, "pid": int}]}`` once all were started, for
+  drills and operators.
+* ``errors/rank<R>.json`` (rank R): its failure: ``{"reason": Reason, "exception": str, "traceback":
+  str, "step": int, "time": float}``. ``errors/elastic<R>.json`` is torch's ``record``, for scripts.
+* ``launch/`` (launcher): the ranks' pipes and command; removed before the result is written.
+* ``heartbeats/`` (rank R): ``rank<R>``, its heartbeat (``engine.runtime.heartbeat``); removed as
+  well.
+* ``stacks/`` (rank R): ``rank<R>.txt`` and ``rank<R>.json``, stacks and last collectives of a run
+  that stalled.
+* ``spool/metrics.jsonl`` (rank 0): one ``metrics.StepValues`` per line.
+* ``spool/events.jsonl`` (rank 0): one ``EngineEvent`` per line.
+* ``spool/system.jsonl`` (agent): one ``metrics.StepValues`` per line, the attempt's use of its node
+  (``worker.devices.sampling``).
+* ``tensorboard/`` (script): TensorBoard event files; scalars are stored as series
+  (``worker.upload.tensorboard``).
+* ``logs/NNNNNN.jsonl`` (launcher): one ``LogRecord`` per line, in segments numbered from 0. The
+  agent deletes the oldest of the segments before ``logs/shipped``.
+* ``logs/shipped`` (agent): ``ShippedFile``, the part of the logs that is in the database. The
+  launcher pauses its ranks when uploads lag.
+* ``checkpoints/`` (rank 0): one folder per checkpoint, complete when it has its ``manifest.json``.
+* ``resume/`` (agent): the checkpoint to resume from, if any.
+* ``init/`` (agent): another job's checkpoint with the initial weights, if ``train.init_from`` names
+  one.
+* ``code/`` (agent): the job's code, unpacked, or nothing; the ranks' working directory.
+* ``launcher.log`` (agent): the launcher's own output.
+* ``memory_before.json`` (agent): ``MemoryFile``, device memory to return to before the devices are
+  released.
 
 Not here: the launcher (``engine.launcher``), uploads (``worker.upload.shipping``).
 """
@@ -89,7 +74,7 @@ MANIFEST: Final = "manifest.json"
 RANKS: Final = "ranks.json"
 ERRORS: Final = "errors"
 LAUNCH: Final = "launch"
-PULSE: Final = "pulse"
+HEARTBEATS: Final = "heartbeats"
 STACKS: Final = "stacks"
 MEMORY_BEFORE: Final = "memory_before.json"
 MARK_VARIABLE: Final = "LOCKSTEP_ATTEMPT_FOLDER"
@@ -210,35 +195,25 @@ class MemoryFile(_File):
 class EngineEvent(_File):
     """Event of rank 0 or the launcher, beside the metrics.
 
-    ======================  ==================================================================================
-    kind                    data
-    ======================  ==================================================================================
-    ``running``             ``{}``: the rendezvous of all ranks is complete
-    ``plan``                ``BatchPlan`` as chosen, plus ``parameters`` (count), ``samples`` (of
-    the dataset),
-                            ``steps`` (of the run). Sent again when it changes, and when ``memory``,
-                            its forecast,
-                            is computed
-    ``resumed``             ``{"step": int, "from": str}``
-    ``initialized``         ``{"from": str}``: a fresh start from the weights that
-    ``train.init_from`` names
-    ``checkpoint``          ``{"step": int, "folder": str, "bytes": int, "sha256": str, "final":
-    bool}``; ``folder`` is
-                            relative to ``checkpoints/``; ``sha256`` is of its manifest. With
-                            ``keep_best`` also
-                            ``"metric": {"name": str, "value": number or None}``
-    ``checkpoint_skipped``  ``{"folder": str, "why": str}``: truncated or damaged, not used
-    ``memory``              ``{"measured_bytes": number or None, "measure": str, "forecast_bytes":
-    number
-                            or None, "flops_per_sample": number or None, "peak_flops": number or
-                            None}``: at the end
-                            of a run; ``measure`` is ``allocated`` on CUDA and ``tensors`` on the
-                            CPU, or, if
-                            ``measured_bytes`` is None, the reason; ``throughput/tflops_per_second``
-                            and
-                            ``throughput/mfu`` are computed from the last two
-    ``warning``             ``{"message": str}``
-    ======================  ==================================================================================
+    Kinds and their data:
+
+    * ``running``: ``{}``; the rendezvous of all ranks is complete.
+    * ``plan``: ``BatchPlan`` as chosen, plus ``parameters`` (count), ``samples`` (of the dataset),
+      ``steps`` (of the run). Sent again when it changes, and when ``memory``, its forecast, is
+      computed.
+    * ``resumed``: ``{"step": int, "from": str}``.
+    * ``initialized``: ``{"from": str}``; a fresh start from the weights that ``train.init_from``
+      names.
+    * ``checkpoint``: ``{"step": int, "folder": str, "bytes": int, "sha256": str, "final": bool}``.
+      ``folder`` is relative to ``checkpoints/``; ``sha256`` is of its manifest. With ``keep_best``
+      also ``"metric": {"name": str, "value": number or None}``.
+    * ``checkpoint_skipped``: ``{"folder": str, "why": str}``; truncated or damaged, not used.
+    * ``memory``: ``{"measured_bytes": number or None, "measure": str, "forecast_bytes": number or
+      None, "flops_per_sample": number or None, "peak_flops": number or None}`` at the end of a run.
+      ``measure`` is ``allocated`` on CUDA and ``tensors`` on the CPU, or, if ``measured_bytes`` is
+      None, the reason. ``throughput/tflops_per_second`` and ``throughput/mfu`` are computed from
+      the last two.
+    * ``warning``: ``{"message": str}``.
     """
 
     kind: Literal["running", "plan", "resumed", "initialized", "checkpoint", "checkpoint_skipped", "memory", "warning"]

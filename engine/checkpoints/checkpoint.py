@@ -42,7 +42,7 @@ STATE: Final = "state.pt"
 _PREFIX: Final = "step-"
 _TEMPORARY: Final = "tmp"
 _TRASH: Final = "trash"
-_ASIDE: Final = "aside"
+_FORMER: Final = "former"
 _BUFFER_BYTES: Final = 1 << 20
 
 State = dict[str, Any]
@@ -164,7 +164,7 @@ def tidy(parent: Path) -> None:
     """
     if not parent.is_dir():
         return
-    for path in parent.glob(f".{_PREFIX}*.{_ASIDE}"):
+    for path in parent.glob(f".{_PREFIX}*.{_FORMER}"):
         target = parent / path.name[1:].split(".")[0]
         if target.exists():
             shutil.rmtree(path, ignore_errors=True)
@@ -322,14 +322,14 @@ def _beside(target: Path, kind: str) -> Path:
 
 def _publish(temporary: Path, target: Path) -> None:
     """Give a finished folder its name, for good."""
-    aside = _beside(target, _ASIDE)
+    former = _beside(target, _FORMER)
     if target.exists():
         # Of an earlier run into the same folder, and maybe the only one that is whole: it stays until this one is there.
-        shutil.rmtree(aside, ignore_errors=True)
-        target.rename(aside)
+        shutil.rmtree(former, ignore_errors=True)
+        target.rename(former)
     temporary.rename(target)
     _sync_folder(target.parent)
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(former, ignore_errors=True)
 
 
 def _sync_folder(folder: Path) -> None:

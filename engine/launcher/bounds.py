@@ -31,7 +31,7 @@ class Bounds:
     """After the sweep every pipe is at its end; a descriptor handed to a foreign process must not hold the result."""
     stuck_seconds: float = 5.0
     """From a kill to the end of the main thread's waiting; beyond it the watch ends the attempt without it."""
-    pulse_seconds: float = 1.0
+    heartbeat_seconds: float = 1.0
     """The ranks' pulses are read this often; a stall is noticed this late."""
     left_behind_seconds: float = 2.0
     """Once rank 0 has left for a stop, the others have this long: it leaves ahead of them only if they hang."""

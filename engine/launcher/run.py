@@ -213,7 +213,7 @@ class _Attempt:
         if outcome.reason is not Reason.SUCCEEDED:
             self._segments.log_line(f"Ended: {outcome.reason}: {outcome.message}")
         self._segments.close()
-        for temporary in (self._launch_folder, self._folder / attempt.PULSE):
+        for temporary in (self._launch_folder, self._folder / attempt.HEARTBEATS):
             shutil.rmtree(temporary, ignore_errors=True)
         _leave(self._folder, outcome)
 

@@ -126,7 +126,7 @@ class GangWatch(threading.Thread):
         self._processes: dict[int, RankProcess] = {}
         train = assignment.spec.train
         self._stalls = (
-            StallDetector(folder, train.stall, look_seconds=bounds.pulse_seconds, nodes=assignment.node_count)
+            StallDetector(folder, train.stall, look_seconds=bounds.heartbeat_seconds, nodes=assignment.node_count)
             if train
             else None
         )

@@ -130,10 +130,10 @@ def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int)
 class _Comparison:
     """The whole against its parts, on one copy."""
 
-    def __init__(self, stand_in: ProbeCopy, samples: list[Any], name: str):
-        self._on, self._name = stand_in, name
+    def __init__(self, copy_: ProbeCopy, samples: list[Any], name: str):
+        self._on, self._name = copy_, name
         first, second = PARTS[0], PARTS[0] + PARTS[1]
-        with randomness.DrawDetector(stand_in.device) as watch:
+        with randomness.DrawDetector(copy_.device) as watch:
             self._whole = self._counted(samples)
             self._parts = [self._counted(part) for part in (samples[:first], samples[first:second], samples[second:])]
             self._coarse = [self._counted(samples[:second]), self._parts[2]]

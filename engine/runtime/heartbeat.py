@@ -2,16 +2,13 @@
 
 Each rank keeps these files beside the attempt's other files:
 
-===========================  ===========================================================================================
-``pulse/rank<R>``            a page of shared memory: the step, the current phase and its start
-(``HeartbeatReading``). The rank
-                             writes it at every change of phase; the launcher reads it every second.
-``pulse/rank<R>.ask``        a named pipe: one byte requests the trace of the collectives
-``stacks/rank<R>.txt``       Python stacks of every thread, appended by the rank at each
-``STACKS_SIGNAL``
-``stacks/rank<R>.json``      the last collectives that the rank entered, where this torch records
-them
-===========================  ===========================================================================================
+* ``heartbeats/rank<R>``: a page of shared memory with the step, the current phase and its start
+  (``HeartbeatReading``). The rank writes it at every change of phase; the launcher reads it every
+  second.
+* ``heartbeats/rank<R>.ask``: a named pipe; one byte requests the trace of the collectives.
+* ``stacks/rank<R>.txt``: Python stacks of every thread, appended by the rank at each
+  ``STACKS_SIGNAL``.
+* ``stacks/rank<R>.json``: the last collectives that the rank entered, if this torch records them.
 
 A mark costs less than a microsecond and no system call. A signal handler in C writes the stacks, so
 they also come from a rank that is blocked in a collective or in code that holds the interpreter's
@@ -148,18 +145,18 @@ class Heartbeat:
         ask.unlink(missing_ok=True)
         os.mkfifo(ask, 0o600)
         trace = trace_of(folder, rank)
-        threading.Thread(target=_answer, args=(ask, trace), name="pulse", daemon=True).start()
+        threading.Thread(target=_answer, args=(ask, trace), name="heartbeat", daemon=True).start()
         return heartbeat
 
 
 def file_of(folder: Path, rank: int) -> Path:
     """Return the path of a rank's heartbeat."""
-    return folder / attempt.PULSE / f"rank{rank}"
+    return folder / attempt.HEARTBEATS / f"rank{rank}"
 
 
 def ask_of(folder: Path, rank: int) -> Path:
     """The pipe that asks a rank for its collectives."""
-    return folder / attempt.PULSE / f"rank{rank}.ask"
+    return folder / attempt.HEARTBEATS / f"rank{rank}.ask"
 
 
 def stacks_of(folder: Path, rank: int) -> Path:

@@ -158,9 +158,9 @@ class StopRequest:
                 self._save()
             else:
                 # The device's own queue may be stuck behind a collective: go past it, from where the last update ended.
-                aside = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call] # torch's own
-                aside.wait_event(self._updated)
-                with torch.cuda.stream(aside):
+                stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call] # torch's own
+                stream.wait_event(self._updated)
+                with torch.cuda.stream(stream):
                     self._save()
         except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
             traceback.print_exc()

@@ -60,7 +60,7 @@ def test_the_program_of_the_client_runs(lockstep: Service, tmp_path: Path) -> No
     done = run(lockstep, sys.executable, str(program), cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "32 = 2 ranks × 8 samples × 2 accumulation steps" in done.stdout
-    assert "('/train/batch', 'is needed and missing')" in done.stdout
+    assert "('/train/batch', 'is required')" in done.stdout
     assert (tmp_path / "model.safetensors").stat().st_size > 10_000
 
 

@@ -277,7 +277,7 @@ def test_c33_where_all_wait_the_one_with_fewer_collectives_is_named(
 
 def test_c33_a_whole_run_that_hangs_ends_with_the_culprits_name_and_all_stacks(attempt: Attempt) -> None:
     stall = {"first_step_seconds": 60, "min_seconds": 4, "factor": 5}
-    prepare(attempt, Fault("data", "hang", rank=1, at=15), stall=stall).start(pulse_seconds=0.2)
+    prepare(attempt, Fault("data", "hang", rank=1, at=15), stall=stall).start(heartbeat_seconds=0.2)
     outcome = attempt.outcome(seconds=180)
     assert (outcome.reason, outcome.rank) == (Reason.STALL, 1), (outcome, why(attempt))
     assert "rank 1 has been in data for " in outcome.message

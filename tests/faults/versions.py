@@ -28,7 +28,19 @@ SCALE: Final = 0.5
 DEVICES: Final = "8"
 NEWER: Final = "9.9.0"
 PACKAGES: Final = (
-    *("api", "broker", "domain", "engine", "lockstep", "migrations", "scheduler", "storage", "tests", "worker"),
+    *(
+        "api",
+        "broker",
+        "domain",
+        "engine",
+        "lockstep",
+        "migrations",
+        "scheduler",
+        "storage",
+        "system",
+        "tests",
+        "worker",
+    ),
 )
 _EDITS: Final = {
     "domain/version.py": ('VERSION: Final = "', f'VERSION: Final = "{NEWER}"  # '),

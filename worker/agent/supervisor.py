@@ -116,7 +116,7 @@ class Supervisor:
             freed=freed,
             retire=lambda folder: retire(folder, keep=settings.keep_folders),
         )
-        self._bells: queue.SimpleQueue[WakeUp] = queue.SimpleQueue()
+        self._wake_ups: queue.SimpleQueue[WakeUp] = queue.SimpleQueue()
         self._attempts: dict[str, Attempt] = {}
         self._waiting: set[str] = set()
         """Assignments of this node that could not be claimed at the last look."""
@@ -134,9 +134,9 @@ class Supervisor:
         become_subreaper()
         self._thread.start()
 
-    def wake(self, notifier: WakeUp) -> None:
-        """Look now. Never blocks."""
-        self._bells.put(notifier)
+    def wake(self, wake_up: WakeUp) -> None:
+        """Handle a notification soon. Never blocks."""
+        self._wake_ups.put(wake_up)
 
     def ask_stop(self) -> None:
         """Begin to end: leave training running for the next agent to adopt, or stop it first (``stop_jobs_on_exit``)."""
@@ -220,13 +220,13 @@ class Supervisor:
     def _hear(self) -> None:
         """Wait for a notification, at most one interval, and handle it at once."""
         try:
-            notifier = self._bells.get(timeout=self._timings.watch_seconds)
+            wake_up = self._wake_ups.get(timeout=self._timings.watch_seconds)
         except queue.Empty:
             return
-        if notifier.kind == "start":
+        if wake_up.kind == "start":
             if self._registered and not self._stopping:
-                self._claim(notifier.assignment_id)
-        elif notifier.assignment_id in self._attempts:
+                self._claim(wake_up.assignment_id)
+        elif wake_up.assignment_id in self._attempts:
             self._next_heartbeat = 0.0
 
     def _heartbeat(self) -> None:
